@@ -1,0 +1,43 @@
+# Every target builds its own virtual environment when it needs one; nothing has to be installed by hand but Python and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format e2e bench clean
+
+help: ## show this list
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt gracectl/__init__.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS='--nodes 20 -o json' passes options)
+	$(BIN)/gracectl demo $(ARGS)
+
+test: $(READY) ## run every test (ARGS='-k lane' passes options)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## rewrite the sources as the formatter wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG=~/.kube/config
+	@test -n "$(KUBECONFIG)" || { echo 'make e2e needs a cluster: make e2e KUBECONFIG=/path/to/kubeconfig'; exit 2; }
+	GRACECTL_E2E_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/e2e $(ARGS)
+
+bench: $(READY) ## measure the budgets of the design (a few minutes)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove what make has built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

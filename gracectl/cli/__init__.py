@@ -1,0 +1,3 @@
+"""Floor 6: the command line; one module per command."""
+__all__: list[str] = []
+def main() -> None: ...

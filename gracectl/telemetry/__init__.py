@@ -1,0 +1,1 @@
+"""Floor 2: logs, and later metrics and traces."""

@@ -1,0 +1,1 @@
+"""Floor 4: the controllers: node termination and the finalizer keeper."""
