@@ -1,0 +1,87 @@
+"""What goes into the embedded API server and what comes out, with or without sockets.
+
+JSON values are plain Python values. Objects that leave the server (bodies of answers, objects of watch events) are the
+stored values themselves, shared with everybody else: **never change one in place**, build a new dict instead. What comes
+in is copied by the server before it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+import orjson
+
+Json = Any
+"""Any JSON value: None, bool, int, float, str, list, dict."""
+
+JsonObject = dict[str, Any]
+"""A JSON object. Values read from the server are shared and must not be changed in place."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `path` has no query; `query` holds decoded values; header names are lower-case.
+
+    `body` is a JSON value, or raw bytes that the server will parse itself (and refuse with 400 when it cannot).
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: Json = None
+
+
+class StreamEvent:
+    """One event of a watch: `type` (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR) and `object`.
+
+    Its wire form is built when the first reader asks for it and shared by all the others.
+    """
+
+    __slots__ = ("_line", "object", "type")
+
+    def __init__(self, type_: str, object_: JsonObject) -> None:
+        self.type = type_
+        self.object = object_
+        self._line: bytes | None = None
+
+    @property
+    def line(self) -> bytes:
+        """The event as one line of JSON, with its newline."""
+        if self._line is None:
+            self._line = orjson.dumps({"type": self.type, "object": self.object}) + b"\n"
+        return self._line
+
+    def __repr__(self) -> str:
+        metadata = self.object.get("metadata", {})
+        return f"<{self.type} {metadata.get('name')} at {metadata.get('resourceVersion')}>"
+
+
+class EventStream(AsyncIterator[StreamEvent], Protocol):
+    """The events of a watch, until the server ends it. Close it when you stop reading."""
+
+    async def aclose(self) -> None:
+        """Stop reading. Harmless when the stream has ended."""
+        ...
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer: a JSON `body` (text if it is a str, ready-made bytes if it is bytes), or the `stream` of a watch."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: Json = None
+    stream: EventStream | None = None
+
+
+class Handler(Protocol):
+    """Answers requests: the API server, and whatever is mounted beside it (the simulated cloud)."""
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one request; failures of the request are answers, never exceptions."""
+        ...
+
+
+class ConnectionLost(Exception):  # noqa: N818 - named for what the client sees
+    """The connection broke before the answer was complete (an injected fault). The request may have been carried out."""
