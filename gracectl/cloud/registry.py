@@ -1,0 +1,40 @@
+"""Finds a provider by its name among the installed ones (entry-point group `gracectl.providers`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from gracectl.cloud.provider import Provider
+
+GROUP = "gracectl.providers"
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which provider ends instances, and its own options (each provider documents and checks them)."""
+
+    name: str = "none"
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class UnknownProvider(LookupError):
+    """No installed provider has that name; the message lists those there are."""
+
+
+def load_provider(settings: ProviderSettings) -> Provider:
+    """Build the provider that `settings` names.
+
+    Raises UnknownProvider, or msgspec.ValidationError whose message holds the path of the option that does not fit.
+    """
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = installed.get(settings.name)
+    if entry is None:
+        known = ", ".join(sorted(installed)) or "none is installed"
+        raise UnknownProvider(f'there is no provider "{settings.name}"; installed: {known}')
+    made_by = entry.load()
+    options = msgspec.convert(dict(settings.options), made_by.Options)
+    provider: Provider = made_by(options)
+    return provider

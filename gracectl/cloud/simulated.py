@@ -1,0 +1,89 @@
+"""The provider of the embedded cluster: its cloud answers over HTTP, and can fail and be slow like a real one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+
+STATES = {"running": InstanceState.RUNNING, "shutting-down": InstanceState.ENDING, "terminated": InstanceState.GONE}
+
+
+class _Instance(msgspec.Struct):
+    id: str
+    state: str
+
+
+class _Fault(msgspec.Struct):
+    message: str = ""
+
+
+class SimulatedProvider:
+    """Speaks to `/cloud/v1/instances/{id}` of `gracectl simulate`; the id is the last part of the providerID."""
+
+    name = "simulated"
+    needs_provider_id = True
+
+    class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+        """`endpoint`: base URL of the embedded cluster."""
+
+        endpoint: str
+        timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+
+    def __init__(self, options: Options) -> None:
+        self._base = options.endpoint.rstrip("/") + "/cloud/v1/instances/"
+        self._timeout = aiohttp.ClientTimeout(total=options.timeout_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def state(self, provider_id: str) -> InstanceState:
+        """See Provider.state; an instance that the cloud does not know is gone."""
+        status, body = await self._call("GET", provider_id)
+        if status == 404:
+            return InstanceState.GONE
+        self._check(status, body, provider_id)
+        return STATES.get(msgspec.json.decode(body, type=_Instance).state, InstanceState.UNKNOWN)
+
+    async def terminate(self, provider_id: str) -> None:
+        """See Provider.terminate."""
+        status, body = await self._call("DELETE", provider_id)
+        if status == 404:
+            raise InstanceGone(f"instance {_id(provider_id)} does not exist")
+        self._check(status, body, provider_id)
+
+    async def aclose(self) -> None:
+        """Close the HTTP session."""
+        if self._session:
+            await self._session.close()
+
+    async def _call(self, method: str, provider_id: str) -> tuple[int, bytes]:
+        # Made on first use: a session belongs to the event loop that runs it.
+        self._session = self._session or aiohttp.ClientSession(timeout=self._timeout)
+        try:
+            async with self._session.request(method, self._base + quote(_id(provider_id), safe="")) as reply:
+                return reply.status, await reply.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise ProviderUnavailable(f"the cloud of the embedded cluster does not answer: {reason}") from error
+
+    def _check(self, status: int, body: bytes, provider_id: str) -> None:
+        if status < 400:
+            return
+        message = _message(body) or f"HTTP {status}"
+        if status == 409:
+            raise ProviderRefused(message, f"take the termination protection off instance {_id(provider_id)}")
+        raise ProviderUnavailable(f"instance {_id(provider_id)}: {message}")
+
+
+def _id(provider_id: str) -> str:
+    return provider_id.rsplit("/", 1)[-1]
+
+
+def _message(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Fault).message
+    except msgspec.DecodeError:
+        return body.decode(errors="replace").strip()

@@ -1,0 +1,86 @@
+"""What a PodDisruptionBudget says about one pod, as the eviction API will decide it.
+
+The API server has the last word; this is the same arithmetic over what the watch has shown, so that a lane asks when
+the answer will be yes, and `status` can say why it will not be. Source: recordings `eviction` and `pdb-status`, and
+`unhealthyPodEvictionPolicy` as Kubernetes documents it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+import msgspec
+
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import selects
+
+FREE_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
+
+
+class Leave(Enum):
+    """How the eviction API would take a request for a pod just now."""
+
+    FREE = auto()
+    """No budget is asked, or it is asked and not charged."""
+    ALLOWED = auto()
+    """The budget has a disruption left, and the eviction takes it."""
+    SPENT = auto()
+    """The budget allows none now: wait until it does."""
+    UNOBSERVED = auto()
+    """The budget was just created or edited, its controller has not looked at it yet: wait for that."""
+    AMBIGUOUS = auto()
+    """Several budgets select the pod: the API refuses until somebody mends that."""
+
+
+class BudgetVerdict(msgspec.Struct, frozen=True):
+    """The answer and, for people, its reason."""
+
+    leave: Leave
+    reason: str = ""
+
+
+def budgets_of(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> tuple[PodDisruptionBudget, ...]:
+    """The budgets among `budgets` (any namespace) that select the pod, ordered by name."""
+    return tuple(
+        sorted(
+            (b for b in budgets if b.namespace == pod.namespace and selects(b.selector, pod.labels)),
+            key=lambda b: b.name,
+        )
+    )
+
+
+def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int = 0) -> BudgetVerdict:
+    """What `budgets` (those that select the pod) say about evicting it now.
+
+    `taken` disruptions are already spoken for: asked for in this round, or granted and not yet shown by the watch.
+    """
+    if not budgets or pod.phase in FREE_PHASES or pod.deletion_timestamp is not None:
+        return BudgetVerdict(Leave.FREE)
+    if len(budgets) > 1:
+        listed = ", ".join(_called(b) for b in budgets)
+        reason = f"{len(budgets)} budgets select it ({listed}): the eviction API refuses such a pod"
+        return BudgetVerdict(Leave.AMBIGUOUS, reason)
+    budget = budgets[0]
+    if not pod.ready and _lets_unready_go(budget):
+        return BudgetVerdict(Leave.FREE)
+    if budget.observed_generation < budget.generation:
+        return BudgetVerdict(Leave.UNOBSERVED, f"budget {_called(budget)} has just changed and is being counted")
+    if budget.disruptions_allowed <= 0:
+        health = f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} required"
+        return BudgetVerdict(Leave.SPENT, f"budget {_called(budget)} allows no disruption now ({health})")
+    if budget.disruptions_allowed <= taken:
+        reason = f"waits for its turn under budget {_called(budget)}, which allows {budget.disruptions_allowed} now"
+        return BudgetVerdict(Leave.SPENT, reason)
+    return BudgetVerdict(Leave.ALLOWED)
+
+
+def _lets_unready_go(budget: PodDisruptionBudget) -> bool:
+    if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
+        return True
+    return 0 < budget.desired_healthy <= budget.current_healthy
+
+
+def _called(budget: PodDisruptionBudget) -> str:
+    return f"{budget.namespace}/{budget.name}"

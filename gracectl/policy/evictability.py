@@ -1,0 +1,51 @@
+"""Which pods of a node count (DESIGN 3.3): a verdict with its reason, never a bare yes or no."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.node import Taint
+from gracectl.model.pod import Pod
+from gracectl.model.tolerations import tolerates
+
+DISRUPTED_TAINT = Taint(key=names.DISRUPTED_TAINT_KEY, value="", effect="NoSchedule")
+"""What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
+
+STUCK_AFTER_SECONDS = 60.0
+"""A pod that still exists this long after its grace has ended is no longer waited for: its kubelet is gone."""
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """Why a pod does not hold its node. `stays`: it keeps running there, so its volumes stay attached."""
+
+    reason: str
+    stays: bool
+
+
+def ignored(pod: Pod, now: float) -> Ignored | None:
+    """Why the drain passes over this pod, or None when it is waited for."""
+    if is_static(pod):
+        return Ignored("static pod: it belongs to its node", stays=True)
+    if pod.phase in FINISHED:
+        return Ignored(f"finished: its phase is {pod.phase}", stays=False)
+    if pod.deletion_timestamp is not None:
+        # Even when it tolerates the taint: it is on its way out and is waited for like any other.
+        if now < stuck_at(pod.deletion_timestamp):
+            return None
+        return Ignored("stuck: still there a minute after its grace has ended", stays=True)
+    if tolerates(pod.tolerations, DISRUPTED_TAINT):
+        return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays until the node ends", stays=True)
+    return None
+
+
+def is_static(pod: Pod) -> bool:
+    """Static pods are run by the kubelet from files; what the API shows is a mirror owned by the node."""
+    return names.MIRROR_POD in pod.annotations or any(owner.kind == "Node" for owner in pod.owners)
+
+
+def stuck_at(deletion_timestamp: float) -> float:
+    """The instant from which a terminating pod is ignored; a pod's deletionTimestamp is when its grace ends."""
+    return deletion_timestamp + STUCK_AFTER_SECONDS

@@ -1,0 +1,176 @@
+"""The one decision function: what may happen on a node now, what holds each pod, and when to look again.
+
+The controller carries a plan out, `gracectl status` explains it, tests read it: no other place knows these rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.volume import VolumeAttachment
+from gracectl.policy.budgets import Leave, may_leave
+from gracectl.policy.evictability import Ignored, ignored, stuck_at
+from gracectl.policy.protection import Protection, protection_of
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.waves import WAVE_NAMES, current_wave, wave_of
+
+BudgetKey = tuple[str, str]
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """Everything that a decision about a node rests on, as the caches showed it at one instant."""
+
+    node: Node
+    pods: tuple[Pod, ...]
+    budgets: Mapping[str, tuple[PodDisruptionBudget, ...]]
+    """By pod UID, the budgets that select it; a pod without one may be missing."""
+    attachments: tuple[VolumeAttachment, ...] = ()
+    """Volumes attached to the node."""
+    staying_volumes: frozenset[str] = frozenset()
+    """Names of the PersistentVolumes of pods that stay until the node ends."""
+    cordoned_at: float | None = None
+    """When the node was seen to take no more pods; None before."""
+    settings: PolicySettings = PolicySettings()
+
+
+class Outcome(StrEnum):
+    """What a plan says about a pod."""
+
+    EVICT = "evict"
+    BLOCKED = "blocked"
+    WAITING = "waiting"
+    PROTECTED = "protected"
+    TERMINATING = "terminating"
+    IGNORED = "ignored"
+
+
+class PodPlan(msgspec.Struct, frozen=True):
+    """One pod: what happens to it now, or why nothing does and until when at least that is so (None: unknown)."""
+
+    pod: Pod
+    outcome: Outcome
+    wave: int
+    reason: str = ""
+    until: float | None = None
+    budgets: tuple[BudgetKey, ...] = ()
+
+    @property
+    def wants_out(self) -> bool:
+        """Its turn has come: it belongs in the queue of its budget, whether or not that moves at present."""
+        return self.outcome in (Outcome.EVICT, Outcome.BLOCKED)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The decision about one node at one instant."""
+
+    pods: tuple[PodPlan, ...]
+    drained: bool
+    detaching: tuple[VolumeAttachment, ...]
+    """Attachments that must go before the instance may end."""
+    next_change: float | None
+    """The next instant at which the clock alone changes this plan; None when only an event can."""
+
+    @property
+    def left(self) -> tuple[PodPlan, ...]:
+        """The pods that hold the node."""
+        return tuple(p for p in self.pods if p.outcome is not Outcome.IGNORED)
+
+    @property
+    def leaving(self) -> tuple[PodPlan, ...]:
+        """The pods whose turn it is to be evicted."""
+        return tuple(p for p in self.pods if p.wants_out)
+
+
+def plan(view: NodeView, now: float) -> Plan:
+    """Decide about every pod of `view` at `now` (Unix seconds, the server's clock).
+
+    Source: DESIGN 3.3 to 3.6; protection is looked at before budgets, and a wave starts when the one before is gone.
+    """
+    passed_over = {pod.uid: verdict for pod in view.pods if (verdict := ignored(pod, now))}
+    waited_for = [pod for pod in view.pods if pod.uid not in passed_over]
+    protections = {
+        pod.uid: protection
+        for pod in waited_for
+        if pod.deletion_timestamp is None and (protection := protection_of(pod, now, view.settings.protection))
+    }
+    round_ = _Round(view, current_wave(waited_for), _holder(waited_for, protections), Counter())
+    pods = tuple(
+        _passed_over(pod, verdict) if (verdict := passed_over.get(pod.uid)) else round_.judge(pod, protections.get(pod.uid))
+        for pod in sorted(view.pods, key=lambda pod: (wave_of(pod), pod.created, pod.key))
+    )
+    settled_at = None if view.cordoned_at is None else view.cordoned_at + view.settings.drain.minimum_seconds
+    return Plan(
+        pods=pods,
+        drained=not waited_for and settled_at is not None and settled_at <= now,
+        detaching=tuple(a for a in view.attachments if a.volume_name not in view.staying_volumes),
+        next_change=min((at for at in _instants(pods, settled_at) if at > now), default=None),
+    )
+
+
+class _Round(msgspec.Struct, frozen=True):
+    """What the pods of one plan share while they are judged one after another."""
+
+    view: NodeView
+    wave: int | None
+    holder: Pod | None
+    taken: Counter[BudgetKey]
+
+    def judge(self, pod: Pod, protection: Protection | None) -> PodPlan:
+        wave = wave_of(pod)
+        if pod.deletion_timestamp is not None:
+            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating: within its grace", pod.deletion_timestamp)
+        if protection:
+            return PodPlan(pod, Outcome.PROTECTED, wave, _words(protection), protection.until)
+        if self.holder:
+            reason = f"the node is held by {_called(self.holder)}, which asks not to be evicted (do-not-evict)"
+            return PodPlan(pod, Outcome.WAITING, wave, reason)
+        if self.wave is not None and wave > self.wave:
+            return PodPlan(pod, Outcome.WAITING, wave, f"waits until the {WAVE_NAMES[self.wave]} pods are gone")
+        return self._under_budget(pod, wave)
+
+    def _under_budget(self, pod: Pod, wave: int) -> PodPlan:
+        budgets = self.view.budgets.get(pod.uid, ())
+        keys = tuple(b.key for b in budgets)
+        verdict = may_leave(pod, budgets, taken=self.taken[keys[0]] if keys else 0)
+        if verdict.leave is Leave.ALLOWED:
+            self.taken[keys[0]] += 1
+        outcome = Outcome.EVICT if verdict.leave in (Leave.FREE, Leave.ALLOWED) else Outcome.BLOCKED
+        return PodPlan(pod, outcome, wave, verdict.reason, budgets=keys)
+
+
+def _passed_over(pod: Pod, verdict: Ignored) -> PodPlan:
+    return PodPlan(pod, Outcome.IGNORED, wave_of(pod), verdict.reason)
+
+
+def _holder(waited_for: list[Pod], protections: Mapping[str, Protection]) -> Pod | None:
+    holding = (pod for pod in waited_for if pod.uid in protections and protections[pod.uid].holds_node)
+    return min(holding, key=lambda pod: pod.key, default=None)
+
+
+def _instants(pods: tuple[PodPlan, ...], settled_at: float | None) -> Iterator[float]:
+    for entry in pods:
+        if entry.outcome is Outcome.TERMINATING and entry.until is not None:
+            yield stuck_at(entry.until)
+        elif entry.until is not None:
+            yield entry.until
+    if settled_at is not None:
+        yield settled_at
+
+
+def _words(protection: Protection) -> str:
+    if not protection.is_valid:
+        return f'protected for ever: {protection.kind} is "{protection.value}", which is neither "true" nor a duration'
+    if protection.until is None:
+        return f"protected by {protection.kind}"
+    return f'protected by {protection.kind} "{protection.value}"'
+
+
+def _called(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
