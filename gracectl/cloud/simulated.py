@@ -10,7 +10,11 @@ import msgspec
 
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 
-STATES = {"running": InstanceState.RUNNING, "shutting-down": InstanceState.ENDING, "terminated": InstanceState.GONE}
+STATES = {
+    "running": InstanceState.RUNNING,
+    "shutting-down": InstanceState.ENDING,
+    "terminated": InstanceState.GONE,
+}
 
 
 class _Instance(msgspec.Struct):

@@ -81,7 +81,9 @@ class _Granted(msgspec.Struct, frozen=True):
 class Lane:
     """The queue of one budget, of one pod without a budget, or of pods that the same several budgets select."""
 
-    def __init__(self, budgets: tuple[BudgetKey, ...], settings: EvictionSettings, backoff: Backoff, now: float) -> None:
+    def __init__(
+        self, budgets: tuple[BudgetKey, ...], settings: EvictionSettings, backoff: Backoff, now: float
+    ) -> None:
         self.budgets = budgets
         self.waiting: dict[str, Candidate] = {}
         self._settings = settings

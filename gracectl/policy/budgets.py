@@ -12,11 +12,12 @@ from enum import Enum, auto
 
 import msgspec
 
+from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
 
-FREE_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
+FREE_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
 
 
 class Leave(Enum):
@@ -77,7 +78,7 @@ def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int 
 
 
 def _lets_unready_go(budget: PodDisruptionBudget) -> bool:
-    if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
+    if budget.unhealthy_pod_eviction_policy == names.ALWAYS_ALLOW:
         return True
     return 0 < budget.desired_healthy <= budget.current_healthy
 

@@ -9,13 +9,13 @@ from gracectl.model.node import Taint
 from gracectl.model.pod import Pod
 from gracectl.model.tolerations import tolerates
 
-DISRUPTED_TAINT = Taint(key=names.DISRUPTED_TAINT_KEY, value="", effect="NoSchedule")
+DISRUPTED_TAINT = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
 """What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
 
 STUCK_AFTER_SECONDS = 60.0
 """A pod that still exists this long after its grace has ended is no longer waited for: its kubelet is gone."""
 
-FINISHED = frozenset({"Succeeded", "Failed"})
+FINISHED = frozenset({names.SUCCEEDED, names.FAILED})
 
 
 class Ignored(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def ignored(pod: Pod, now: float) -> Ignored | None:
 
 def is_static(pod: Pod) -> bool:
     """Static pods are run by the kubelet from files; what the API shows is a mirror owned by the node."""
-    return names.MIRROR_POD in pod.annotations or any(owner.kind == "Node" for owner in pod.owners)
+    return names.MIRROR_POD in pod.annotations or any(owner.kind == names.NODE_KIND for owner in pod.owners)
 
 
 def stuck_at(deletion_timestamp: float) -> float:

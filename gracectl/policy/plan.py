@@ -102,7 +102,9 @@ def plan(view: NodeView, now: float) -> Plan:
     }
     round_ = _Round(view, current_wave(waited_for), _holder(waited_for, protections), Counter())
     pods = tuple(
-        _passed_over(pod, verdict) if (verdict := passed_over.get(pod.uid)) else round_.judge(pod, protections.get(pod.uid))
+        _passed_over(pod, verdict)
+        if (verdict := passed_over.get(pod.uid))
+        else round_.judge(pod, protections.get(pod.uid))
         for pod in sorted(view.pods, key=lambda pod: (wave_of(pod), pod.created, pod.key))
     )
     settled_at = None if view.cordoned_at is None else view.cordoned_at + view.settings.drain.minimum_seconds

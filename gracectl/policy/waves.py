@@ -13,9 +13,6 @@ from gracectl.model.pod import Pod
 
 WAVE_NAMES = ("non-critical", "non-critical DaemonSet", "critical", "critical DaemonSet")
 
-CRITICAL_PRIORITY = 2_000_000_000
-"""Kubernetes reserves priorities from here on for its two system classes."""
-
 
 def wave_of(pod: Pod) -> int:
     """Index into WAVE_NAMES; lower waves leave first."""
@@ -29,9 +26,9 @@ def current_wave(pods: Iterable[Pod]) -> int | None:
 
 def is_critical(pod: Pod) -> bool:
     """By class, and by priority for servers that show only the number."""
-    return pod.priority_class in names.SYSTEM_CRITICAL or (pod.priority or 0) >= CRITICAL_PRIORITY
+    return pod.priority_class in names.CRITICAL_PRIORITY_CLASSES or (pod.priority or 0) >= names.CRITICAL_PRIORITY
 
 
 def is_daemon(pod: Pod) -> bool:
     """Whether a DaemonSet controls the pod."""
-    return any(owner.controller and owner.kind == "DaemonSet" for owner in pod.owners)
+    return any(owner.controller and owner.kind == names.DAEMON_SET for owner in pod.owners)

@@ -1,0 +1,97 @@
+"""The settings file: one YAML document, read once, checked whole, joined from the settings that each room owns.
+
+A file that does not fit changes nothing: the error names the file, the path of the field, what is wrong and what would
+be right, and the program ends before it has spoken to any cluster.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+
+from gracectl.cloud.registry import ProviderSettings
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.model.selectors import SelectorError, WireLabelSelector
+from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
+from gracectl.termination.settings import InstanceSettings, TerminationSettings
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; the message names the file, the field and the remedy."""
+
+
+class LogSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """`auto` writes text to a terminal and JSON elsewhere."""
+
+    format: Literal["auto", "json", "text"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How the API server is spoken to."""
+
+    request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+
+
+class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The whole file; every field has a default, so an empty file is a valid one."""
+
+    node_selector: WireLabelSelector | None = None
+    """Which nodes are managed; left out: all without the control-plane role."""
+    drain: DrainSettings = DrainSettings()
+    protection: ProtectionSettings = ProtectionSettings()
+    eviction: EvictionSettings = EvictionSettings()
+    instance: InstanceSettings = InstanceSettings()
+    provider: ProviderSettings = ProviderSettings()
+    client: ClientSettings = ClientSettings()
+    log: LogSettings = LogSettings()
+
+    @property
+    def termination(self) -> TerminationSettings:
+        """What the termination room gets of it."""
+        joined = TerminationSettings(
+            instance=self.instance, policy=PolicySettings(drain=self.drain, protection=self.protection)
+        )
+        if self.node_selector is None:
+            return joined
+        return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
+
+
+def load_settings(path: Path | None) -> Settings:
+    """Read the settings file; no path means the defaults. Raises ConfigError."""
+    if path is None:
+        return Settings()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"settings file {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"settings file {path}: is not UTF-8 text") from error
+    try:
+        document: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"settings file {path}: is not YAML: {_flat(str(error))}") from error
+    try:
+        settings = msgspec.convert({} if document is None else document, Settings)
+        settings.termination.node_selector.validate()
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings file {path}: {_explained(error)}") from error
+    except SelectorError as error:
+        raise ConfigError(f"settings file {path}: nodeSelector: {error}") from error
+    return settings
+
+
+def _explained(error: msgspec.ValidationError) -> str:
+    """`$.eviction.qps` becomes `eviction.qps`; the field first, then what is wrong with it."""
+    reason, _, place = str(error).partition(" - at `")
+    field = place.rstrip("`").removeprefix("$").removeprefix(".") or "the document"
+    if "unknown field" in reason:
+        reason += "; remove it or correct its name (the README lists every field)"
+    return f"{field}: {reason}"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
