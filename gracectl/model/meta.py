@@ -1,0 +1,33 @@
+"""What objects of every kind have in common."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False):
+    """One entry of metadata.ownerReferences; `controller` marks the one that manages the object."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """One entry of status.conditions. `status` is "True", "False" or "Unknown"."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition: float | None = None
+    """Instant; None where nobody wrote one."""
+
+
+def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
+    """The condition of that type, if the object has it."""
+    for condition in conditions:
+        if condition.type == type_:
+            return condition
+    return None

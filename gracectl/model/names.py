@@ -1,0 +1,159 @@
+"""Every name that gracectl reads from or writes to a cluster, once.
+
+Existing manifests must keep working, so the names are those of Kubernetes and of the Karpenter designs
+that gracectl follows. No other module spells an annotation, label, taint, finalizer, condition type or
+event reason; a name that is not here is not used.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+# -- API groups ---------------------------------------------------------------------------------------
+KARPENTER_GROUP: Final = "karpenter.sh"
+"""NodeClaim; served as v1 and v1beta1."""
+NODE_CLAIM_VERSIONS: Final = ("v1", "v1beta1")
+TERMINATION_GROUP: Final = "termination.karpenter.sh"
+"""NodeDisruptionBudget."""
+TERMINATION_VERSION: Final = "v1alpha2"
+
+# -- finalizers ---------------------------------------------------------------------------------------
+FINALIZER: Final = "karpenter.sh/termination"
+"""Holds Nodes and NodeClaims until the instance is gone; always removed last."""
+
+# -- annotations --------------------------------------------------------------------------------------
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+"""On pods: "true" or a Go duration."""
+DO_NOT_EVICT: Final = "karpenter.sh/do-not-evict"
+"""On pods, label or annotation, "true": holds the drain of the whole node."""
+TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
+"""On claims and nodes: the deadline, RFC 3339; never moved later."""
+TRACEPARENT: Final = "gracectl.io/traceparent"
+"""On nodes: the W3C trace context of the termination."""
+MIRROR_POD: Final = "kubernetes.io/config.mirror"
+"""Set by the kubelet on the API object of a static pod."""
+
+POD_ANNOTATIONS: Final = frozenset({DO_NOT_DISRUPT, DO_NOT_EVICT, MIRROR_POD})
+"""The annotations of a pod that a decision reads; the others are not kept in memory."""
+NODE_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, TRACEPARENT})
+"""Likewise for nodes."""
+CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, TRACEPARENT})
+"""Likewise for node claims."""
+
+# -- labels -------------------------------------------------------------------------------------------
+LIFECYCLE_PHASE: Final = "karpenter.sh/lifecycle-phase"
+LIFECYCLE_PHASE_TERMINABLE: Final = "terminable"
+"""Value of LIFECYCLE_PHASE that asks for the (voluntary) end of a node."""
+EXCLUDE_FROM_LOAD_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+CONTROL_PLANE_ROLE: Final = "node-role.kubernetes.io/control-plane"
+MASTER_ROLE: Final = "node-role.kubernetes.io/master"
+"""The older word for CONTROL_PLANE_ROLE, still found on clusters made before 1.24."""
+HOSTNAME: Final = "kubernetes.io/hostname"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+ZONE: Final = "topology.kubernetes.io/zone"
+NODE_POOL: Final = "karpenter.sh/nodepool"
+CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+STATEFUL_SET_POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
+
+# -- taints -------------------------------------------------------------------------------------------
+DISRUPTED_TAINT_KEY: Final = "karpenter.sh/disrupted"
+"""Put on a node that is being drained; pods that tolerate it stay."""
+UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
+"""The taint that the node controller adds for spec.unschedulable."""
+NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"
+UNREACHABLE_TAINT_KEY: Final = "node.kubernetes.io/unreachable"
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+
+# -- conditions ---------------------------------------------------------------------------------------
+READY: Final = "Ready"
+"""Of nodes, pods and claims."""
+DRAINED: Final = "Drained"
+"""Of claims and nodes; while False its message names what blocks."""
+VOLUMES_DETACHED: Final = "VolumesDetached"
+INSTANCE_TERMINATING: Final = "InstanceTerminating"
+DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
+"""Of budgets (Kubernetes' own)."""
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+# -- pods ---------------------------------------------------------------------------------------------
+PENDING: Final = "Pending"
+RUNNING: Final = "Running"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+SYSTEM_CLUSTER_CRITICAL: Final = "system-cluster-critical"
+SYSTEM_NODE_CRITICAL: Final = "system-node-critical"
+CRITICAL_PRIORITY_CLASSES: Final = frozenset({SYSTEM_CLUSTER_CRITICAL, SYSTEM_NODE_CRITICAL})
+CRITICAL_PRIORITY: Final = 2_000_000_000
+"""The priority of SYSTEM_CLUSTER_CRITICAL, the least that is critical."""
+DAEMON_SET: Final = "DaemonSet"
+NODE_KIND: Final = "Node"
+"""Owner kind of a mirror pod."""
+
+# -- budgets ------------------------------------------------------------------------------------------
+DISRUPTION_BUDGET_CAUSE: Final = "DisruptionBudget"
+"""Cause type in the Status of an eviction that a budget refuses (429)."""
+IF_HEALTHY_BUDGET: Final = "IfHealthyBudget"
+ALWAYS_ALLOW: Final = "AlwaysAllow"
+
+# -- other objects ------------------------------------------------------------------------------------
+KARPENTER_LEASE: Final = "karpenter-leader-election"
+"""Fresh: a live Karpenter owns the finalizer."""
+NEVER: Final = "Never"
+"""NodeClaim spec.expireAfter of a claim that does not expire."""
+EVENT_COMPONENT: Final = "gracectl"
+"""source.component and reportingController of our Events."""
+FIELD_MANAGER: Final = "gracectl"
+
+
+class EventType(StrEnum):
+    """The two types that Kubernetes knows."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class EventReason(StrEnum):
+    """Why gracectl speaks up. One reason, one meaning; people filter by these."""
+
+    # the deadline
+    TERMINATION_GRACE_PERIOD_EXPIRING = "TerminationGracePeriodExpiring"
+    """Node, claim: the deadline is set, everything is forced then."""
+    DELETED_FOR_DEADLINE = "DeletedForDeadline"
+    """Pod: deleted, not evicted, because it would outlive the deadline."""
+    # protection
+    DO_NOT_DISRUPT_UNTIL = "DoNotDisruptUntil"
+    DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED = "DoNotDisruptGracePeriodElapsed"
+    INVALID_DO_NOT_DISRUPT_ANNOTATION = "InvalidDoNotDisruptAnnotation"
+    # the steps of a termination
+    CORDONED = "Cordoned"
+    DRAINING = "Draining"
+    DRAIN_BLOCKED = "DrainBlocked"
+    """Node: nothing moves; the message names what blocks."""
+    DRAINED = "Drained"
+    AWAITING_VOLUME_DETACHMENT = "AwaitingVolumeDetachment"
+    VOLUMES_DETACHED = "VolumesDetached"
+    INSTANCE_TERMINATING = "InstanceTerminating"
+    INSTANCE_TERMINATED = "InstanceTerminated"
+    INSTANCE_TERMINATION_FAILED = "InstanceTerminationFailed"
+    FINALIZER_ADDED = "FinalizerAdded"
+    FINALIZER_REMOVED = "FinalizerRemoved"
+    UNMANAGED_NODE_HELD = "UnmanagedNodeHeld"
+    """Node: carries our finalizer although no setting makes it ours."""
+    # evictions
+    EVICTED = "Evicted"
+    EVICTION_BLOCKED = "EvictionBlocked"
+    """Pod or node: a budget is spent."""
+    EVICTION_FAILED = "EvictionFailed"
+    MULTIPLE_BUDGETS = "MultipleBudgets"
+    """Pod: more than one budget selects it; the eviction API cannot serve that."""
+    # what starts a termination by itself
+    NODE_UNHEALTHY = "NodeUnhealthy"
+    UNHEALTHY_NODES_HELD = "UnhealthyNodesHeld"
+    CLAIM_EXPIRED = "ClaimExpired"

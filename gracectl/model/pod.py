@@ -1,0 +1,59 @@
+"""A pod as decisions see it: few fields, immutable, small enough to keep 150,000 of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gracectl.model.meta import OwnerReference
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False):
+    """An entry of spec.tolerations. No operator means Equal, no effect all effects, no key all keys."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """One pod. A pod is identified by its uid; a namesake with another uid is another pod.
+
+    Maps and tuples may be shared between pods: they are for reading only.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    node_name: str = ""
+    """Empty while the pod is not bound."""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    """Only those of names.POD_ANNOTATIONS."""
+    owners: tuple[OwnerReference, ...] = ()
+    created: float = 0.0
+    """Instant of metadata.creationTimestamp."""
+    started: float | None = None
+    """Instant of status.startTime: when the kubelet saw the pod first."""
+    deletion_timestamp: float | None = None
+    """Instant at which the grace of a deleted pod ends; it may lie in the past while the pod still stops."""
+    deletion_grace_seconds: int | None = None
+    """The grace that a deleted pod was granted, in seconds."""
+    grace_seconds: int | None = None
+    """spec.terminationGracePeriodSeconds."""
+    priority: int | None = None
+    priority_class: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    phase: str = ""
+    ready: bool = False
+    """Whether the condition Ready is "True"."""
+    claims: tuple[str, ...] = ()
+    """Names of the PersistentVolumeClaims it mounts, those of generic ephemeral volumes included."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.namespace, self.name)
