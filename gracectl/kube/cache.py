@@ -1,0 +1,162 @@
+"""What the cluster looks like, as far as the watch has told: objects by key, and indexes over them.
+
+One writer (the reflector), any number of readers, all on one event loop. Invariants: objects, indexes and
+notifications never disagree (a subscriber that looks into the cache sees the state it is told of); every
+difference is told once and in order; until the first complete list the cache is syncing, and nothing may be
+decided from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+import msgspec
+
+Key = tuple[str, str]
+
+
+class Cached(Protocol):
+    """What a cache asks of an object; `key` is (namespace, name)."""
+
+    @property
+    def key(self) -> Key:
+        """(namespace, name)"""
+
+    @property
+    def uid(self) -> str:
+        """Which of the objects that have had this name it is."""
+
+    @property
+    def resource_version(self) -> str:
+        """Which state of it this is."""
+
+
+T = TypeVar("T", bound=Cached)
+Subscriber = Callable[[T | None, T | None], None]
+
+
+class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects held now; changes told since the start; lists taken over."""
+
+    name: str
+    live: bool
+    objects: int
+    added: int
+    updated: int
+    deleted: int
+    replaced: int
+
+
+class Cache(Generic[T]):
+    """Objects of one kind. `indexes`: by name, a function from an object to the values it is found under."""
+
+    def __init__(self, name: str, indexes: Mapping[str, Callable[[T], Iterable[Hashable]]] | None = None) -> None:
+        self.name = name
+        self._objects: dict[Key, T] = {}
+        self._functions = dict(indexes or {})
+        self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {index: {} for index in self._functions}
+        self._subscribers: list[Subscriber[T]] = []
+        self._live = anyio.Event()
+        self._added = self._updated = self._deleted = self._replaced = 0
+
+    @property
+    def live(self) -> bool:
+        """True once the first complete list has been taken over; stays true while a later list is fetched."""
+        return self._live.is_set()
+
+    async def wait_live(self) -> None:
+        """Return as soon as the cache is live."""
+        await self._live.wait()
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """The object of that name, if there is one; the namespace is "" for cluster-scoped kinds."""
+        return self._objects.get((namespace, name))
+
+    def values(self) -> tuple[T, ...]:
+        """All objects as they are now; takes time in proportion to their number."""
+        return tuple(self._objects.values())
+
+    def by_index(self, index: str, value: Hashable) -> tuple[T, ...]:
+        """The objects that `index` finds under `value`, as they are now. KeyError for an unknown index."""
+        return tuple(self._indexes[index].get(value, {}).values())
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def subscribe(self, callback: Subscriber[T]) -> Callable[[], None]:
+        """Call `callback(old, new)` after every change: (None, new) added, (old, None) deleted; returns how to stop.
+
+        It must be quick and must not raise: an exception ends the reflector, and with it the process. An
+        object that was replaced by another of the same name is told as a deletion and an addition, never as
+        an update.
+        """
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
+
+    def put(self, new: T) -> None:
+        """Writer: the object exists in this state. The same state again is no change."""
+        key = new.key
+        old = self._objects.get(key)
+        if old is not None and old.uid != new.uid:
+            self.remove(key)
+            old = None
+        if old is None:
+            self._added += 1
+        elif old.resource_version == new.resource_version:
+            return
+        else:
+            self._updated += 1
+        self._objects[key] = new
+        self._reindex(key, old, new)
+        self._tell(old, new)
+
+    def remove(self, key: Key) -> None:
+        """Writer: the object is gone. Removing what is not there is no change."""
+        old = self._objects.pop(key, None)
+        if old is None:
+            return
+        self._deleted += 1
+        self._reindex(key, old, None)
+        self._tell(old, None)
+
+    def replace(self, objects: Iterable[T]) -> None:
+        """Writer: these are all objects. Tells exactly the differences, deletions first; then the cache is live."""
+        incoming = {new.key: new for new in objects}
+        for key in [key for key in self._objects if key not in incoming]:
+            self.remove(key)
+        for new in incoming.values():
+            self.put(new)
+        self._replaced += 1
+        self._live.set()
+
+    def statistics(self) -> CacheStatistics:
+        """What it holds and what it has told."""
+        return CacheStatistics(
+            name=self.name,
+            live=self.live,
+            objects=len(self._objects),
+            added=self._added,
+            updated=self._updated,
+            deleted=self._deleted,
+            replaced=self._replaced,
+        )
+
+    def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
+        for name, function in self._functions.items():
+            index = self._indexes[name]
+            before = frozenset(function(old)) if old is not None else frozenset()
+            after = frozenset(function(new)) if new is not None else frozenset()
+            for value in before - after:
+                found = index[value]
+                del found[key]
+                if not found:
+                    del index[value]
+            if new is not None:
+                for value in after:
+                    index.setdefault(value, {})[key] = new
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        for callback in tuple(self._subscribers):
+            callback(old, new)

@@ -1,0 +1,298 @@
+"""The verbs of the API server: typed objects in, typed objects or errors by meaning out.
+
+Invariants: no request is repeated unless a repeat is safe (`retry.py`); a server that says it is busy slows
+the whole client; a write that has begun is finished before a cancellation is obeyed, so that nobody has to
+wonder whether it happened.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Generic
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from gracectl.kube import requests
+from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Throttled, error_for
+from gracectl.kube.operation import Operation, operation_of
+from gracectl.kube.requests import Json, JsonPatch, Key, Patch, Preconditions
+from gracectl.kube.resources import Resource, T
+from gracectl.kube.retry import RetrySettings, outcome_of, retrying
+from gracectl.kube.transport import Request, Response, Transport
+from gracectl.kube.watching import Watch
+from gracectl.model.decode import decode_page
+from gracectl.runtime.clock import Clock
+from gracectl.runtime.ratelimit import TokenBucket
+
+# A pod takes 30 µs to decode: this keeps the event loop's longest pause while listing at a few milliseconds.
+_DECODED_BETWEEN_YIELDS = 100
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`timeout`: seconds for one attempt; `page_size`: objects per page of a list."""
+
+    timeout: float = 30.0
+    page_size: int = 500
+    retry: RetrySettings = RetrySettings()
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list; every part bears the version of the whole."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts by (verb, resource, outcome: `ok` or the name of the error); pauses that a busy server asked for."""
+
+    attempts: Mapping[tuple[str, str, str], int]
+    retries: int
+    throttle_pauses: int
+    throttled_seconds: float
+
+    def count(self, verb: str, resource: str, outcome: str = "") -> int:
+        """Attempts of `verb` on `resource` (`pods/eviction`), with any outcome unless one is named."""
+        return sum(
+            number
+            for (its_verb, its_resource, its_outcome), number in self.attempts.items()
+            if (its_verb, its_resource) == (verb, resource) and outcome in {"", its_outcome}
+        )
+
+
+class KubeClient:
+    """One API server through one transport. A key is (namespace, name), the namespace "" for cluster-scoped kinds.
+
+    Every verb raises `errors.ApiError` by meaning.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        *,
+        limiter: TokenBucket | None = None,
+        settings: ClientSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._limiter = limiter or TokenBucket(clock, qps=0, burst=1)
+        self._settings = settings or ClientSettings()
+        self._rng = rng or random.Random()
+        self._attempts: Counter[tuple[str, str, str]] = Counter()
+        self._retries = 0
+        self._throttle_pauses = 0
+        self._throttled_seconds = 0.0
+
+    async def get(self, resource: Resource[T], key: Key) -> T:
+        """One object. Repeated on any transient failure."""
+        return await self._decoded(resource, requests.get_request(resource, key), repeatable=True)
+
+    async def list(
+        self, resource: Resource[T], *, namespace: str = "", selector: str = ""
+    ) -> AsyncGenerator[Page[T], None]:
+        """The objects page by page, all of one consistent version. `selector` is a label selector.
+
+        Each page is repeated on a transient failure; Gone when the server compacted its history between two
+        pages.
+        """
+        token = ""
+        while True:
+            request = requests.list_request(
+                resource, namespace, limit=self._settings.page_size, continue_token=token, selector=selector
+            )
+            page = await self._page(resource, request)
+            yield page[0]
+            token = page[1]
+            if not token:
+                return
+
+    async def create(self, resource: Resource[T], namespace: str, body: Json, *, dry_run: bool = False) -> T:
+        """Create an object; apiVersion and kind are filled in. Never repeated once the server may have seen it."""
+        request = requests.create_request(resource, namespace, body, dry_run=dry_run)
+        return await self._decoded(resource, request, repeatable=False)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        key: Key,
+        patch: Patch,
+        *,
+        subresource: str = "",
+        uid: str = "",
+        resource_version: str = "",
+    ) -> T:
+        """Change an object, or its `status` subresource; Conflict unless it is the one that is meant.
+
+        Repeated on any transient failure if `resource_version` is given (the second execution is a Conflict)
+        or, for a merge, if `uid` is given (the second one writes the same values to the same object). A JSON
+        patch under a mere uid may append twice, and is never repeated once the server may have seen it.
+        """
+        preconditions = Preconditions(uid, resource_version)
+        request = requests.patch_request(resource, key, patch, subresource=subresource, preconditions=preconditions)
+        repeatable = bool(resource_version) or (bool(uid) and not isinstance(patch, JsonPatch))
+        return await self._decoded(resource, request, repeatable=repeatable)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        key: Key,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete an object; NotFound when it is gone. With a uid or version repeated on any transient failure.
+
+        `grace_seconds` None leaves the grace to the object. A repeat may find it gone: that NotFound means
+        done as well.
+        """
+        request = requests.delete_request(
+            resource,
+            key,
+            preconditions=Preconditions(uid, resource_version),
+            grace_seconds=grace_seconds,
+            dry_run=dry_run,
+        )
+        await self._call(request, repeatable=bool(uid or resource_version))
+
+    async def evict(self, key: Key, *, uid: str, grace_seconds: int | None = None, dry_run: bool = False) -> None:
+        """Evict the pod of that uid; BudgetExhausted, Misconfigured, Conflict.uid_mismatch as DESIGN 3.6 has them.
+
+        Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerFault
+        or Unreachable with `sent` the eviction may have happened: look at the pod before asking again. A uid
+        that no longer holds is refused, *and has spent the budget all the same*: compare the cached uid just
+        before.
+        """
+        request = requests.evict_request(
+            key, preconditions=Preconditions(uid), grace_seconds=grace_seconds, dry_run=dry_run
+        )
+        await self._call(request, repeatable=False)
+
+    async def server_version(self) -> str:
+        """The server's version (`v1.31.0`): the cheapest question that shows whether it is there and knows us."""
+        request = Request(method="GET", path="/version", timeout=self._settings.timeout)
+        response = await self._call(request, repeatable=True)
+        try:
+            return msgspec.json.decode(response.body, type=_Version).gitVersion
+        except msgspec.DecodeError as error:
+            raise _not_understood(operation_of(request), "a version", error) from error
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[T],
+        resource_version: str,
+        *,
+        namespace: str = "",
+        selector: str = "",
+        timeout_seconds: int,
+    ) -> AsyncIterator[Watch]:
+        """The changes after `resource_version`, for at most `timeout_seconds`. Repeating is the reflector's work."""
+        request = requests.watch_request(
+            resource,
+            resource_version,
+            namespace=namespace,
+            timeout_seconds=timeout_seconds,
+            selector=selector,
+        )
+        operation = operation_of(request)
+        await self._limiter.acquire()
+        async with AsyncExitStack() as stack:
+            try:
+                with anyio.fail_after(self._settings.timeout):
+                    stream = await stack.enter_async_context(self._transport.stream(request))
+                    body = await stream.read() if stream.status >= 300 else b""
+                if stream.status >= 300:
+                    raise error_for(request, Response(status=stream.status, headers=stream.headers, body=body))
+            except TimeoutError as error:
+                failure = RequestTimeout(operation, "no answer in time")
+                self._note(operation, failure)
+                raise failure from error
+            except ApiError as error:
+                self._note(operation, error)
+                raise
+            self._note(operation, None)
+            yield Watch(request, stream)
+
+    def statistics(self) -> ClientStatistics:
+        """What has been asked so far."""
+        return ClientStatistics(
+            attempts=dict(self._attempts),
+            retries=self._retries,
+            throttle_pauses=self._throttle_pauses,
+            throttled_seconds=self._throttled_seconds,
+        )
+
+    async def _page(self, resource: Resource[T], request: Request) -> tuple[Page[T], str]:
+        response = await self._call(request, repeatable=True)
+        try:
+            page = decode_page(response.body)
+            items = []
+            for number, raw in enumerate(page.items, start=1):
+                items.append(resource.decode(raw))
+                if number % _DECODED_BETWEEN_YIELDS == 0:
+                    await anyio.lowlevel.checkpoint()
+        except msgspec.DecodeError as error:
+            raise _not_understood(operation_of(request), f"a list of {resource.plural}", error) from error
+        return Page(tuple(items), page.resource_version), page.continue_token
+
+    async def _decoded(self, resource: Resource[T], request: Request, *, repeatable: bool) -> T:
+        response = await self._call(request, repeatable=repeatable)
+        try:
+            return resource.decode(response.body)
+        except msgspec.DecodeError as error:
+            raise _not_understood(operation_of(request), resource.kind, error) from error
+
+    async def _call(self, request: Request, *, repeatable: bool) -> Response:
+        request = msgspec.structs.replace(request, timeout=self._settings.timeout)
+        operation = operation_of(request)
+        first = True
+        async for attempt in retrying(self._clock, self._settings.retry, self._rng, repeatable=repeatable):
+            with attempt:
+                self._retries += not first
+                first = False
+                return await self._attempt(request, operation)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _attempt(self, request: Request, operation: Operation) -> Response:
+        await self._limiter.acquire()
+        try:
+            # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
+            with anyio.fail_after(request.timeout, shield=request.method != "GET"):
+                response = await self._transport.send(request)
+        except TimeoutError as error:
+            failure = RequestTimeout(operation, f"no answer in {request.timeout:g} s")
+            self._note(operation, failure)
+            raise failure from error
+        except ApiError as error:
+            self._note(operation, error)
+            raise
+        if response.status >= 300:
+            refusal = error_for(request, response)
+            self._note(operation, refusal)
+            raise refusal
+        self._note(operation, None)
+        return response
+
+    def _note(self, operation: Operation, error: ApiError | None) -> None:
+        self._attempts[operation.verb, operation.resource, outcome_of(error)] += 1
+        if isinstance(error, Throttled):
+            self._throttle_pauses += 1
+            self._throttled_seconds += error.retry_after
+            self._limiter.pause(error.retry_after)
+
+
+class _Version(msgspec.Struct):
+    gitVersion: str  # noqa: N815  the server's spelling
+
+
+def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerFault:
+    return ServerFault(operation, f"the answer is not {expected}: {error}")

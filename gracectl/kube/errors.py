@@ -1,0 +1,331 @@
+"""The API server's refusals by meaning: nobody outside this room sees a status code.
+
+`error_for` is the one mapping from an answer to an error; what each answer means is taken from recordings of
+a real kube-apiserver (copied under tests/kube/recorded). A message names what was asked, what the server said
+in its own words and, where a person can do something about it, what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gracectl.kube.operation import Operation, operation_of
+from gracectl.kube.transport import Request, Response
+from gracectl.model.decode import Status, decode_status
+
+# A server that asks for patience without saying how much (client-go waits as long).
+_DEFAULT_RETRY_AFTER = 1.0
+
+
+class ApiError(Exception):
+    """A request that did not do what was asked. `operation` says what it was, `status_message` what the server said."""
+
+    def __init__(self, operation: Operation, status_message: str = "") -> None:
+        super().__init__(operation, status_message)
+        self.operation = operation
+        self.status_message = status_message
+
+    def __str__(self) -> str:
+        said = f" (server: {self.status_message})" if self.status_message else ""
+        return f"{self.operation}: {self.meaning}{said}"
+
+    @property
+    def meaning(self) -> str:
+        """What happened, in a few words for people."""
+        return "refused"
+
+
+class NotFound(ApiError):
+    """The object is not there (or, on a create, its namespace)."""
+
+    @property
+    def meaning(self) -> str:
+        return "not found"
+
+
+class NotServed(ApiError):
+    """The server does not know the resource: the custom resource definition is missing, or the server too old."""
+
+    @property
+    def meaning(self) -> str:
+        return "the server does not serve this resource"
+
+
+class Conflict(ApiError):
+    """The object is not as the precondition says. `uid_mismatch`: another object stands under that name."""
+
+    def __init__(self, operation: Operation, status_message: str = "", *, uid_mismatch: bool = False) -> None:
+        super().__init__(operation, status_message)
+        self.uid_mismatch = uid_mismatch
+
+    @property
+    def meaning(self) -> str:
+        return "another object has that name by now" if self.uid_mismatch else "changed by somebody else meanwhile"
+
+
+class AlreadyExists(ApiError):
+    """An object of that name exists, or is still being deleted."""
+
+    @property
+    def meaning(self) -> str:
+        return "exists already"
+
+
+class Gone(ApiError):
+    """The version or continue token is older than the server's history: list anew."""
+
+    @property
+    def meaning(self) -> str:
+        return "the server no longer has that version"
+
+
+class Invalid(ApiError):
+    """The object would break a rule of its schema, or the request is malformed: asking again cannot help."""
+
+    @property
+    def meaning(self) -> str:
+        return "invalid"
+
+
+class Denied(ApiError):
+    """An admission webhook said no. `retry_after`: seconds, if the webhook gave them."""
+
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(operation, status_message)
+        self.retry_after = retry_after
+
+    @property
+    def meaning(self) -> str:
+        return "denied by an admission webhook"
+
+
+class Forbidden(ApiError):
+    """Not allowed. `rbac`: for want of a role, which the message then spells out."""
+
+    def __init__(self, operation: Operation, status_message: str = "", *, rbac: bool = True) -> None:
+        super().__init__(operation, status_message)
+        self.rbac = rbac
+
+    @property
+    def meaning(self) -> str:
+        if not self.rbac:
+            return "forbidden"
+        group = f' of API group "{self.operation.group}"' if self.operation.group else ""
+        return (
+            f"forbidden: add the verb {self.operation.verb} on {self.operation.resource}{group} "
+            "to the role of the user or service account"
+        )
+
+
+class Unauthorized(ApiError):
+    """The server does not accept the credentials."""
+
+    @property
+    def meaning(self) -> str:
+        return "the server does not accept the credentials (expired or revoked token, unknown certificate?)"
+
+
+class NamespaceTerminating(ApiError):
+    """Nothing new can be created in a namespace that is being deleted."""
+
+    @property
+    def meaning(self) -> str:
+        return "the namespace is being deleted"
+
+
+class BudgetExhausted(ApiError):
+    """A PodDisruptionBudget does not allow the eviction now.
+
+    `retry_after` None: the budget is spent. Seconds: the server has not yet looked at a budget that was just
+    created or edited; that takes milliseconds, whatever the number says (recording `eviction`).
+    """
+
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(operation, status_message)
+        self.retry_after = retry_after
+
+    @property
+    def meaning(self) -> str:
+        return "the disruption budget " + ("is spent" if self.retry_after is None else "is still being processed")
+
+
+class Throttled(ApiError):
+    """The server is busy and did not execute the request. `retry_after` in seconds."""
+
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float) -> None:
+        super().__init__(operation, status_message)
+        self.retry_after = retry_after
+
+    @property
+    def meaning(self) -> str:
+        return f"the server is busy and asks for {self.retry_after:g} s of patience"
+
+
+class Misconfigured(ApiError):
+    """More than one PodDisruptionBudget selects the pod: no eviction can succeed until somebody changes that."""
+
+    @property
+    def meaning(self) -> str:
+        return "more than one PodDisruptionBudget selects this pod"
+
+
+class ServerFault(ApiError):
+    """The server failed. A write may have happened. `retry_after` in seconds, if the server gave them."""
+
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(operation, status_message)
+        self.retry_after = retry_after
+
+    @property
+    def meaning(self) -> str:
+        return "the server failed"
+
+
+class RequestTimeout(ApiError):
+    """No answer in time, from the server or within the server. A write may have happened."""
+
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(operation, status_message)
+        self.retry_after = retry_after
+
+    @property
+    def meaning(self) -> str:
+        return "timed out"
+
+
+class Unreachable(ApiError):
+    """No connection, or it broke. `sent` False: the server surely did not see the request."""
+
+    def __init__(self, operation: Operation, status_message: str = "", *, sent: bool) -> None:
+        super().__init__(operation, status_message)
+        self.sent = sent
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.meaning}: {self.status_message}"
+
+    @property
+    def meaning(self) -> str:
+        return "the connection broke" if self.sent else "the server cannot be reached"
+
+
+def error_for(request: Request, response: Response) -> ApiError:
+    """The error that an answer of status >= 400 means."""
+    status = _status_of(response)
+    builder = _BY_CODE.get(response.status)
+    operation = operation_of(request)
+    if "admission webhook" in status.message and "denied the request" in status.message and not _spent(status):
+        return Denied(operation, status.message, retry_after=_retry_after(response, status))
+    if builder is None:
+        builder = _server_fault if response.status >= 500 else _invalid
+    return builder(operation, response, status)
+
+
+def error_for_event(request: Request, raw: bytes | msgspec.Raw) -> ApiError:
+    """The error that an ERROR event of a watch means; its object is a Status with a code of its own."""
+    body = bytes(raw)
+    code = decode_status(body).code or 500
+    return error_for(request, Response(status=code, body=body))
+
+
+_Builder = Callable[[Operation, Response, Status], ApiError]
+
+
+def _status_of(response: Response) -> Status:
+    """The Status in the body; a proxy, an unserved group or the server's own filters answer in plain text."""
+    try:
+        status = decode_status(response.body)
+    except msgspec.DecodeError:
+        text = response.body[:500].decode("utf-8", "replace").strip()
+        return Status(code=response.status, message=text or f"HTTP status {response.status}, no explanation")
+    if status.message:
+        return status
+    return msgspec.structs.replace(status, message=f"HTTP status {response.status}, no explanation")
+
+
+def _retry_after(response: Response, status: Status) -> float | None:
+    """Seconds to wait: the header (its form as a date is none of Kubernetes' habits), else the Status."""
+    header = response.headers.get("retry-after", "").strip()
+    if header.isascii() and header.isdigit():
+        return float(header)
+    seconds = status.details.retry_after_seconds
+    return float(seconds) if seconds else None
+
+
+def _has_cause(status: Status, reason: str) -> bool:
+    return any(cause.reason == reason for cause in status.details.causes)
+
+
+def _spent(status: Status) -> bool:
+    return _has_cause(status, "DisruptionBudget")
+
+
+def _not_found(operation: Operation, response: Response, status: Status) -> ApiError:
+    # An object's 404 names it; that of an unserved group is plain text, that of an unserved resource has no
+    # details (recording `writes-refused`). To take the latter for the former would turn a missing API into
+    # "it is gone".
+    if status.details.name:
+        return NotFound(operation, status.message)
+    return NotServed(operation, status.message)
+
+
+def _conflict(operation: Operation, response: Response, status: Status) -> ApiError:
+    if status.reason == "AlreadyExists":
+        return AlreadyExists(operation, status.message)
+    # Two wordings, of a DELETE's (or an eviction's) precondition and of a write in the store; details do not
+    # say.
+    of_uid = "UID in the precondition" in status.message or "UID in precondition" in status.message
+    return Conflict(operation, status.message, uid_mismatch=of_uid)
+
+
+def _forbidden(operation: Operation, response: Response, status: Status) -> ApiError:
+    if _has_cause(status, "NamespaceTerminating"):
+        return NamespaceTerminating(operation, status.message)
+    if operation.subresource == "eviction" and status.details.kind == "poddisruptionbudgets":
+        # "DisruptedPods map too big", "disruptions allowed is negative": the budget cannot pay now.
+        # https://github.com/kubernetes/kubernetes/blob/v1.30.0/pkg/registry/core/pod/storage/eviction.go
+        return BudgetExhausted(operation, status.message)
+    return Forbidden(operation, status.message, rbac=" cannot " in status.message)
+
+
+def _invalid(operation: Operation, response: Response, status: Status) -> ApiError:
+    # A patch that brings another uid is "invalid", not a conflict (recording `writes-patch`): we send uids as
+    # preconditions.
+    if any(cause.field == "metadata.uid" for cause in status.details.causes):
+        return Conflict(operation, status.message, uid_mismatch=True)
+    return Invalid(operation, status.message)
+
+
+def _busy(operation: Operation, response: Response, status: Status) -> ApiError:
+    retry_after = _retry_after(response, status)
+    if _spent(status):
+        return BudgetExhausted(operation, status.message, retry_after=retry_after)
+    return Throttled(operation, status.message, retry_after=retry_after or _DEFAULT_RETRY_AFTER)
+
+
+def _internal(operation: Operation, response: Response, status: Status) -> ApiError:
+    if operation.subresource == "eviction" and "more than one PodDisruptionBudget" in status.message:
+        return Misconfigured(operation, status.message)
+    return _server_fault(operation, response, status)
+
+
+def _server_fault(operation: Operation, response: Response, status: Status) -> ApiError:
+    return ServerFault(operation, status.message, retry_after=_retry_after(response, status))
+
+
+def _timed_out(operation: Operation, response: Response, status: Status) -> ApiError:
+    return RequestTimeout(operation, status.message, retry_after=_retry_after(response, status))
+
+
+_BY_CODE: dict[int, _Builder] = {
+    401: lambda operation, response, status: Unauthorized(operation, status.message),
+    403: _forbidden,
+    404: _not_found,
+    408: _timed_out,
+    409: _conflict,
+    410: lambda operation, response, status: Gone(operation, status.message),
+    429: _busy,
+    500: _internal,
+    504: _timed_out,
+}

@@ -1,0 +1,264 @@
+"""Kubernetes Events, written beside the work and never in its way.
+
+core/v1 and not events.k8s.io: aggregation is a plain patch of `count` and `lastTimestamp`, which `kubectl
+describe` shows.
+
+Invariants: `record` never blocks and never fails; the backlog is bounded (what does not fit is dropped and
+counted); at most one write per object and reason in `window` seconds, never a LIST to deduplicate: the first
+is written at once, repeats are counted and written with the total when the window ends, or at shutdown. An
+Event that cannot be written is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from gracectl.kube.cache import Cached
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import AlreadyExists, ApiError, NotFound
+from gracectl.kube.requests import StrategicPatch
+from gracectl.kube.resources import EVENTS, Resource
+from gracectl.model.times import format_time
+from gracectl.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = "gracectl"
+EventType = Literal["Normal", "Warning"]
+_Identity = tuple[str, str]
+# The API server refuses longer ones: https://github.com/kubernetes/kubernetes/blob/v1.30.0/pkg/apis/core/validation/events.go
+_MESSAGE_LENGTH = 1024
+# A name holds 253 characters, of which ours takes up to 18 for the suffix.
+_NAME_LENGTH = 230
+_SECONDS_BETWEEN_COMPLAINTS = 60.0
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The object an Event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, resource: Resource[Any], thing: Cached) -> Subject:
+        """The subject that `thing`, one object of `resource`, is."""
+        namespace, name = thing.key
+        return cls(resource.api_version, resource.kind, namespace, name, thing.uid)
+
+
+class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`window` and `farewell` (the time for last writes at shutdown) in seconds; `backlog` in Events."""
+
+    window: float = 300.0
+    backlog: int = 1000
+    farewell: float = 5.0
+
+
+class EventStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded, and what became of it: written (POST or PATCH), merged into another, dropped, failed."""
+
+    recorded: int
+    written: int
+    merged: int
+    dropped: int
+    failed: int
+    backlog: int
+
+
+class _Series:
+    """One object and reason: its Event, and the repeats that are counted but not yet written."""
+
+    def __init__(self, identity: _Identity, subject: Subject, reason: str, name: str, now: float) -> None:
+        self.identity = identity
+        self.subject = subject
+        self.reason = reason
+        self.name = name
+        self.first = now
+        self.last = now
+        self.message = ""
+        self.type: EventType = "Normal"
+        self.count = 0
+        self.written = 0
+        self.created = False
+        self.queued = False
+        self.window_ends = 0.0
+
+    @property
+    def namespace(self) -> str:
+        # An Event about a cluster-scoped object lives in `default`, anywhere else it is invalid (recording
+        # `events`).
+        return self.subject.namespace or "default"
+
+
+class EventRecorder:
+    """Records Events; one task (`run`) writes them."""
+
+    def __init__(
+        self, client: KubeClient, clock: Clock, *, instance: str = "", settings: EventSettings | None = None
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._instance = instance
+        self._settings = settings or EventSettings()
+        self._series: dict[_Identity, _Series] = {}
+        self._due: deque[_Series] = deque()
+        # All windows are equally long: the order in which they were opened is the order in which they end.
+        self._windows: deque[_Series] = deque()
+        self._wake_writer = anyio.Event()
+        self._wake_closer = anyio.Event()
+        self._serial = 0
+        self._complained: float | None = None
+        self._recorded = self._written = self._merged = self._dropped = self._failed = 0
+
+    def record(self, subject: Subject, reason: str, message: str, type: EventType = "Normal") -> None:
+        """Record that `reason` happened to `subject`; returns at once, whatever the state of the API server."""
+        self._recorded += 1
+        identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason)
+        series = self._series.get(identity)
+        if series is None:
+            if len(self._due) >= self._settings.backlog:
+                self._dropped += 1
+                return
+            series = self._series[identity] = self._open(identity, subject, reason)
+        else:
+            self._merged += 1
+        series.count += 1
+        series.last = self._clock.now()
+        series.message = message[:_MESSAGE_LENGTH]
+        series.type = type
+
+    async def run(self) -> None:
+        """Write Events until cancelled; then write what is still owed, for at most `farewell` seconds."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write_what_is_due)
+                tasks.start_soon(self._close_windows)
+        finally:
+            with anyio.move_on_after(self._settings.farewell, shield=True):
+                for series in tuple(self._series.values()):
+                    if series.count > series.written:
+                        await self._write(series)
+
+    def statistics(self) -> EventStatistics:
+        """What has become of everything recorded so far."""
+        return EventStatistics(
+            recorded=self._recorded,
+            written=self._written,
+            merged=self._merged,
+            dropped=self._dropped,
+            failed=self._failed,
+            backlog=len(self._due),
+        )
+
+    def _open(self, identity: _Identity, subject: Subject, reason: str) -> _Series:
+        self._serial += 1
+        now = self._clock.now()
+        stem = subject.name[:_NAME_LENGTH].rstrip("-.")
+        series = _Series(identity, subject, reason, f"{stem}.{int(now * 1e6) + self._serial:x}", now)
+        self._open_window(series)
+        self._wake_closer.set()
+        self._queue(series)
+        return series
+
+    def _open_window(self, series: _Series) -> None:
+        series.window_ends = self._clock.monotonic() + self._settings.window
+        self._windows.append(series)
+
+    def _queue(self, series: _Series) -> None:
+        series.queued = True
+        self._due.append(series)
+        self._wake_writer.set()
+
+    async def _write_what_is_due(self) -> None:
+        while True:
+            while self._due:
+                series = self._due.popleft()
+                series.queued = False
+                await self._write(series)
+            self._wake_writer = anyio.Event()
+            await self._wake_writer.wait()
+
+    async def _close_windows(self) -> None:
+        while True:
+            while self._windows:
+                await self._clock.sleep(self._windows[0].window_ends - self._clock.monotonic())
+                self._close(self._windows.popleft())
+            self._wake_closer = anyio.Event()
+            await self._wake_closer.wait()
+
+    def _close(self, series: _Series) -> None:
+        if series.count == series.written:
+            del self._series[series.identity]
+            return
+        self._open_window(series)
+        if not series.queued:
+            self._queue(series)
+
+    async def _write(self, series: _Series) -> None:
+        count = series.count
+        try:
+            if series.created:
+                await self._update(series)
+            else:
+                await self._create(series)
+            self._written += 1
+        except ApiError as error:
+            self._failed += 1
+            self._complain(error)
+        # Also after a failure: an Event is not worth a second attempt, the next repeat brings the total
+        # along.
+        series.written = count
+
+    async def _update(self, series: _Series) -> None:
+        body = {
+            "count": series.count,
+            "lastTimestamp": format_time(series.last),
+            "message": series.message,
+            "type": series.type,
+        }
+        try:
+            await self._client.patch(EVENTS, (series.namespace, series.name), StrategicPatch(body))
+        except NotFound:
+            # The server forgets Events after an hour.
+            await self._create(series)
+
+    async def _create(self, series: _Series) -> None:
+        subject = series.subject
+        body: dict[str, Any] = {
+            "metadata": {"name": series.name, "namespace": series.namespace},
+            "involvedObject": {
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
+                "namespace": subject.namespace,
+                "name": subject.name,
+                "uid": subject.uid,
+            },
+            "reason": series.reason,
+            "message": series.message,
+            "type": series.type,
+            "count": series.count,
+            "firstTimestamp": format_time(series.first),
+            "lastTimestamp": format_time(series.last),
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._instance,
+        }
+        # An attempt without an answer may have created it; the next one then finds it there.
+        with suppress(AlreadyExists):
+            await self._client.create(EVENTS, series.namespace, body)
+        series.created = True
+
+    def _complain(self, error: ApiError) -> None:
+        now = self._clock.monotonic()
+        if self._complained is None or now - self._complained >= _SECONDS_BETWEEN_COMPLAINTS:
+            self._complained = now
+            logger.warning("events are lost (%d so far): %s", self._failed, error)

@@ -1,0 +1,71 @@
+"""What a request asks, in Kubernetes' own words: a verb on a resource.
+
+Derived from method and path alone, so that an error, a log line and a statistic name the same thing in the
+same way, and exactly as RBAC would name it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gracectl.kube.transport import Request
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_VERBS_OF_COLLECTIONS = {"GET": "list", "DELETE": "deletecollection"}
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """A verb (get, list, watch, create, update, patch, delete, deletecollection) on a resource, as RBAC writes them."""
+
+    verb: str
+    group: str
+    plural: str
+    subresource: str
+    namespace: str
+    name: str
+
+    @property
+    def resource(self) -> str:
+        """As an RBAC rule lists it under `resources`: `pods/eviction`."""
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+
+    @property
+    def qualified(self) -> str:
+        """The resource with its group: `nodeclaims.karpenter.sh`."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    @property
+    def target(self) -> str:
+        """The object or collection, for people: `pods/eviction shop/web-1`, `nodes worker-1`, `pods in shop`."""
+        if not self.name:
+            return f"{self.qualified} in {self.namespace}" if self.namespace else self.qualified
+        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.qualified} {place}"
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.target}"
+
+
+def operation_of(request: Request) -> Operation:
+    """Read the operation off a request; a path outside the API (`/healthz`) is a `get` on itself."""
+    parts = [part for part in request.path.split("/") if part]
+    if len(parts) >= 3 and parts[0] == "api":
+        group, rest = "", parts[2:]
+    elif len(parts) >= 4 and parts[0] == "apis":
+        group, rest = parts[1], parts[3:]
+    else:
+        verb = _VERBS.get(request.method, request.method.lower())
+        return Operation(verb, "", request.path, "", "", "")
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2:
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource = (*rest, "", "")[:3]
+    return Operation(_verb(request, name), group, plural, subresource, namespace, name)
+
+
+def _verb(request: Request, name: str) -> str:
+    if not name and request.method in _VERBS_OF_COLLECTIONS:
+        if request.method == "GET" and dict(request.query).get("watch") in {"1", "true"}:
+            return "watch"
+        return _VERBS_OF_COLLECTIONS[request.method]
+    return _VERBS.get(request.method, request.method.lower())

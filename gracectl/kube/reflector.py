@@ -1,0 +1,266 @@
+"""List, then watch: keeps a cache equal to the server's collection, through every way in which a stream can end.
+
+The list is read in pages without a version, which is the consistent read. A list at version 0 would come from
+the server's cache, but a real server then ignores the limit and sends 150,000 pods in one body (recording
+`list-pages`).
+
+Invariants: the old view stands until a new list is complete; a stream is resumed from the last version seen,
+of an event or a bookmark; history lost in either form (HTTP 410, or an ERROR event inside an HTTP 200) means
+a new list; silence is not health: bookmarks come about once a minute, so a stream without a line for
+`stall_seconds` is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from enum import Enum
+from typing import Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from gracectl.kube.cache import Cache, T
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized
+from gracectl.kube.resources import Raw, Resource
+from gracectl.kube.watching import Undecodable, WatchFailed
+from gracectl.model.decode import WatchEvent, decode_meta
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock
+
+D = TypeVar("D")
+
+logger = logging.getLogger(__name__)
+
+# Moving a timer costs more than decoding a small event: once a second is exact enough for a stall of a minute
+# and a half.
+_REARM_SECONDS = 1.0
+# A burst that is already in the read buffer would otherwise be taken in one go.
+_EVENTS_BETWEEN_YIELDS = 100
+_CONFIGURATION = (Forbidden, Unauthorized, NotServed, Invalid)
+
+
+class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All in seconds.
+
+    A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
+    stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
+    `maximum_pause`. `optional`: the server need not serve the resource at all; the cache is then live and
+    empty, and the question is asked again every `absent`.
+    """
+
+    watch_minimum: int = 300
+    watch_maximum: int = 600
+    stall: float = 90.0
+    healthy: float = 10.0
+    initial_pause: float = 0.2
+    maximum_pause: float = 30.0
+    optional: bool = False
+    absent: float = 30.0
+
+
+class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts since the start; `last_line` is the monotonic instant of the last sign of life, None before the first."""
+
+    resource: str
+    lists: int
+    streams: int
+    events: int
+    bookmarks: int
+    stalls: int
+    undecodable: int
+    failures: int
+    last_line: float | None
+    last_error: str
+
+
+class _Next(Enum):
+    RESUME = "resume"
+    RELIST = "relist"
+
+
+class Reflector(Generic[T]):
+    """Keeps `cache` equal to the server's `resource`, over all namespaces."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource: Resource[T],
+        cache: Cache[T],
+        clock: Clock,
+        *,
+        settings: ReflectorSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._cache = cache
+        self._clock = clock
+        self._settings = settings or ReflectorSettings()
+        self._rng = rng or random.Random()
+        self._backoff = Backoff(self._settings.initial_pause, self._settings.maximum_pause, jitter=0.5, rng=self._rng)
+        self._version = ""
+        self._proven = False
+        self._absences = 0
+        self._lists = self._streams = self._events = self._bookmarks = 0
+        self._stalls = self._undecodable = self._failures = 0
+        self._last_line: float | None = None
+        self._last_error = ""
+
+    async def run(self) -> None:
+        """List and watch for ever.
+
+        Raises Forbidden, Unauthorized, NotServed or Invalid only while the first list or the first watch has
+        not succeeded: that is a matter of configuration. The same later is logged, and tried again.
+        """
+        while True:
+            if not await self._list():
+                continue
+            while await self._watch() is _Next.RESUME:
+                pass
+
+    def statistics(self) -> ReflectorStatistics:
+        """What it has seen so far."""
+        return ReflectorStatistics(
+            resource=self._resource.qualified,
+            lists=self._lists,
+            streams=self._streams,
+            events=self._events,
+            bookmarks=self._bookmarks,
+            stalls=self._stalls,
+            undecodable=self._undecodable,
+            failures=self._failures,
+            last_line=self._last_line,
+            last_error=self._last_error,
+        )
+
+    async def _list(self) -> bool:
+        """Take over a complete list; False when that has to be tried again (the pause is over by then)."""
+        objects: list[T] = []
+        version = ""
+        try:
+            async with aclosing(self._client.list(self._resource)) as pages:
+                async for page in pages:
+                    objects.extend(page.items)
+                    version = page.resource_version
+                    self._last_line = self._clock.monotonic()
+        except NotServed as error:
+            if not self._settings.optional:
+                await self._fail(error)
+            else:
+                await self._be_absent(error)
+            return False
+        except ApiError as error:
+            await self._fail(error)
+            return False
+        self._absences = 0
+        self._cache.replace(objects)
+        self._version = version
+        self._lists += 1
+        return True
+
+    async def _be_absent(self, error: NotServed) -> None:
+        self._absences += 1
+        # A starting API server may answer 404 before it has read its custom resource definitions: objects
+        # that we knew are only given up when it says so twice.
+        if self._absences > 1 or not len(self._cache):
+            self._cache.replace(())
+        if self._absences == 1:
+            logger.info("%s", error, extra={"resource": self._resource.qualified})
+        await self._clock.sleep(self._settings.absent)
+
+    async def _watch(self) -> _Next:
+        """Follow one stream to its end and wait as long as is fit before what comes next."""
+        started = self._clock.monotonic()
+        problem: Exception | str | None = None
+        then = _Next.RESUME
+        try:
+            if await self._follow():
+                self._stalls += 1
+                problem = f"no line for {self._settings.stall:g} s"
+        except WatchFailed as failed:
+            # Whatever the ERROR event means, the server did not go on from this version.
+            problem, then = failed.error, _Next.RELIST
+        except Undecodable as error:
+            self._undecodable += 1
+            problem, then = f"undecodable: {error}", _Next.RELIST
+        except ApiError as error:
+            problem = error
+            if isinstance(error, Gone | Invalid | NotServed):
+                then = _Next.RELIST
+        healthy = self._clock.monotonic() - started >= self._settings.healthy
+        if healthy:
+            self._backoff.reset()
+        if problem is not None:
+            await self._fail(problem)
+        elif not healthy:
+            # A server that ends every stream at once would otherwise be asked in a tight loop.
+            await self._clock.sleep(self._backoff.next())
+        return then
+
+    async def _follow(self) -> bool:
+        """Read one stream until it ends; True when it was given up because it had stalled."""
+        settings = self._settings
+        seconds = self._rng.randint(settings.watch_minimum, settings.watch_maximum)
+        with anyio.CancelScope(deadline=anyio.current_time() + settings.stall) as scope:
+            async with (
+                self._client.watch(self._resource, self._version, timeout_seconds=seconds) as watch,
+                aclosing(watch.events()) as events,
+            ):
+                self._proven = True
+                self._streams += 1
+                rearmed = self._last_line = self._clock.monotonic()
+                scope.deadline = anyio.current_time() + settings.stall
+                async for event in events:
+                    now = self._last_line = self._clock.monotonic()
+                    if now - rearmed >= _REARM_SECONDS:
+                        rearmed = now
+                        scope.deadline = anyio.current_time() + settings.stall
+                    self._take(event)
+                    if self._events % _EVENTS_BETWEEN_YIELDS == 0:
+                        await anyio.lowlevel.checkpoint()
+        return scope.cancelled_caught
+
+    def _take(self, event: WatchEvent) -> None:
+        self._events += 1
+        if event.type == "BOOKMARK":
+            self._bookmarks += 1
+            self._version = self._decoded(decode_meta, event)
+            return
+        if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
+            raise Undecodable(f"event of unknown type {event.type!r}")
+        thing = self._decoded(self._resource.decode, event)
+        if event.type == "DELETED":
+            self._cache.remove(thing.key)
+        else:
+            self._cache.put(thing)
+        # Also of a deletion: the object of a DELETED event carries the version of the deletion (recording
+        # `watch-changes`).
+        self._version = thing.resource_version
+
+    def _decoded(self, decode: Callable[[Raw], D], event: WatchEvent) -> D:
+        try:
+            return decode(event.object)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise Undecodable(f"{event.type} of {self._resource.qualified}: {error}") from error
+
+    async def _fail(self, problem: Exception | str) -> None:
+        """Raise what only a change of configuration can mend; log anything else and pause."""
+        if isinstance(problem, _CONFIGURATION) and not self._proven:
+            raise problem
+        self._failures += 1
+        self._last_error = str(problem)
+        pause = self._backoff.next()
+        logger.log(
+            logging.INFO if isinstance(problem, Gone) else logging.WARNING,
+            "list or watch of %s interrupted, going on in %.1f s: %s",
+            self._resource.qualified,
+            pause,
+            problem,
+            extra={"resource": self._resource.qualified},
+        )
+        await self._clock.sleep(pause)

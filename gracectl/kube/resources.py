@@ -1,0 +1,130 @@
+"""The kinds of object that gracectl reads and writes, each with its path and its decoder.
+
+The one place that knows a resource's group, version and plural; adding a kind is adding a constant here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
+from gracectl.model.decode import (
+    decode_attachment,
+    decode_budget,
+    decode_claim,
+    decode_lease,
+    decode_node,
+    decode_pod,
+    decode_volume_claim,
+)
+from gracectl.model.lease import Lease
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
+
+T = TypeVar("T")
+Raw = bytes | msgspec.Raw
+
+
+class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError)."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    decode: Callable[[Raw], T]
+
+    @property
+    def api_version(self) -> str:
+        """As manifests write it: `policy/v1`, and `v1` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """The plural with its group: `nodeclaims.karpenter.sh`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of a collection (no name), an object, or a subresource; no namespace = over all namespaces."""
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.plural} have no namespace, but {namespace!r} was given")
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self.plural} {name!r} needs a namespace")
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            # Names of some kinds (RBAC, Leases of the past) may hold colons and the like.
+            parts.append(quote(name, safe=":"))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+def _verbatim(raw: Raw) -> bytes:
+    return bytes(raw)
+
+
+PODS: Resource[Pod] = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pod)
+NODES: Resource[Node] = Resource(
+    group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_node
+)
+BUDGETS: Resource[PodDisruptionBudget] = Resource(
+    group="policy",
+    version="v1",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    namespaced=True,
+    decode=decode_budget,
+)
+VOLUME_ATTACHMENTS: Resource[VolumeAttachment] = Resource(
+    group="storage.k8s.io",
+    version="v1",
+    plural="volumeattachments",
+    kind="VolumeAttachment",
+    namespaced=False,
+    decode=decode_attachment,
+)
+VOLUME_CLAIMS: Resource[PersistentVolumeClaim] = Resource(
+    group="",
+    version="v1",
+    plural="persistentvolumeclaims",
+    kind="PersistentVolumeClaim",
+    namespaced=True,
+    decode=decode_volume_claim,
+)
+NODE_CLAIMS: Resource[NodeClaim] = Resource(
+    group="karpenter.sh",
+    version="v1",
+    plural="nodeclaims",
+    kind="NodeClaim",
+    namespaced=False,
+    decode=decode_claim,
+)
+NODE_CLAIMS_V1BETA1: Resource[NodeClaim] = Resource(
+    group="karpenter.sh",
+    version="v1beta1",
+    plural="nodeclaims",
+    kind="NodeClaim",
+    namespaced=False,
+    decode=decode_claim,
+)
+LEASES: Resource[Lease] = Resource(
+    group="coordination.k8s.io",
+    version="v1",
+    plural="leases",
+    kind="Lease",
+    namespaced=True,
+    decode=decode_lease,
+)
+EVENTS: Resource[bytes] = Resource(
+    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=_verbatim
+)

@@ -1,0 +1,68 @@
+"""What crosses the wire, apart from how: a request is a value, and a transport is anything that can send one.
+
+Building a request (`requests.py`) knows Kubernetes and no sockets; sending one (`http.py`, or an in-process
+API server) knows sockets and no Kubernetes. A new way to reach a server is one small class with two methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP request; `path` begins with a slash, `query` is not escaped yet, `timeout` is in seconds.
+
+    `timeout` bounds a whole `send`, and the time to the first header of a `stream`. The client enforces it; a
+    transport need not.
+    """
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    content_type: str = "application/json"
+    body: bytes | None = None
+    timeout: float = 30.0
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole answer; header names are lower-case."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+
+class Stream(Protocol):
+    """An answer whose body is read as it comes."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, with lower-case names."""
+
+    def lines(self) -> AsyncGenerator[bytes, None]:
+        """The body line by line; ends when the server ends it.
+
+        Raises `errors.Unreachable` when the connection breaks and ValueError for a line that is too long to
+        read.
+        """
+
+    async def read(self) -> bytes:
+        """The whole body: the explanation of a stream that was refused."""
+
+
+class Transport(Protocol):
+    """Sends requests. An answer of any status is an answer, not an error."""
+
+    async def send(self, request: Request) -> Response:
+        """The answer to `request`. Raises `errors.Unreachable` when there is none."""
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """The answer to `request` while it arrives. Raises `errors.Unreachable` on entering when there is none."""
