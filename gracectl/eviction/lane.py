@@ -112,12 +112,8 @@ class Lane:
         """Nobody waits and nothing is unaccounted: the lane may be forgotten."""
         return not self.waiting and not self._granted
 
-    def owes(self, uid: str) -> bool:
-        """Whether the cost of this pod's eviction has not been seen yet."""
-        return uid in self._granted
-
     def decide(self, now: float, look: Look) -> Ask | Sleep | Done:
-        """Whom to ask at `now` (Unix seconds), after dropping those who need no asking any more."""
+        """Whom to ask at `now` (Unix seconds); those who are gone or on their way are passed over."""
         living = self._living(look)
         budgets = self._budgets(look)
         self._account(look, budgets)
@@ -129,14 +125,8 @@ class Lane:
         return self._choose(now, living, budgets)
 
     def _living(self, look: Look) -> list[tuple[Candidate, Pod]]:
-        living = []
-        for candidate in sorted(self.waiting.values(), key=lambda c: c.order):
-            pod = look.living(candidate)
-            if pod is None:
-                self.leave(candidate.uid)
-            else:
-                living.append((candidate, pod))
-        return living
+        in_order = sorted(self.waiting.values(), key=lambda c: c.order)
+        return [(candidate, pod) for candidate in in_order if (pod := look.living(candidate))]
 
     def _choose(
         self, now: float, living: list[tuple[Candidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]

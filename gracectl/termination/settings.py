@@ -31,7 +31,7 @@ class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_un
     """What the controllers of node terminations need to know."""
 
     node_selector: LabelSelector = NOT_CONTROL_PLANE
-    workers: Count = 20
+    workers: Count = 100
     """Nodes that are looked at in the same moment; terminations under way are not limited."""
     status_interval_seconds: Seconds = 10.0
     """The condition that says what a drain waits for is written at most this often."""

@@ -1,0 +1,272 @@
+"""Asks pods to leave: a serial lane for every budget over all nodes, a bounded crowd for pods without one.
+
+Nodes say which of their pods' turn it is (`want`), as a whole set each time; the evictor sorts them into lanes, and
+each asks for one pod at a time. Lanes are keys of a work queue, so "one in flight per budget" is the queue's promise,
+and a lane without news costs nothing. Invariant: a pod that the server has agreed to evict is never asked for again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import anyio
+import msgspec
+
+from gracectl.eviction.lane import Ask, BudgetKey, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.kube import errors
+from gracectl.kube.cache import Cache
+from gracectl.kube.client import KubeClient
+from gracectl.kube.resources import PODS
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock
+from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.ratelimit import TokenBucket
+from gracectl.runtime.workers import Requeue, run_workers
+
+LaneKey = tuple[BudgetKey, ...] | str
+"""The budgets that its pods share or, for a pod without a budget, the pod's UID."""
+
+NAMESPACE_PATIENCE_SECONDS = 5.0
+"""A namespace that is being deleted refuses evictions; its own controller deletes the pods meanwhile."""
+
+
+class EvictionListener(Protocol):
+    """Is told what became of a pod; must not block."""
+
+    def evicted(self, candidate: Candidate) -> None:
+        """The server has agreed; the pod has its full grace."""
+
+    def refused(self, candidate: Candidate, refusal: errors.ApiError) -> None:
+        """The server did not agree this time; the pod stays in its lane."""
+
+
+class EvictorStatistics(msgspec.Struct, frozen=True):
+    """A snapshot for metrics, `status` and tests. `answers` counts eviction requests by what came of them."""
+
+    lanes: int
+    waiting: int
+    answers: Mapping[str, int]
+    budgeted: QueueStatistics
+    crowd: QueueStatistics
+
+    @property
+    def requests(self) -> int:
+        """How many evictions the server was asked for."""
+        return sum(self.answers.values())
+
+
+class Evictor:
+    """Owns the lanes. `want` and `withdraw` may be called at any time; `run` does the asking."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        pods: Cache[Pod],
+        budgets: Cache[PodDisruptionBudget],
+        clock: Clock,
+        settings: EvictionSettings,
+        backoff: Callable[[], Backoff],
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+        self._settings = settings
+        self._backoff = backoff
+        self._look = Look(pod=lambda ns, name: pods.get(ns, name), budget=lambda key: budgets.get(*key))
+        self._lanes: dict[LaneKey, Lane] = {}
+        self._lane_of: dict[str, LaneKey] = {}  # by pod UID
+        self._of_node: dict[str, frozenset[str]] = {}  # node to UIDs
+        self._ambiguous: set[tuple[BudgetKey, ...]] = set()  # the lanes of several budgets
+        self._agreed: dict[
+            str, LaneKey
+        ] = {}  # by UID, the pods that the server has agreed to evict and that still exist
+        self._answers: Counter[str] = Counter()
+        self._listeners: list[EvictionListener] = []
+        self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock)
+        self._crowd: WorkQueue[LaneKey] = WorkQueue(clock)
+        self._bucket = TokenBucket(clock, settings.qps, settings.burst)
+        pods.subscribe(self._pod_changed)
+        budgets.subscribe(self._budget_changed)
+
+    def listen(self, listener: EvictionListener) -> None:
+        """Tell `listener` of every agreed and refused eviction."""
+        self._listeners.append(listener)
+
+    def want(self, node: str, candidates: Iterable[Candidate]) -> None:
+        """These pods of `node`, and no others, have their turn. Idempotent; those left out leave their lane."""
+        wanted = {c.uid: c for c in candidates if c.uid not in self._agreed}
+        for uid in self._of_node.get(node, frozenset()) - wanted.keys():
+            self._leave(uid)
+        for candidate in wanted.values():
+            self._join(candidate)
+        if wanted:
+            self._of_node[node] = frozenset(wanted)
+        else:
+            self._of_node.pop(node, None)
+
+    def withdraw(self, node: str) -> None:
+        """Nobody of `node` is to be asked any more."""
+        self.want(node, ())
+
+    async def run(self) -> None:
+        """Ask until cancelled; a request in flight is finished first."""
+        count = self._settings.max_in_flight
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_workers, self._budgeted, self._turn, count)
+            group.start_soon(run_workers, self._crowd, self._turn, count)
+
+    def statistics(self) -> EvictorStatistics:
+        """What waits, and what the server has answered so far."""
+        return EvictorStatistics(
+            lanes=sum(not isinstance(key, str) for key in self._lanes),
+            waiting=len(self._lane_of),
+            answers=dict(self._answers),
+            budgeted=self._budgeted.statistics(),
+            crowd=self._crowd.statistics(),
+        )
+
+    # Who is in which lane.
+
+    def _join(self, candidate: Candidate) -> None:
+        key: LaneKey = candidate.budgets or candidate.uid
+        before = self._lane_of.get(candidate.uid)
+        if before is not None and before != key:
+            self._leave(candidate.uid)
+        self._lane(key, candidate.budgets).join(candidate)
+        self._lane_of[candidate.uid] = key
+        if before != key:
+            self._wake(key)
+
+    def _lane(self, key: LaneKey, budgets: tuple[BudgetKey, ...]) -> Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(budgets, self._settings, self._backoff(), self._clock.now())
+            if len(budgets) > 1:
+                self._ambiguous.add(budgets)
+        return lane
+
+    def _leave(self, uid: str) -> None:
+        key = self._lane_of.pop(uid, None)
+        if key is not None:
+            self._lanes[key].leave(uid)
+            self._forget_if_idle(key)
+
+    def _forget_if_idle(self, key: LaneKey) -> None:
+        lane = self._lanes.get(key)
+        if lane is not None and lane.is_idle:
+            del self._lanes[key]
+            self._ambiguous.discard(lane.budgets)
+
+    def _wake(self, key: LaneKey) -> None:
+        if key in self._lanes:
+            (self._crowd if isinstance(key, str) else self._budgeted).add(key)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        if pod is None:
+            return
+        agreed = self._agreed.get(pod.uid) if new else self._agreed.pop(pod.uid, None)
+        waiting = self._lane_of.get(pod.uid)
+        if new is None or new.deletion_timestamp is not None:
+            self._leave(pod.uid)
+        for key in (agreed, waiting):
+            if key is not None:
+                self._wake(key)
+
+    def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        budget = new or old
+        if budget is not None:
+            self._wake((budget.key,))
+            for key in [key for key in self._ambiguous if budget.key in key]:
+                self._wake(key)
+
+    # The turn of a lane.
+
+    async def _turn(self, key: LaneKey) -> Requeue | None:
+        lane = self._lanes.get(key)
+        if lane is None:
+            return None
+        match lane.decide(self._clock.now(), self._look):
+            case Done():
+                self._forget_if_idle(key)
+                return None
+            case Sleep(seconds=seconds):
+                return Requeue(seconds)
+            case Ask() as ask:
+                if isinstance(key, str):
+                    await self._bucket.acquire()
+                if self._look.living(ask.candidate) is not None:
+                    await self._ask(key, lane, ask)
+                return Requeue(0)
+
+    async def _ask(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
+        pod, versions = ask.candidate, lane.versions(self._look)
+        if ask.is_doubtful and not await self._is_still_there(lane, pod):
+            return
+        try:
+            await self._client.evict((pod.namespace, pod.name), uid=pod.uid)
+        except errors.ApiError as refusal:
+            self._answers[type(refusal).__name__] += 1
+            if _is_over(refusal):
+                self._leave(pod.uid)
+                return
+            self._set_back(lane, ask, versions, refusal)
+            for listener in self._listeners:
+                listener.refused(pod, refusal)
+        else:
+            self._answers["Evicted"] += 1
+            self._agree(key, lane, ask, versions)
+
+    def _agree(self, key: LaneKey, lane: Lane, ask: Ask, versions: tuple[str, ...]) -> None:
+        pod = ask.candidate
+        lane.grant(ask, versions, self._clock.now())
+        self._leave(pod.uid)
+        seen = self._look.pod(pod.namespace, pod.name)
+        if (
+            seen is not None and seen.uid == pod.uid
+        ):  # else the watch was faster than the answer, and it is gone already
+            self._agreed[pod.uid] = key
+        for listener in self._listeners:
+            listener.evicted(pod)
+
+    def _set_back(self, lane: Lane, ask: Ask, versions: tuple[str, ...], refusal: errors.ApiError) -> None:
+        """Tell the lane how long to wait, by what the refusal means."""
+        now = self._clock.now()
+        match refusal:
+            case errors.BudgetExhausted(retry_after=retry_after):
+                lane.refuse(ask, versions, now, retry_after)
+            case errors.Misconfigured():
+                lane.refuse_ambiguous(versions, now)
+            case errors.Throttled(retry_after=retry_after):
+                lane.close(now, retry_after)
+            case errors.NamespaceTerminating():
+                lane.close(now, NAMESPACE_PATIENCE_SECONDS)
+            case errors.ServerFault() | errors.RequestTimeout() | errors.Unreachable():
+                lane.close(now, doubtful=ask.candidate.uid)
+            case _:
+                lane.close(now)
+
+    async def _is_still_there(self, lane: Lane, candidate: Candidate) -> bool:
+        """After a failure that may have been a success: ask the server for the pod itself before asking again."""
+        try:
+            pod = await self._client.get(PODS, (candidate.namespace, candidate.name))
+        except errors.NotFound:
+            pod = None
+        except errors.ApiError:
+            lane.close(self._clock.now())
+            return False
+        if pod is None or pod.uid != candidate.uid or pod.deletion_timestamp is not None:
+            self._leave(candidate.uid)
+            return False
+        lane.trust(candidate.uid)
+        return True
+
+
+def _is_over(refusal: errors.ApiError) -> bool:
+    """Whether the pod needs no eviction any more: it is gone, or its name belongs to another pod."""
+    return isinstance(refusal, errors.NotFound) or (isinstance(refusal, errors.Conflict) and refusal.uid_mismatch)

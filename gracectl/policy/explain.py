@@ -1,0 +1,27 @@
+"""Why a node is not drained yet, in one line for people."""
+
+from __future__ import annotations
+
+from gracectl.model.times import format_time
+from gracectl.policy.plan import Outcome, Plan, PodPlan
+
+# What a person can do something about comes first.
+URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
+
+
+def explain(plan: Plan, *, shown: int = 3) -> str:
+    """`5 pods left: shop/web-1 (budget …), …, and 2 more`; names the first `shown`, those that block before the others."""
+    left = sorted(plan.left, key=lambda entry: URGENCY.index(entry.outcome))
+    if not left:
+        return "all pods are gone"
+    parts = [explain_pod(entry) for entry in left[:shown]]
+    if len(left) > shown:
+        parts.append(f"and {len(left) - shown} more")
+    return f"{len(left)} pod{'s' if len(left) > 1 else ''} left: {', '.join(parts)}"
+
+
+def explain_pod(entry: PodPlan) -> str:
+    """`shop/web-1 (protected by do-not-disrupt "4h" until 2026-01-01T14:00:00Z)`."""
+    reason = entry.reason or "is being evicted"
+    until = f" until {format_time(entry.until)}" if entry.until is not None else ""
+    return f"{entry.pod.namespace}/{entry.pod.name} ({reason}{until})"

@@ -1,0 +1,52 @@
+"""Conditions on the node: what `kubectl describe node` answers to "why is it stuck"."""
+
+from __future__ import annotations
+
+import logging
+
+from gracectl.kube.errors import ApiError, NotFound
+from gracectl.kube.requests import StrategicPatch
+from gracectl.kube.resources import NODES
+from gracectl.model.meta import condition_of
+from gracectl.model.times import format_time
+from gracectl.termination.steps import Tools
+from gracectl.termination.termination import Termination
+
+logger = logging.getLogger(__name__)
+
+
+async def set_condition(
+    tools: Tools, termination: Termination, type_: str, status: str, reason: str, message: str
+) -> None:
+    """Write a condition if it says something new; a mere change of message at most every `status_interval_seconds`.
+
+    A condition is for people: when it cannot be written, that is logged, and the termination goes on.
+    """
+    now = tools.clock.now()
+    old = condition_of(termination.node.conditions, type_)
+    if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+        return
+    is_turn = old is None or old.status != status
+    written = termination.condition_written.get(type_)
+    if not is_turn and written is not None and now < written + tools.settings.status_interval_seconds:
+        return
+    turned = now if is_turn or old is None or old.last_transition is None else old.last_transition
+    condition = {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": format_time(now),
+        "lastTransitionTime": format_time(turned),
+    }
+    # A strategic merge changes the entry of this type and leaves the kubelet's own alone.
+    patch = StrategicPatch({"status": {"conditions": [condition]}})
+    termination.condition_written[type_] = now
+    try:
+        node = await tools.client.patch(NODES, termination.node.key, patch, subresource="status", uid=termination.uid)
+    except NotFound:
+        return
+    except ApiError as error:
+        logger.warning("condition %s could not be written: %s", type_, error, extra={"node": termination.node.name})
+        return
+    termination.wrote(node)

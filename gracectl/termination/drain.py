@@ -1,0 +1,62 @@
+"""The second step: the pods leave, as the plan allows; this is where a termination spends its time.
+
+The plan decides, the evictor asks; this step hands one to the other and tells people what it waits for.
+"""
+
+from __future__ import annotations
+
+from gracectl.eviction.lane import Candidate
+from gracectl.model import names
+from gracectl.policy.explain import explain
+from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.termination.announce import announce
+from gracectl.termination.conditions import set_condition
+from gracectl.termination.steps import Answer, Proceed, Tools, Wait
+from gracectl.termination.termination import Termination
+
+
+async def drain(tools: Tools, termination: Termination) -> Answer:
+    """Offer the pods whose turn it is; done when nothing is waited for and the minimum time has passed."""
+    now = tools.clock.now()
+    decision = plan(view_of(tools, termination), now)
+    is_first_look = termination.plan is None
+    termination.plan = decision
+    tools.evictor.want(termination.node.name, candidates(decision, termination))
+    if decision.drained:
+        await set_condition(tools, termination, names.DRAINED, names.TRUE, "Drained", "all pods are gone")
+        return Proceed()
+    message = explain(decision)
+    if is_first_look and decision.left:
+        announce(tools, termination, names.EventReason.DRAINING, message)
+    await set_condition(tools, termination, names.DRAINED, names.FALSE, "Draining", message)
+    patience = tools.settings.status_interval_seconds
+    if decision.next_change is not None:
+        patience = min(patience, decision.next_change - now)
+    return Wait(max(patience, 0.0), message)
+
+
+def view_of(tools: Tools, termination: Termination) -> NodeView:
+    """What the caches show of the node at this instant; volumes are looked at when the pods are gone."""
+    pods = tools.observed.pods_on(termination.node.name)
+    return NodeView(
+        node=termination.node,
+        pods=pods,
+        budgets=tools.observed.budgets_by_pod(pods),
+        cordoned_at=termination.cordoned_at,
+        settings=tools.settings.policy,
+    )
+
+
+def candidates(decision: Plan, termination: Termination) -> list[Candidate]:
+    """The pods of the plan whose turn it is, as the evictor wants them."""
+    return [
+        Candidate(
+            namespace=entry.pod.namespace,
+            name=entry.pod.name,
+            uid=entry.pod.uid,
+            node=termination.node.name,
+            budgets=entry.budgets,
+            terminating_since=termination.started,
+        )
+        for entry in decision.leaving
+    ]

@@ -1,0 +1,82 @@
+"""The fourth step: the instance ends. And the shortcut: an instance that is gone already has no pods to be graceful to.
+
+Done only when the provider says that the instance is gone; a provider that fails is asked again with backoff, for ever,
+and says so on the node. An instance is never leaked: the finalizer waits for this step.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderRefused
+from gracectl.model import names
+from gracectl.termination.announce import announce
+from gracectl.termination.conditions import set_condition
+from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
+from gracectl.termination.termination import Termination
+
+logger = logging.getLogger(__name__)
+
+REMIND_SECONDS = 60.0
+"""A provider that accepted the end and still shows the instance is asked for it again this often."""
+
+
+async def notice_loss(tools: Tools, termination: Termination) -> Answer:
+    """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
+    node = termination.node
+    if node.ready or not node.provider_id or termination.instance.asked_at is not None:
+        return Proceed()
+    try:
+        state = await tools.provider.state(node.provider_id)
+    except ProviderError as error:
+        logger.warning("provider %s cannot tell: %s", tools.provider.name, error, extra={"node": node.name})
+        return Proceed()
+    if state is not InstanceState.GONE:
+        return Proceed()
+    return Release("its instance is gone already")
+
+
+async def end_instance(tools: Tools, termination: Termination) -> Answer:
+    """Ask for the end of the instance, then until it is over."""
+    node, wait, now = termination.node, termination.instance, tools.clock.now()
+    if tools.provider.needs_provider_id and not node.provider_id:
+        message = f"node {node.name} has no spec.providerID, so nobody knows which instance to end"
+        error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off the node")
+        return await _failed(tools, termination, error)
+    if now < wait.next_call:
+        return Wait(wait.next_call - now, termination.waits_for)
+    try:
+        if wait.asked_at is None or now >= wait.asked_at + REMIND_SECONDS:
+            await tools.provider.terminate(node.provider_id)
+            await _accepted(tools, termination)
+        if await tools.provider.state(node.provider_id) is InstanceState.GONE:
+            raise InstanceGone(node.provider_id)
+    except InstanceGone:
+        message = f"instance {node.provider_id} is gone" if node.provider_id else "there is no instance to end"
+        announce(tools, termination, names.EventReason.INSTANCE_TERMINATED, message)
+        return Proceed()
+    except ProviderError as error:
+        return await _failed(tools, termination, error)
+    wait.retry.reset()
+    wait.next_call = tools.clock.now() + wait.poll.next()
+    return Wait(wait.next_call - tools.clock.now(), f"instance {node.provider_id} is ending")
+
+
+async def _accepted(tools: Tools, termination: Termination) -> None:
+    node, is_first = termination.node, termination.instance.asked_at is None
+    termination.instance.asked_at = tools.clock.now()
+    message = f"instance {node.provider_id} is asked to end"
+    if is_first:
+        announce(tools, termination, names.EventReason.INSTANCE_TERMINATING, message)
+    await set_condition(tools, termination, names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
+
+
+async def _failed(tools: Tools, termination: Termination, error: ProviderError) -> Answer:
+    wait, node = termination.instance, termination.node
+    seconds = wait.retry.next()
+    wait.next_call = tools.clock.now() + seconds
+    message = f"provider {tools.provider.name}: {error}"
+    logger.warning("instance could not be ended: %s", message, extra={"node": node.name, "retry_in": seconds})
+    announce(tools, termination, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
+    await set_condition(tools, termination, names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
+    return Wait(seconds, message)

@@ -1,0 +1,170 @@
+"""The node termination controller: a deleted node is held, cordoned, drained, its instance ended, and then let go.
+
+Level-based: a key is a node's name, and a reconcile walks the steps from the first one each time. The steps find out
+for themselves what is done, so a crash, a repeat or a late event changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from gracectl.kube.events import Subject
+from gracectl.kube.resources import NODES
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.volume import VolumeAttachment
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.termination.cordon import cordon
+from gracectl.termination.drain import drain
+from gracectl.termination.finalizer import release
+from gracectl.termination.instance import end_instance, notice_loss
+from gracectl.termination.observed import is_held
+from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
+from gracectl.termination.termination import InstanceWait, Progress, Termination
+from gracectl.termination.volumes import detach
+
+logger = logging.getLogger(__name__)
+
+RELEASE = Step("finalizer", release)
+STEPS = (
+    Step("notice", notice_loss),
+    Step("cordon", cordon),
+    Step("drain", drain),
+    Step("volumes", detach),
+    Step("instance", end_instance),
+    RELEASE,
+)
+
+REMEMBERED = 1000
+"""Finished terminations that are kept for `status` and the summary of a demo."""
+
+
+class NodeTermination:
+    """Reconciles held nodes; owns what is remembered of each."""
+
+    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
+        self._tools = tools
+        self._backoff = backoff
+        self._queue: WorkQueue[str] = WorkQueue(tools.clock)
+        self._under_way: dict[str, Termination] = {}
+        self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
+        observed = tools.observed
+        observed.nodes.subscribe(self._node_changed)
+        observed.pods.subscribe(self._pod_changed)
+        observed.budgets.subscribe(self._budget_changed)
+        observed.attachments.subscribe(self._attachment_changed)
+
+    async def run(self) -> None:
+        """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
+        await self._tools.observed.wait_live()
+        await run_workers(self._queue, self.reconcile, self._tools.settings.workers)
+
+    def under_way(self) -> tuple[Progress, ...]:
+        """Where each termination stands now, oldest first."""
+        now = self._tools.clock.now()
+        return tuple(sorted((t.progress(now) for t in self._under_way.values()), key=lambda p: (p.started, p.node)))
+
+    def finished(self) -> tuple[Progress, ...]:
+        """The last terminations that have come to their end, in that order."""
+        return tuple(self._finished)
+
+    def statistics(self) -> QueueStatistics:
+        """The work queue's."""
+        return self._queue.statistics()
+
+    async def reconcile(self, name: str) -> Requeue | None:
+        """Bring the termination of the node called `name` one step further, if it is ours to end."""
+        node = self._tools.observed.node(name)
+        termination = self._under_way.get(name)
+        if termination is not None and (node is None or node.uid != termination.uid or not is_held(node)):
+            self._close(termination)
+            termination = None
+        if node is None or not is_held(node):
+            return None
+        if not self._tools.settings.node_selector.matches(node.labels):
+            self._complain_about_unmanaged(node)
+            return None
+        if termination is None:
+            termination = self._open(node)
+        termination.refresh(node)
+        return await self._walk(termination)
+
+    async def _walk(self, termination: Termination) -> Requeue | None:
+        for step in STEPS:
+            termination.enter(step.name, self._tools.clock.now())
+            match await step.run(self._tools, termination):
+                case Wait(seconds=seconds, reason=reason):
+                    termination.waits_for = reason
+                    return Requeue(seconds)
+                case Release(reason=reason):
+                    await self._let_go(termination, reason)
+                    return None
+                case Proceed():
+                    termination.waits_for = ""
+        return None
+
+    async def _let_go(self, termination: Termination, reason: str) -> None:
+        logger.info("nothing is left to drain: %s", reason, extra={"node": termination.node.name})
+        self._tools.evictor.withdraw(termination.node.name)
+        termination.enter(RELEASE.name, self._tools.clock.now())
+        answer: Answer = await RELEASE.run(self._tools, termination)
+        assert isinstance(answer, Proceed)
+
+    def _open(self, node: Node) -> Termination:
+        settings, now = self._tools.settings.instance, self._tools.clock.now()
+        wait = InstanceWait(
+            poll=self._backoff(settings.poll_initial_seconds, settings.poll_maximum_seconds),
+            retry=self._backoff(settings.retry_initial_seconds, settings.retry_maximum_seconds),
+        )
+        termination = self._under_way[node.name] = Termination(node, wait, now)
+        logger.info("node is being terminated", extra={"node": node.name, "uid": node.uid})
+        return termination
+
+    def _close(self, termination: Termination) -> None:
+        name = termination.node.name
+        self._tools.evictor.withdraw(name)
+        del self._under_way[name]
+        progress = termination.progress(self._tools.clock.now(), is_finished=True)
+        self._finished.append(progress)
+        seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
+        logger.info("node is terminated", extra={"node": name, "uid": progress.uid, "seconds": seconds})
+
+    def _complain_about_unmanaged(self, node: Node) -> None:
+        message = (
+            f"finalizer {names.FINALIZER} holds this node, but nodeSelector does not match it, so nobody drains it; "
+            "change nodeSelector or the node's labels, or take the finalizer off by hand"
+        )
+        logger.warning("unmanaged node is held: %s", message, extra={"node": node.name})
+        self._tools.recorder.record(Subject.of(NODES, node), names.EventReason.UNMANAGED_NODE_HELD, message, "Warning")
+
+    # What makes a node worth another look.
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        if node is not None and (node.name in self._under_way or is_held(node)):
+            self._queue.add(node.name)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        for pod in (old, new):
+            if pod is not None and pod.node_name in self._under_way:
+                self._queue.add(pod.node_name)
+
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        attachment = new or old
+        if attachment is not None and attachment.node_name in self._under_way:
+            self._queue.add(attachment.node_name)
+
+    def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        # What a budget allows changes with every eviction and is the lane's business; whom it selects is the plan's.
+        budget = new or old
+        if budget is None or (old is not None and new is not None and old.generation == new.generation):
+            return
+        for name in self._under_way:
+            if any(pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)):
+                self._queue.add(name)

@@ -1,0 +1,59 @@
+"""What a step of a termination is given, and what it answers.
+
+Every step is idempotent: it is run again from the first on every reconcile, looks at the objects, and does what is
+still missing. A step that fails raises; its node is tried again with backoff, the other nodes do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from gracectl.cloud.provider import Provider
+from gracectl.eviction.evictor import Evictor
+from gracectl.kube.client import KubeClient
+from gracectl.kube.events import EventRecorder
+from gracectl.runtime.clock import Clock
+from gracectl.termination.observed import Observed
+from gracectl.termination.settings import TerminationSettings
+from gracectl.termination.termination import Termination
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """What the steps work with; made once by the composition root."""
+
+    client: KubeClient
+    observed: Observed
+    evictor: Evictor
+    provider: Provider
+    recorder: EventRecorder
+    clock: Clock
+    settings: TerminationSettings
+
+
+class Proceed(msgspec.Struct, frozen=True):
+    """The step is done: on to the next."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The step waits for the world; look again when an event comes, or after `seconds` at the latest."""
+
+    seconds: float
+    reason: str
+
+
+class Release(msgspec.Struct, frozen=True):
+    """There is nothing left to be graceful about: let the node go at once."""
+
+    reason: str
+
+
+Answer = Proceed | Wait | Release
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step under its name, as `status`, logs and metrics show it."""
+
+    name: str
+    run: Callable[[Tools, Termination], Awaitable[Answer]]
