@@ -1,13 +1,13 @@
 """What goes into the embedded API server and what comes out, with or without sockets.
 
 JSON values are plain Python values. Objects that leave the server (bodies of answers, objects of watch events) are the
-stored values themselves, shared with everybody else: **never change one in place**, build a new dict instead. What comes
-in is copied by the server before it is kept.
+stored values themselves, shared with everybody else: **never change one in place**, build a new dict instead. What
+comes in is copied by the server before it is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -58,8 +58,12 @@ class StreamEvent:
         return f"<{self.type} {metadata.get('name')} at {metadata.get('resourceVersion')}>"
 
 
-class EventStream(AsyncIterator[StreamEvent], Protocol):
-    """The events of a watch, until the server ends it. Close it when you stop reading."""
+class EventStream(Protocol):
+    """The events of a watch, until the server ends it: iterate with `async for`; close it when you stop reading."""
+
+    def __aiter__(self) -> EventStream: ...
+
+    async def __anext__(self) -> StreamEvent: ...
 
     async def aclose(self) -> None:
         """Stop reading. Harmless when the stream has ended."""
@@ -83,5 +87,5 @@ class Handler(Protocol):
         ...
 
 
-class ConnectionLost(Exception):  # noqa: N818 - named for what the client sees
-    """The connection broke before the answer was complete (an injected fault). The request may have been carried out."""
+class ConnectionLost(Exception):
+    """The connection broke before the answer was complete (an injected fault). Perhaps the request was carried out."""
