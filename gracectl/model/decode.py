@@ -1,0 +1,323 @@
+"""From the API server's bytes to the structs that decisions read: the second phase of decoding (wire.py is the first).
+
+Every decoder takes one JSON object as bytes or as `msgspec.Raw` and raises msgspec.DecodeError (ValidationError where
+the JSON is fine and the object is not: the message names the field). What Go writes as null or leaves out reads as
+empty. PodDecoder and NodeDecoder own the pools of what their objects share: make one for each cache. The plain
+functions share nothing and are for single objects and for kinds of which there are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gracectl.model import names, wire
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
+from gracectl.model.envelope import (
+    ListPage,
+    Status,
+    StatusCause,
+    StatusDetails,
+    WatchEvent,
+    decode_event,
+    decode_meta,
+    decode_page,
+    decode_status,
+)
+from gracectl.model.lease import Lease
+from gracectl.model.meta import Condition
+from gracectl.model.node import Node, Taint
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
+from gracectl.model.sharing import Sharing
+from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
+
+__all__ = [
+    "ListPage",
+    "NodeDecoder",
+    "PodDecoder",
+    "Status",
+    "StatusCause",
+    "StatusDetails",
+    "WatchEvent",
+    "decode_attachment",
+    "decode_budget",
+    "decode_claim",
+    "decode_event",
+    "decode_lease",
+    "decode_meta",
+    "decode_node",
+    "decode_page",
+    "decode_pod",
+    "decode_status",
+    "decode_volume_claim",
+]
+
+# One empty map for all objects without annotations; for reading only, like every shared value.
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
+
+
+class PodDecoder:
+    """Reads pods, sharing what they have in common through `sharing` (its own, unless one is given)."""
+
+    def __init__(self, sharing: Sharing | None = None) -> None:
+        self.sharing = sharing or Sharing()
+
+    def __call__(self, raw: bytes | msgspec.Raw) -> Pod:
+        """The pod in this JSON object."""
+        read = _POD.decode(raw)
+        meta = read.metadata
+        spec = read.spec or _NO_POD_SPEC
+        status = read.status or _NO_POD_STATUS
+        share = self.sharing
+        return Pod(
+            namespace=share.string(meta.namespace),
+            name=meta.name,
+            uid=meta.uid or "",
+            resource_version=meta.resource_version or "",
+            node_name=share.string(spec.node_name),
+            labels=share.labels(meta.labels),
+            annotations=_pod_annotations(meta.annotations),
+            owners=share.owners(meta.owner_references),
+            created=_created(meta.creation_timestamp),
+            started=_instant(status.start_time),
+            deletion_timestamp=_instant(meta.deletion_timestamp),
+            deletion_grace_seconds=meta.deletion_grace_period_seconds,
+            grace_seconds=spec.termination_grace_period_seconds,
+            priority=spec.priority,
+            priority_class=share.string(spec.priority_class_name),
+            tolerations=share.tolerations(spec.tolerations),
+            phase=share.string(status.phase),
+            ready=_is_ready(status.conditions),
+            claims=_volume_claims(meta.name, spec.volumes) if spec.volumes else (),
+        )
+
+
+class NodeDecoder:
+    """Reads nodes, sharing what they have in common (zones, the words of their conditions) through `sharing`."""
+
+    def __init__(self, sharing: Sharing | None = None) -> None:
+        self.sharing = sharing or Sharing()
+
+    def __call__(self, raw: bytes | msgspec.Raw) -> Node:
+        """The node in this JSON object."""
+        read = _NODE.decode(raw)
+        meta = read.metadata
+        spec = read.spec or wire.NodeSpec()
+        share = self.sharing
+        return Node(
+            # Its pods name it: with one pool for both kinds that is one string.
+            name=share.string(meta.name),
+            uid=meta.uid or "",
+            resource_version=meta.resource_version or "",
+            labels=share.words(meta.labels),
+            annotations=_annotations(meta.annotations),
+            created=_created(meta.creation_timestamp),
+            deletion_timestamp=_instant(meta.deletion_timestamp),
+            finalizers=meta.finalizers or (),
+            unschedulable=bool(spec.unschedulable),
+            taints=tuple(
+                Taint(share.string(taint.key), share.string(taint.value), share.string(taint.effect))
+                for taint in spec.taints or ()
+            ),
+            provider_id=spec.provider_id or "",
+            conditions=_conditions(read.status, share),
+        )
+
+
+def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
+    """One pod that shares nothing with others: a cache uses a PodDecoder."""
+    return PodDecoder()(raw)
+
+
+def decode_node(raw: bytes | msgspec.Raw) -> Node:
+    """One node that shares nothing with others: a cache uses a NodeDecoder."""
+    return NodeDecoder()(raw)
+
+
+def decode_claim(raw: bytes | msgspec.Raw) -> NodeClaim:
+    """The NodeClaim, v1 or v1beta1, in this JSON object."""
+    read = _NODE_CLAIM.decode(raw)
+    meta = read.metadata
+    spec = read.spec or wire.NodeClaimSpec()
+    status = read.status or wire.NodeClaimStatus()
+    return NodeClaim(
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        labels=wire.read_labels(meta.labels),
+        annotations=_annotations(meta.annotations),
+        created=_created(meta.creation_timestamp),
+        deletion_timestamp=_instant(meta.deletion_timestamp),
+        finalizers=meta.finalizers or (),
+        termination_grace_period=spec.termination_grace_period,
+        expire_after=spec.expire_after,
+        provider_id=status.provider_id or "",
+        node_name=status.node_name or "",
+        conditions=_conditions(status, Sharing()),
+    )
+
+
+def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
+    """The PodDisruptionBudget in this JSON object."""
+    read = _BUDGET.decode(raw)
+    meta = read.metadata
+    spec = read.spec or wire.BudgetSpec()
+    status = read.status or wire.BudgetStatus()
+    return PodDisruptionBudget(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        generation=meta.generation or 0,
+        observed_generation=status.observed_generation or 0,
+        selector=_budget_selector(spec.selector),
+        min_available=spec.min_available,
+        max_unavailable=spec.max_unavailable,
+        unhealthy_pod_eviction_policy=spec.unhealthy_pod_eviction_policy or "",
+        disruptions_allowed=status.disruptions_allowed or 0,
+        current_healthy=status.current_healthy or 0,
+        desired_healthy=status.desired_healthy or 0,
+        expected_pods=status.expected_pods or 0,
+        disrupted_pods={pod: _created(evicted) for pod, evicted in (status.disrupted_pods or {}).items()},
+        deletion_timestamp=_instant(meta.deletion_timestamp),
+    )
+
+
+def decode_attachment(raw: bytes | msgspec.Raw) -> VolumeAttachment:
+    """The VolumeAttachment in this JSON object."""
+    read = _ATTACHMENT.decode(raw)
+    meta = read.metadata
+    spec = read.spec or wire.AttachmentSpec()
+    source = spec.source or wire.AttachmentSource()
+    return VolumeAttachment(
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        node_name=spec.node_name or "",
+        volume_name=source.persistent_volume_name or "",
+        attached=bool(read.status and read.status.attached),
+        deletion_timestamp=_instant(meta.deletion_timestamp),
+    )
+
+
+def decode_volume_claim(raw: bytes | msgspec.Raw) -> PersistentVolumeClaim:
+    """The PersistentVolumeClaim in this JSON object."""
+    read = _VOLUME_CLAIM.decode(raw)
+    meta = read.metadata
+    return PersistentVolumeClaim(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        volume_name=(read.spec.volume_name if read.spec else None) or "",
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+    )
+
+
+def decode_lease(raw: bytes | msgspec.Raw) -> Lease:
+    """The Lease in this JSON object."""
+    read = _LEASE.decode(raw)
+    meta = read.metadata
+    spec = read.spec or wire.LeaseSpec()
+    return Lease(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        holder=spec.holder_identity or "",
+        duration_seconds=spec.lease_duration_seconds or 0,
+        acquire_time=_instant(spec.acquire_time),
+        renew_time=_instant(spec.renew_time),
+        transitions=spec.lease_transitions or 0,
+    )
+
+
+def _instant(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _created(moment: datetime | None) -> float:
+    # Null only in objects that no server has stored: older than everything, as Go's zero time is.
+    return 0.0 if moment is None else moment.timestamp()
+
+
+def _is_ready(conditions: Iterable[wire.PodCondition] | None) -> bool:
+    return any(condition.type == names.READY and condition.status == names.TRUE for condition in conditions or ())
+
+
+def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
+    """The PersistentVolumeClaims behind the volumes; that of a generic ephemeral one is named <pod>-<volume>."""
+    claims = []
+    for volume in volumes:
+        if volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name:
+            claims.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            claims.append(f"{pod}-{volume.name}")
+    return tuple(claims)
+
+
+def _pod_annotations(read: wire.PodAnnotations | None) -> Mapping[str, str]:
+    if read is None or read == _NO_POD_ANNOTATIONS:
+        return _NO_ANNOTATIONS
+    return _present(
+        {
+            names.DO_NOT_DISRUPT: read.do_not_disrupt,
+            names.DO_NOT_EVICT: read.do_not_evict,
+            names.MIRROR_POD: read.mirror_pod,
+        }
+    )
+
+
+def _annotations(read: wire.NodeAnnotations | None) -> Mapping[str, str]:
+    """Those of a node or a claim."""
+    if read is None:
+        return _NO_ANNOTATIONS
+    return _present({names.TERMINATION_TIMESTAMP: read.termination_timestamp, names.TRACEPARENT: read.traceparent})
+
+
+def _present(annotations: Mapping[str, str | None]) -> Mapping[str, str]:
+    return {name: value for name, value in annotations.items() if value is not None} or _NO_ANNOTATIONS
+
+
+def _conditions(status: wire.Conditions | None, share: Sharing) -> tuple[Condition, ...]:
+    if status is None or not status.conditions:
+        return ()
+    return tuple(
+        Condition(
+            share.string(read.type),
+            share.string(read.status),
+            share.string(read.reason),
+            share.string(read.message),
+            _instant(read.last_transition_time),
+        )
+        for read in status.conditions
+    )
+
+
+def _budget_selector(read: WireLabelSelector | None) -> LabelSelector | None:
+    """None for a selector that is invalid, too: the eviction API passes over such a budget."""
+    if read is None:
+        return None
+    selector = read.selector()
+    try:
+        selector.validate()
+    except SelectorError:
+        return None
+    return selector
+
+
+_NO_POD_SPEC: Final = wire.PodSpec()
+_NO_POD_STATUS: Final = wire.PodStatus()
+_NO_POD_ANNOTATIONS: Final = wire.PodAnnotations()
+
+_POD = msgspec.json.Decoder(wire.Pod)
+_NODE = msgspec.json.Decoder(wire.Node)
+_NODE_CLAIM = msgspec.json.Decoder(wire.NodeClaim)
+_BUDGET = msgspec.json.Decoder(wire.Budget)
+_ATTACHMENT = msgspec.json.Decoder(wire.Attachment)
+_VOLUME_CLAIM = msgspec.json.Decoder(wire.VolumeClaim)
+_LEASE = msgspec.json.Decoder(wire.Lease)

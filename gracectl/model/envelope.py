@@ -1,0 +1,143 @@
+"""What the API server wraps around objects: pages of a list, events of a watch, and the Status of an answer.
+
+Objects inside stay undecoded (`msgspec.Raw`): such a view keeps the whole body alive, so decode it and let it go.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gracectl.model import wire
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """One page of a list."""
+
+    resource_version: str
+    """Where a watch goes on; all pages of a list carry the first one's."""
+    continue_token: str
+    """Asks for the next page; empty on the last."""
+    remaining: int | None
+    """Objects on later pages; None where the server does not say (it never does with a selector)."""
+    items: list[msgspec.Raw]
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK (see decode_meta) or ERROR (see decode_status)."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    """One entry of details.causes."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True):
+    """What the answer is about. `kind` is the plural in most answers and the Kind in some."""
+
+    name: str = ""
+    kind: str = ""
+    uid: str = ""
+    retry_after_seconds: int = 0
+    causes: tuple[StatusCause, ...] = ()
+
+
+class Status(msgspec.Struct, frozen=True):
+    """metav1.Status. Many answers have no details: those read as empty ones."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails = StatusDetails()
+
+
+def decode_page(body: bytes | msgspec.Raw) -> ListPage:
+    """Read a list of any kind; msgspec.DecodeError if the body is none."""
+    read = _PAGE.decode(body)
+    return ListPage(
+        read.metadata.resource_version or "",
+        read.metadata.continue_ or "",
+        read.metadata.remaining_item_count,
+        read.items or [],
+    )
+
+
+def decode_event(line: bytes | msgspec.Raw) -> WatchEvent:
+    """Read one line of a watch; msgspec.DecodeError if it is no event."""
+    return _EVENT.decode(line)
+
+
+def decode_status(body: bytes | msgspec.Raw) -> Status | None:
+    """The Status in the body of an answer, or None: proxies and unserved groups answer in plain text."""
+    try:
+        read = _STATUS.decode(body)
+    except msgspec.DecodeError:
+        return None
+    if read.kind != "Status":
+        return None
+    details = read.details or _WireDetails()
+    return Status(
+        read.code or 0,
+        read.reason or "",
+        read.message or "",
+        StatusDetails(
+            details.name or "",
+            details.kind or "",
+            details.uid or "",
+            details.retry_after_seconds or 0,
+            tuple(
+                StatusCause(cause.reason or "", cause.message or "", cause.field or "")
+                for cause in details.causes or ()
+            ),
+        ),
+    )
+
+
+def decode_meta(raw: bytes | msgspec.Raw) -> str:
+    """The resourceVersion of an object of any kind, all that a bookmark has; msgspec.DecodeError without metadata."""
+    return _BOOKMARK.decode(raw).metadata.resource_version or ""
+
+
+class _WireListMeta(wire.Object):
+    resource_version: str | None = None
+    continue_: str | None = msgspec.field(default=None, name="continue")
+    remaining_item_count: int | None = None
+
+
+class _WirePage(wire.Object):
+    metadata: _WireListMeta
+    # Null when empty, but never absent: what has no items is no list.
+    items: list[msgspec.Raw] | None
+
+
+class _WireCause(wire.Object):
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class _WireDetails(wire.Object):
+    name: str | None = None
+    kind: str | None = None
+    uid: str | None = None
+    retry_after_seconds: int | None = None
+    causes: list[_WireCause] | None = None
+
+
+class _WireStatus(wire.Object):
+    kind: str | None = None
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: _WireDetails | None = None
+
+
+_PAGE = msgspec.json.Decoder(_WirePage)
+_EVENT = msgspec.json.Decoder(WatchEvent)
+_STATUS = msgspec.json.Decoder(_WireStatus)
+_BOOKMARK = msgspec.json.Decoder(wire.Bookmark)

@@ -1,0 +1,143 @@
+"""Equal parts of many objects, kept once.
+
+The pods of one workload have the same labels, owners and tolerations, and every pod of a node the same node name:
+kept once each, 150,000 pods fit into a few hundred bytes apiece. Invariant: a shared value is equal to what the object
+itself said. The pools forget what nobody holds any more, by themselves, so that churn does not make them grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from sys import getrefcount
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from gracectl.model import wire
+from gracectl.model.meta import OwnerReference
+from gracectl.model.pod import Toleration
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_SMALL: Final = 1024
+"""A pool of fewer entries is not worth a look."""
+
+
+class SharingStatistics(msgspec.Struct, frozen=True):
+    """How many different values the pools hold."""
+
+    strings: int
+    labels: int
+    owners: int
+    tolerations: int
+
+
+class Sharing:
+    """The pools of one cache. Give the same one to every decoder whose objects live equally long."""
+
+    def __init__(self) -> None:
+        self._strings: dict[str, str] = {}
+        self._strings_limit = _SMALL
+        self._labels = _Pool(self._read_labels)
+        self._owners = _Pool(_read_owners)
+        self._tolerations = _Pool(_read_tolerations)
+
+    def string(self, text: str | None) -> str:
+        """The one copy of this text; null reads as empty."""
+        if not text:
+            return ""
+        known = self._strings.setdefault(text, text)
+        if len(self._strings) > self._strings_limit:
+            self._strings_limit = _prune(self._strings, _ALONE_AS_KEY)
+        return known
+
+    def labels(self, raw: msgspec.Raw) -> Mapping[str, str]:
+        """The map in this JSON (empty for null or nothing); the same object for the same bytes."""
+        return self._labels.get(raw)
+
+    def owners(self, raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
+        """The owner references in this JSON; the same object for the same bytes."""
+        return self._owners.get(raw)
+
+    def tolerations(self, raw: msgspec.Raw) -> tuple[Toleration, ...]:
+        """The tolerations in this JSON; the same object for the same bytes."""
+        return self._tolerations.get(raw)
+
+    def words(self, raw: msgspec.Raw) -> dict[str, str]:
+        """A map of its own with shared strings: for objects whose labels are like nobody else's."""
+        return {self.string(key): self.string(value) for key, value in wire.read_labels(raw).items()}
+
+    def prune(self) -> None:
+        """Forget what no object holds any more. Happens by itself whenever a pool has doubled."""
+        self._strings_limit = _prune(self._strings, _ALONE_AS_KEY)
+        for pool in (self._labels, self._owners, self._tolerations):
+            pool.prune()
+
+    def _read_labels(self, raw: msgspec.Raw) -> Mapping[str, str]:
+        # Only the keys: a value that no other map has (a StatefulSet pod's name) would be pooled for nothing.
+        return {self.string(key): value for key, value in wire.read_labels(raw).items()}
+
+    def statistics(self) -> SharingStatistics:
+        """Sizes of the pools."""
+        return SharingStatistics(len(self._strings), len(self._labels), len(self._owners), len(self._tolerations))
+
+
+class _Pool(Generic[V]):
+    """Values by the JSON they were read from: the server writes equal values in equal bytes."""
+
+    def __init__(self, read: Callable[[msgspec.Raw], V]) -> None:
+        self._read = read
+        self._values: dict[bytes, V] = {}
+        self._limit = _SMALL
+
+    def get(self, raw: msgspec.Raw) -> V:
+        key = bytes(raw)
+        try:
+            return self._values[key]
+        except KeyError:
+            value = self._values[key] = self._read(raw)
+        if len(self._values) > self._limit:
+            self.prune()
+        return value
+
+    def prune(self) -> None:
+        self._limit = _prune(self._values, _ALONE)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _prune(pool: dict[K, V], alone: int) -> int:
+    """Drop the values that only the pool holds. Returns the size at which to look again: amortised, that is free."""
+    for key, references in _references(pool):
+        if references <= alone:
+            del pool[key]
+    return max(_SMALL, 2 * len(pool))
+
+
+def _references(pool: dict[K, V]) -> list[tuple[K, int]]:
+    return [(key, getrefcount(pool[key])) for key in list(pool)]
+
+
+# How many references a value has that nobody but its pool holds: asked rather than known, since interpreters differ.
+_ALONE: Final = _references({number: [number] for number in range(1)})[0][1]
+_ALONE_AS_KEY: Final = _references({text: text for text in (chr(0x10000 + number) * 2 for number in range(1))})[0][1]
+
+
+def _read_owners(raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
+    return tuple(
+        OwnerReference(owner.kind or "", owner.name or "", owner.uid or "", bool(owner.controller))
+        for owner in _OWNERS.decode(raw) or ()
+    )
+
+
+def _read_tolerations(raw: msgspec.Raw) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(read.key or "", read.operator or "", read.value or "", read.effect or "")
+        for read in _TOLERATIONS.decode(raw) or ()
+    )
+
+
+_OWNERS = msgspec.json.Decoder(list[wire.Owner] | None)
+_TOLERATIONS = msgspec.json.Decoder(list[wire.Toleration] | None)

@@ -1,0 +1,251 @@
+"""The JSON of the API server, field by field as it is written there: the first of two phases of decoding.
+
+msgspec fills these straight from bytes and skips every field that is not named. Go writes null for whatever is
+empty (`creationTimestamp: null`, `conditions: null`), so everything but a name may be null or absent; decode.py turns
+that into the plain values of the public structs. Nothing here outlives a decode.
+
+Parts that many objects have word for word in common (labels, owners, tolerations) stay undecoded: sharing.py looks
+their bytes up before it reads them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.selectors import WireLabelSelector
+
+ABSENT: Final = msgspec.Raw(b"null")
+"""What a part that was left out reads as."""
+
+# Without a zone an instant would be read in the zone of this machine.
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class Object(msgspec.Struct, rename="camel", gc=False):
+    """A JSON object: field names in camel case, unknown fields ignored."""
+
+
+class Version(Object):
+    resource_version: str | None = None
+
+
+class Bookmark(Object):
+    metadata: Version
+
+
+class Meta(Object):
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    generation: int | None = None
+    labels: msgspec.Raw = ABSENT
+    creation_timestamp: Instant | None = None
+    deletion_timestamp: Instant | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: tuple[str, ...] | None = None
+    owner_references: msgspec.Raw = ABSENT
+
+
+class Owner(Object):
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+    controller: bool | None = None
+
+
+class Condition(Object):
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: Instant | None = None
+
+
+# -- pods ---------------------------------------------------------------------------------------------
+
+
+class PodAnnotations(Object):
+    do_not_disrupt: str | None = msgspec.field(default=None, name=names.DO_NOT_DISRUPT)
+    do_not_evict: str | None = msgspec.field(default=None, name=names.DO_NOT_EVICT)
+    mirror_pod: str | None = msgspec.field(default=None, name=names.MIRROR_POD)
+
+
+class PodMeta(Meta):
+    annotations: PodAnnotations | None = None
+
+
+class Toleration(Object):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class ClaimSource(Object):
+    claim_name: str | None = None
+
+
+class EphemeralSource(Object):
+    pass
+
+
+class Volume(Object):
+    name: str | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
+class PodSpec(Object):
+    node_name: str | None = None
+    termination_grace_period_seconds: int | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    tolerations: msgspec.Raw = ABSENT
+    volumes: list[Volume] | None = None
+
+
+class PodCondition(Object):
+    type: str | None = None
+    status: str | None = None
+
+
+class PodStatus(Object):
+    phase: str | None = None
+    start_time: Instant | None = None
+    conditions: list[PodCondition] | None = None
+
+
+class Pod(Object):
+    metadata: PodMeta
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+
+# -- nodes and their claims ---------------------------------------------------------------------------
+
+
+class NodeAnnotations(Object):
+    termination_timestamp: str | None = msgspec.field(default=None, name=names.TERMINATION_TIMESTAMP)
+    traceparent: str | None = msgspec.field(default=None, name=names.TRACEPARENT)
+
+
+class NodeMeta(Meta):
+    annotations: NodeAnnotations | None = None
+
+
+class Taint(Object):
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class NodeSpec(Object):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+    # Not the camel case of msgspec.
+    provider_id: str | None = msgspec.field(default=None, name="providerID")
+
+
+class Conditions(Object):
+    conditions: list[Condition] | None = None
+
+
+class Node(Object):
+    metadata: NodeMeta
+    spec: NodeSpec | None = None
+    status: Conditions | None = None
+
+
+class NodeClaimSpec(Object):
+    termination_grace_period: str | None = None
+    expire_after: str | None = None
+
+
+class NodeClaimStatus(Conditions):
+    provider_id: str | None = msgspec.field(default=None, name="providerID")
+    node_name: str | None = None
+
+
+class NodeClaim(Object):
+    metadata: NodeMeta
+    spec: NodeClaimSpec | None = None
+    status: NodeClaimStatus | None = None
+
+
+# -- the others ---------------------------------------------------------------------------------------
+
+
+class BudgetSpec(Object):
+    selector: WireLabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class BudgetStatus(Object):
+    observed_generation: int | None = None
+    disruptions_allowed: int | None = None
+    current_healthy: int | None = None
+    desired_healthy: int | None = None
+    expected_pods: int | None = None
+    disrupted_pods: dict[str, Instant | None] | None = None
+
+
+class Budget(Object):
+    metadata: Meta
+    spec: BudgetSpec | None = None
+    status: BudgetStatus | None = None
+
+
+class AttachmentSource(Object):
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(Object):
+    node_name: str | None = None
+    source: AttachmentSource | None = None
+
+
+class AttachmentStatus(Object):
+    attached: bool | None = None
+
+
+class Attachment(Object):
+    metadata: Meta
+    spec: AttachmentSpec | None = None
+    status: AttachmentStatus | None = None
+
+
+class VolumeClaimSpec(Object):
+    volume_name: str | None = None
+
+
+class VolumeClaim(Object):
+    metadata: Meta
+    spec: VolumeClaimSpec | None = None
+
+
+class LeaseSpec(Object):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: Instant | None = None
+    renew_time: Instant | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object):
+    metadata: Meta
+    spec: LeaseSpec | None = None
+
+
+def read_labels(raw: msgspec.Raw) -> dict[str, str]:
+    """The map that was left undecoded."""
+    return _LABELS.decode(raw) or {}
+
+
+_LABELS = msgspec.json.Decoder(dict[str, str] | None)
