@@ -1,0 +1,71 @@
+"""What we may do on a server, asked before we begin: a missing right is told at the start, not in the middle of a drain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import anyio
+import msgspec
+
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import NotFound, NotServed
+from gracectl.kube.resources import Resource
+
+
+class Right(msgspec.Struct, frozen=True):
+    """A verb on a resource over all namespaces, as an RBAC rule grants it."""
+
+    verb: str
+    plural: str
+    group: str = ""
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        resource = f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+        return f"{self.verb} {resource}" + (f" in API group {self.group}" if self.group else "")
+
+
+async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[Right, ...]:
+    """Those of `wanted` that the server would refuse us, in the order given; none on a server that cannot be asked."""
+    rights = tuple(wanted)
+    refused: set[Right] = set()
+
+    async def ask(right: Right) -> None:
+        if not await _is_granted(client, right):
+            refused.add(right)
+
+    async with anyio.create_task_group() as group:
+        for right in rights:
+            group.start_soon(ask, right)
+    return tuple(right for right in rights if right in refused)
+
+
+async def _is_granted(client: KubeClient, right: Right) -> bool:
+    attributes = {"verb": right.verb, "group": right.group, "resource": right.plural, "subresource": right.subresource}
+    review = {"spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}}}
+    try:
+        return (await client.create(_REVIEWS, "", review)).status.allowed
+    except (NotFound, NotServed):
+        return True
+
+
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+def _decode(raw: bytes | msgspec.Raw) -> _Review:
+    return msgspec.json.decode(raw, type=_Review)
+
+
+_REVIEWS: Resource[_Review] = Resource(
+    group="authorization.k8s.io",
+    version="v1",
+    plural="selfsubjectaccessreviews",
+    kind="SelfSubjectAccessReview",
+    namespaced=False,
+    decode=_decode,
+)

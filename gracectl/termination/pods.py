@@ -1,0 +1,52 @@
+"""Events about pods: who asked them to leave, and why one cannot."""
+
+from __future__ import annotations
+
+import logging
+
+from gracectl.eviction.lane import Candidate
+from gracectl.kube.errors import ApiError, BudgetExhausted, Misconfigured
+from gracectl.kube.events import EventRecorder, Subject
+from gracectl.kube.resources import PODS
+from gracectl.model.names import EventReason
+
+logger = logging.getLogger(__name__)
+
+
+class PodAnnouncer:
+    """Listens to the evictor."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def evicted(self, candidate: Candidate) -> None:
+        """The owner of the pod sees who ended it."""
+        message = f"evicted by gracectl: node {candidate.node} is being terminated"
+        self._recorder.record(_subject(candidate), EventReason.EVICTED, message)
+        logger.info("pod evicted", extra=_keys(candidate))
+
+    def refused(self, candidate: Candidate, refusal: ApiError) -> None:
+        """A spent budget is the ordinary case and stands in the node's condition; the rest is for somebody to mend."""
+        match refusal:
+            case BudgetExhausted():
+                logger.debug("eviction refused by a budget: %s", refusal, extra=_keys(candidate))
+            case Misconfigured():
+                listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
+                message = (
+                    f"cannot be evicted from node {candidate.node}: more than one PodDisruptionBudget selects it"
+                    f"{f' ({listed})' if listed else ''}; change their selectors so that one is left"
+                )
+                self._recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
+                logger.warning("pod %s", message, extra=_keys(candidate))
+            case _:
+                message = f"could not be evicted from node {candidate.node}: {refusal}"
+                self._recorder.record(_subject(candidate), EventReason.EVICTION_FAILED, message, "Warning")
+                logger.warning("pod %s", message, extra=_keys(candidate))
+
+
+def _subject(candidate: Candidate) -> Subject:
+    return Subject(PODS.api_version, PODS.kind, candidate.namespace, candidate.name, candidate.uid)
+
+
+def _keys(candidate: Candidate) -> dict[str, str]:
+    return {"pod": f"{candidate.namespace}/{candidate.name}", "uid": candidate.uid, "node": candidate.node}

@@ -1,0 +1,223 @@
+"""plan(): for every pod of a node one outcome and its reason, and the instant at which to look again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+
+from gracectl.model import names
+from gracectl.model.pod import Pod, Toleration
+from gracectl.model.volume import VolumeAttachment
+from gracectl.policy.explain import explain
+from gracectl.policy.plan import NodeView, Outcome, Plan, plan
+from gracectl.policy.waves import wave_of
+
+DAEMON = owned_by("DaemonSet")
+
+
+def view(*pods: Pod, budgets: dict[str, Any] | None = None, **fields: Any) -> NodeView:
+    return NodeView(node=a_node(), pods=pods, budgets=budgets or {}, **{"cordoned_at": NOW - 60, **fields})
+
+
+def decide(*pods: Pod, **fields: Any) -> Plan:
+    return plan(view(*pods, **fields), NOW)
+
+
+def outcomes(decision: Plan) -> dict[str, Outcome]:
+    return {entry.pod.name: entry.outcome for entry in decision.pods}
+
+
+def reason(decision: Plan, name: str) -> str:
+    return next(entry.reason for entry in decision.pods if entry.pod.name == name)
+
+
+def tolerating(
+    operator: str, value: str = "", effect: str = "", key: str = names.DISRUPTED_TAINT_KEY
+) -> dict[str, Any]:
+    return {"tolerations": (Toleration(key, operator, value, effect),)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({}, Outcome.EVICT),
+        ({"owners": ()}, Outcome.EVICT),
+        ({"phase": "Pending", "ready": False}, Outcome.EVICT),
+        ({"phase": "Succeeded"}, Outcome.IGNORED),
+        ({"phase": "Failed"}, Outcome.IGNORED),
+        ({"owners": owned_by("Node")}, Outcome.IGNORED),
+        ({"annotations": {names.MIRROR_POD: "x"}}, Outcome.IGNORED),
+        (tolerating("Exists"), Outcome.IGNORED),
+        (tolerating("Exists", effect="NoSchedule"), Outcome.IGNORED),
+        (tolerating("Equal"), Outcome.IGNORED),
+        (tolerating("Exists", key=""), Outcome.IGNORED),
+        (tolerating("Equal", value="other"), Outcome.EVICT),
+        (tolerating("Exists", effect="NoExecute"), Outcome.EVICT),
+        (tolerating("Exists", key="node.kubernetes.io/unschedulable"), Outcome.EVICT),
+        ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING),
+        ({"deletion_timestamp": NOW - 59.9}, Outcome.TERMINATING),
+        ({"deletion_timestamp": NOW - 60}, Outcome.IGNORED),
+        ({"deletion_timestamp": NOW + 30, **tolerating("Exists")}, Outcome.TERMINATING),
+        ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED),
+        ({"annotations": {names.DO_NOT_DISRUPT: "1h1s"}}, Outcome.PROTECTED),
+        ({"annotations": {names.DO_NOT_DISRUPT: "1h"}}, Outcome.EVICT),
+        ({"annotations": {names.DO_NOT_DISRUPT: "nonsense"}}, Outcome.PROTECTED),
+        ({"annotations": {names.DO_NOT_DISRUPT: "true"}, "phase": "Succeeded"}, Outcome.IGNORED),
+        ({"annotations": {names.DO_NOT_DISRUPT: "true"}, "deletion_timestamp": NOW + 1}, Outcome.TERMINATING),
+    ],
+)
+def test_one_pod_on_its_own(fields: dict[str, Any], outcome: Outcome) -> None:
+    assert outcomes(decide(a_pod(**fields))) == {"web-1": outcome}
+
+
+def test_a_wave_starts_when_the_one_before_is_gone_not_merely_asked() -> None:
+    plain, agent = a_pod("plain"), a_pod("agent", owners=DAEMON)
+    critical = a_pod("critical", priority_class="system-cluster-critical", priority=2_000_000_000)
+    network = a_pod("network", owners=DAEMON, priority_class="system-node-critical", priority=2_000_001_000)
+    everybody = {"plain": plain, "agent": agent, "critical": critical, "network": network}
+    order = []
+    while everybody:
+        evicted = [name for name, outcome in outcomes(decide(*everybody.values())).items() if outcome is Outcome.EVICT]
+        order.append(evicted)
+        leaving = {name: msgspec.structs.replace(everybody[name], deletion_timestamp=NOW + 30) for name in evicted}
+        assert Outcome.EVICT not in outcomes(decide(*{**everybody, **leaving}.values())).values()
+        for name in evicted:
+            del everybody[name]
+    assert order == [["plain"], ["agent"], ["critical"], ["network"]]
+
+
+def test_a_late_pod_of_an_earlier_wave_goes_first() -> None:
+    decision = decide(a_pod("network", owners=DAEMON, priority=2_000_001_000), a_pod("late"))
+    assert outcomes(decision) == {"late": Outcome.EVICT, "network": Outcome.WAITING}
+    assert reason(decision, "network") == "waits until the non-critical pods are gone"
+
+
+def test_a_protected_pod_holds_only_itself_within_its_wave() -> None:
+    decision = decide(a_pod("kept", annotations={names.DO_NOT_DISRUPT: "true"}), a_pod("other"))
+    assert outcomes(decision) == {"kept": Outcome.PROTECTED, "other": Outcome.EVICT}
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_do_not_evict_holds_the_whole_node(where: str) -> None:
+    decision = decide(a_pod("kept", **{where: {names.DO_NOT_EVICT: "true"}}), a_pod("other"))
+    assert outcomes(decision) == {"kept": Outcome.PROTECTED, "other": Outcome.WAITING}
+    assert "shop/kept" in reason(decision, "other")
+    assert not decision.leaving
+
+
+def test_pods_under_one_budget_take_turns() -> None:
+    pods = [a_pod(f"web-{n}") for n in range(3)]
+    decision = decide(*pods, budgets={pod.uid: (a_budget(disruptions_allowed=2),) for pod in pods})
+    assert list(outcomes(decision).values()) == [Outcome.EVICT, Outcome.EVICT, Outcome.BLOCKED]
+    assert reason(decision, "web-2") == "waits for its turn under budget shop/web, which allows 2 now"
+    assert [entry.budgets for entry in decision.leaving] == [(("shop", "web"),)] * 3
+
+
+@pytest.mark.parametrize(
+    ("pod", "budgets", "outcome", "words"),
+    [
+        ({}, [{"disruptions_allowed": 0, "current_healthy": 2}], "blocked", "allows no disruption now (2 of 3 healthy"),
+        ({}, [{"generation": 2}], "blocked", "has just changed"),
+        ({}, [{}, {"name": "also"}], "blocked", "2 budgets select it (shop/web, shop/also)"),
+        ({"phase": "Pending", "ready": False}, [{}, {"name": "also"}], "evict", ""),
+        ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 2}], "evict", ""),
+        ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 1}], "blocked", "1 of 3 healthy, 2 required"),
+        (
+            {"ready": False},
+            [{"disruptions_allowed": 0, "current_healthy": 0, "desired_healthy": 0}],
+            "blocked",
+            "allows no",
+        ),
+        (
+            {"ready": False},
+            [{"disruptions_allowed": 0, "current_healthy": 1, "unhealthy_pod_eviction_policy": "AlwaysAllow"}],
+            "evict",
+            "",
+        ),
+    ],
+)
+def test_what_a_budget_says(pod: dict[str, Any], budgets: list[dict[str, Any]], outcome: str, words: str) -> None:
+    one = a_pod(**pod)
+    decision = decide(one, budgets={one.uid: tuple(a_budget(**fields) for fields in budgets)})
+    assert outcomes(decision) == {"web-1": outcome}
+    assert words in reason(decision, "web-1")
+
+
+def test_protection_is_looked_at_before_the_budget() -> None:
+    one = a_pod(annotations={names.DO_NOT_DISRUPT: "true"})
+    decision = decide(one, budgets={one.uid: (a_budget(disruptions_allowed=0),)})
+    assert outcomes(decision) == {"web-1": Outcome.PROTECTED}
+    assert not decision.leaving
+
+
+def test_the_drain_ends_when_nothing_is_waited_for_but_not_before_the_minimum_time() -> None:
+    static = a_pod(owners=owned_by("Node"))
+    assert not decide(static, cordoned_at=None).drained
+    early = decide(static, cordoned_at=NOW - 1.5)
+    assert (early.drained, early.next_change) == (False, NOW + 0.5)
+    assert decide(static, cordoned_at=NOW - 2).drained
+    assert not decide(static, a_pod("other")).drained
+
+
+def test_the_next_instant_is_the_first_one_at_which_the_clock_alone_changes_something() -> None:
+    hour = a_pod("hour", annotations={names.DO_NOT_DISRUPT: "2h"})
+    half = a_pod("half", annotations={names.DO_NOT_DISRUPT: "90m"})
+    assert decide(hour, half).next_change == half.created + 5400
+    assert decide(a_pod(deletion_timestamp=NOW + 5)).next_change == NOW + 65
+    assert decide(a_pod()).next_change is None
+
+
+def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
+    attached = [VolumeAttachment(f"csi-{volume}", f"uid-{volume}", volume_name=volume) for volume in ("db", "logs")]
+    decision = decide(attachments=tuple(attached), staying_volumes=frozenset({"logs"}))
+    assert [attachment.volume_name for attachment in decision.detaching] == ["db"]
+
+
+def test_an_explanation_names_the_first_three_and_a_count_blocked_ones_first() -> None:
+    blocked, others = a_pod("blocked"), [a_pod(f"pod-{n}", deletion_timestamp=NOW + 30) for n in range(4)]
+    decision = decide(*others, blocked, budgets={blocked.uid: (a_budget(disruptions_allowed=0, current_healthy=2),)})
+    assert explain(decision).startswith(
+        "5 pods left: shop/blocked (budget shop/web allows no disruption now (2 of 3 healthy, 2 required)), shop/pod-0 "
+    )
+    assert explain(decision).endswith(", and 2 more")
+    assert explain(decide()) == "all pods are gone"
+
+
+PODS = st.builds(
+    lambda n, phase, ready, owner, priority, deleted, value: a_pod(
+        f"pod-{n}",
+        phase=phase,
+        ready=ready,
+        owners=owned_by(owner),
+        priority=priority,
+        deletion_timestamp=deleted,
+        annotations={} if value is None else {names.DO_NOT_DISRUPT: value},
+    ),
+    st.integers(0, 10_000),
+    st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+    st.booleans(),
+    st.sampled_from(["ReplicaSet", "DaemonSet", "Node"]),
+    st.sampled_from([None, 0, 2_000_000_000]),
+    st.sampled_from([None, NOW - 100, NOW - 10, NOW + 30]),
+    st.sampled_from([None, "true", "30m", "2h", "-1h", "soon"]),
+)
+
+
+@given(st.lists(PODS, max_size=12, unique_by=lambda pod: pod.uid), st.integers(0, 3))
+def test_whatever_the_node_holds(pods: list[Pod], allowed: int) -> None:
+    """No pod is lost, at most one wave moves, nobody exceeds the budget, and a stuck plan says why."""
+    budget = a_budget(disruptions_allowed=allowed)
+    decision = decide(*pods, budgets={pod.uid: (budget,) for pod in pods})
+    assert sorted(entry.pod.uid for entry in decision.pods) == sorted(pod.uid for pod in pods)
+    assert len({wave_of(entry.pod) for entry in decision.leaving}) <= 1
+    charged = [entry for entry in decision.pods if entry.outcome is Outcome.EVICT and entry.pod.phase == "Running"]
+    assert len([entry for entry in charged if entry.pod.ready]) <= allowed
+    assert decision.drained == (not decision.left)
+    assert all(entry.reason for entry in decision.pods if entry.outcome is not Outcome.EVICT)
+    assert decision.next_change is None or decision.next_change > NOW
+    assert all(entry.pod.deletion_timestamp is None for entry in decision.leaving)

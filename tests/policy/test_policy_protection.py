@@ -1,0 +1,74 @@
+"""Protection: the whole grammar, the fail-safe, the reference instant, the administrator's cap."""
+
+from __future__ import annotations
+
+import pytest
+from support.builders import NOW, a_pod
+
+from gracectl.model import names
+from gracectl.policy.protection import protection_of
+from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
+
+SETTINGS = ProtectionSettings()
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("4h", 14400), ("30m", 1800), ("1h30m", 5400), ("1.5h", 5400), ("+1h", 3600), ("90s", 90), ("1h0m0.5s", 3600.5)],
+)
+def test_a_duration_protects_from_creation_until_exactly_its_end(value: str, seconds: float) -> None:
+    pod = a_pod(annotations={names.DO_NOT_DISRUPT: value}, created=NOW)
+    protection = protection_of(pod, NOW + seconds - 0.001, SETTINGS)
+    assert protection is not None
+    assert (protection.until, protection.is_valid) == (NOW + seconds, True)
+    assert protection_of(pod, NOW + seconds, SETTINGS) is None
+
+
+@pytest.mark.parametrize("value", ["", "false", "True", "0", "0s", "-1h", "4 hours", "1d", "4", "h"])
+def test_nonsense_zero_and_negative_protect_for_ever_and_are_told_apart(value: str) -> None:
+    protection = protection_of(a_pod(annotations={names.DO_NOT_DISRUPT: value}), NOW * 10, SETTINGS)
+    assert protection is not None
+    assert (protection.until, protection.is_valid, protection.value) == (None, False, value)
+
+
+def test_true_protects_for_ever() -> None:
+    protection = protection_of(a_pod(annotations={names.DO_NOT_DISRUPT: "true"}), NOW * 10, SETTINGS)
+    assert protection is not None
+    assert (protection.until, protection.is_valid, protection.holds_node) == (None, True, False)
+
+
+def test_counted_from_the_start_a_pod_that_has_not_started_is_protected_without_a_known_end() -> None:
+    settings = ProtectionSettings(reference="start")
+    pod = a_pod(annotations={names.DO_NOT_DISRUPT: "1h"}, created=NOW - 7200, started=None)
+    protection = protection_of(pod, NOW, settings)
+    assert protection is not None
+    assert protection.until is None
+    started = a_pod(annotations={names.DO_NOT_DISRUPT: "1h"}, created=NOW - 7200, started=NOW - 10)
+    protection = protection_of(started, NOW, settings)
+    assert protection is not None
+    assert protection.until == NOW - 10 + 3600
+
+
+@pytest.mark.parametrize("value", ["true", "nonsense", "10h"])
+def test_the_administrator_caps_every_protection(value: str) -> None:
+    settings = ProtectionSettings(maximum_seconds=3600)
+    pod = a_pod(annotations={names.DO_NOT_DISRUPT: value}, created=NOW)
+    assert protection_of(pod, NOW + 3599, settings) is not None
+    assert protection_of(pod, NOW + 3600, settings) is None
+    held = a_pod(labels={names.DO_NOT_EVICT: "true"}, created=NOW)
+    assert protection_of(held, NOW + 3599, settings) is not None
+    assert protection_of(held, NOW + 3600, settings) is None
+
+
+def test_do_not_evict_is_looked_at_first_and_false_takes_it_back() -> None:
+    both = a_pod(labels={names.DO_NOT_EVICT: "true"}, annotations={names.DO_NOT_DISRUPT: "true"})
+    protection = protection_of(both, NOW, SETTINGS)
+    assert protection is not None
+    assert protection.kind == "do-not-evict"
+    assert protection_of(a_pod(labels={names.DO_NOT_EVICT: "false"}), NOW, SETTINGS) is None
+    assert protection_of(a_pod(), NOW, SETTINGS) is None
+
+
+def test_the_defaults_are_pinned() -> None:
+    protection = ProtectionSettings(reference="creation", maximum_seconds=None)
+    assert PolicySettings() == PolicySettings(drain=DrainSettings(minimum_seconds=2.0), protection=protection)

@@ -1,0 +1,54 @@
+"""Small objects for decisions: everything has a default that lets a pod go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.meta import OwnerReference
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
+
+NOW = 1_000_000.0
+
+
+def a_pod(name: str = "web-1", **fields: Any) -> Pod:
+    """A ready pod of namespace `shop` on node `n1`."""
+    defaults: dict[str, Any] = {
+        "namespace": "shop",
+        "uid": f"uid-{name}",
+        "node_name": "n1",
+        "labels": {"app": "web"},
+        "created": NOW - 3600,
+        "started": NOW - 3590,
+        "phase": "Running",
+        "ready": True,
+        "grace_seconds": 30,
+    }
+    return Pod(name=name, **{**defaults, **fields})
+
+
+def owned_by(kind: str, name: str = "owner") -> tuple[OwnerReference, ...]:
+    return (OwnerReference(kind, name, f"uid-{name}", controller=True),)
+
+
+def a_budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
+    """A budget over `app: web` that allows one disruption."""
+    defaults: dict[str, Any] = {
+        "namespace": "shop",
+        "uid": f"uid-{name}",
+        "resource_version": "1",
+        "generation": 1,
+        "observed_generation": 1,
+        "selector": LabelSelector({"app": "web"}),
+        "disruptions_allowed": 1,
+        "current_healthy": 3,
+        "desired_healthy": 2,
+        "expected_pods": 3,
+    }
+    return PodDisruptionBudget(name=name, **{**defaults, **fields})
+
+
+def a_node(name: str = "n1", **fields: Any) -> Node:
+    return Node(name=name, uid=f"uid-{name}", **fields)
