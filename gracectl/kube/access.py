@@ -1,4 +1,6 @@
-"""What we may do on a server, asked before we begin: a missing right is told at the start, not in the middle of a drain."""
+"""What we may do on a server, asked before we begin: a missing right is told at the start, not in the middle of a
+drain.
+"""
 
 from __future__ import annotations
 

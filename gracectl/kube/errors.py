@@ -225,8 +225,8 @@ def error_for(request: Request, response: Response) -> ApiError:
 def error_for_event(request: Request, raw: bytes | msgspec.Raw) -> ApiError:
     """The error that an ERROR event of a watch means; its object is a Status with a code of its own."""
     body = bytes(raw)
-    code = decode_status(body).code or 500
-    return error_for(request, Response(status=code, body=body))
+    status = decode_status(body)
+    return error_for(request, Response(status=status.code if status and status.code else 500, body=body))
 
 
 _Builder = Callable[[Operation, Response, Status], ApiError]
@@ -234,9 +234,8 @@ _Builder = Callable[[Operation, Response, Status], ApiError]
 
 def _status_of(response: Response) -> Status:
     """The Status in the body; a proxy, an unserved group or the server's own filters answer in plain text."""
-    try:
-        status = decode_status(response.body)
-    except msgspec.DecodeError:
+    status = decode_status(response.body)
+    if status is None:
         text = response.body[:500].decode("utf-8", "replace").strip()
         return Status(code=response.status, message=text or f"HTTP status {response.status}, no explanation")
     if status.message:

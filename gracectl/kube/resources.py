@@ -51,6 +51,10 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """The plural with its group: `nodeclaims.karpenter.sh`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    def read_by(self, decode: Callable[[Raw], T]) -> Resource[T]:
+        """The same resource with another decoder: give a cache's reflector one that shares (model's PodDecoder)."""
+        return msgspec.structs.replace(self, decode=decode)
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The path of a collection (no name), an object, or a subresource; no namespace = over all namespaces."""
         if namespace and not self.namespaced:
