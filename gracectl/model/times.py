@@ -11,9 +11,9 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-# fromisoformat() alone would also take week dates, missing zones and missing seconds.
+# fromisoformat() alone would also take week dates, missing zones, missing seconds and (since 3.14) hour 24.
 _RFC3339: Final = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})"
 )
 
 
@@ -44,4 +44,4 @@ def _moment(seconds: float) -> datetime:
     try:
         return _EPOCH + round(seconds * 1_000_000) * _MICROSECOND
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{seconds!r} seconds since the epoch is no instant that RFC 3339 can write") from error
+        raise ValueError(f"{seconds!r} seconds since the epoch cannot be written as RFC 3339") from error

@@ -1,0 +1,111 @@
+"""What pods have in common is kept once, and forgotten when nobody holds it any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gracectl.model.decode import NodeDecoder, PodDecoder
+from gracectl.model.sharing import Sharing
+from gracectl.model.wire import ABSENT
+
+
+def pod(number: int, workload: str = "web", node: str = "node-1") -> bytes:
+    body: dict[str, Any] = {
+        "metadata": {
+            "name": f"{workload}-{number}",
+            "namespace": f"of-{workload}",
+            "uid": f"uid-{number}",
+            "labels": {"app": workload, "tier": "front"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": workload, "uid": f"rs-{workload}", "controller": True}],
+        },
+        "spec": {
+            "nodeName": node,
+            "priorityClassName": "business-critical",
+            "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 300}],
+        },
+        "status": {"phase": "Running"},
+    }
+    return msgspec.json.encode(body)
+
+
+def test_pods_of_one_workload_share_all_that_is_equal() -> None:
+    decode = PodDecoder()
+    first, second = decode(pod(1)), decode(pod(2))
+    assert first.labels == {"app": "web", "tier": "front"}
+    assert first.labels is second.labels
+    assert first.owners is second.owners
+    assert first.tolerations is second.tolerations
+    assert first.namespace is second.namespace
+    assert first.node_name is second.node_name
+    assert first.priority_class is second.priority_class
+    assert first.phase is second.phase
+    assert (first.name, second.name) == ("web-1", "web-2")
+
+
+def test_pods_of_different_workloads_do_not() -> None:
+    decode = PodDecoder()
+    first, second = decode(pod(1)), decode(pod(2, workload="db"))
+    assert second.labels == {"app": "db", "tier": "front"}
+    assert second.owners[0].uid == "rs-db"
+    assert first.tolerations is second.tolerations
+
+
+def test_each_decoder_has_its_own_pools_unless_it_is_given_one() -> None:
+    sharing = Sharing()
+    one, other, apart = PodDecoder(sharing), PodDecoder(sharing), PodDecoder()
+    first = one(pod(1))
+    assert other(pod(2)).labels is first.labels
+    assert apart(pod(3)).labels is not first.labels
+    assert apart(pod(3)).labels == first.labels
+
+
+def test_a_pod_and_its_node_share_the_name_of_the_node() -> None:
+    sharing = Sharing()
+    node = NodeDecoder(sharing)(b'{"metadata": {"name": "a-node-with-a-long-name"}}')
+    assert PodDecoder(sharing)(pod(1, node="a-node-with-a-long-name")).node_name is node.name
+
+
+def test_pruning_forgets_what_is_gone_and_keeps_what_is_held() -> None:
+    decode = PodDecoder()
+    kept = decode(pod(1, workload="stays", node="node-of-stays"))
+    decode(pod(2, workload="goes", node="node-of-goes"))
+    assert decode.sharing.statistics().labels == 2
+    decode.sharing.prune()
+    decode.sharing.prune()  # strings that only a forgotten map held go with the next
+    statistics = decode.sharing.statistics()
+    assert (statistics.labels, statistics.owners, statistics.tolerations) == (1, 1, 1)
+    # app, tier, its namespace, its node, its priority class, its phase
+    assert statistics.strings == 6
+    again = decode(pod(3, workload="stays", node="node-of-stays"))
+    assert again.labels is kept.labels
+    assert again.owners is kept.owners
+    assert again.node_name is kept.node_name
+
+
+def test_pools_do_not_grow_with_churn() -> None:
+    decode = PodDecoder()
+    kept = [decode(pod(number, workload=f"stays-{number}")) for number in range(10)]
+    for number in range(5_000):
+        decode(pod(number, workload=f"comes-and-goes-{number}", node=f"node-{number}"))
+    statistics = decode.sharing.statistics()
+    assert statistics.labels <= 1024
+    assert statistics.owners <= 1024
+    assert statistics.strings <= 1024
+    assert decode(pod(0, workload="stays-0")).labels is kept[0].labels
+
+
+def test_pools_hold_everything_that_lives_however_much_that_is() -> None:
+    decode = PodDecoder()
+    living = [decode(pod(number, workload=f"w-{number}")) for number in range(3_000)]
+    assert decode.sharing.statistics().labels == 3_000
+    assert all(decode(pod(number, workload=f"w-{number}")).labels is living[number].labels for number in range(3_000))
+
+
+def test_absent_and_null_are_empty() -> None:
+    sharing = Sharing()
+    assert sharing.labels(ABSENT) == {}
+    assert sharing.owners(msgspec.Raw(b"null")) == ()
+    assert sharing.tolerations(msgspec.Raw(b"[]")) == ()
+    assert sharing.string(None) == ""

@@ -1,0 +1,95 @@
+"""RFC 3339 instants, both ways."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gracectl.model.times import format_micro_time, format_time, parse_time
+
+NEW_YEAR = 1_767_225_600.0
+# From the year 1 to the year 9999, in which RFC 3339 is at home.
+SECONDS = st.integers(min_value=-62_135_596_800, max_value=253_402_300_799)
+# A float holds an instant to the microsecond for about three centuries around the epoch.
+MICROSECONDS = st.integers(min_value=0, max_value=8_000_000_000_000_000)
+
+
+@given(SECONDS)
+def test_whole_seconds_are_read_back(seconds: int) -> None:
+    text = format_time(seconds)
+    assert len(text) == len("2026-01-01T00:00:00Z")
+    assert parse_time(text) == seconds
+
+
+@given(MICROSECONDS)
+def test_microseconds_are_read_back(microseconds: int) -> None:
+    seconds = microseconds / 1_000_000
+    assert parse_time(format_micro_time(seconds)) == seconds
+
+
+def test_parts_of_a_second_are_cut_off_not_rounded_up() -> None:
+    assert format_time(NEW_YEAR + 0.9) == "2026-01-01T00:00:00Z"
+    assert format_time(-0.5) == "1969-12-31T23:59:59Z"
+
+
+def test_a_micro_time_always_has_its_six_digits() -> None:
+    assert format_micro_time(NEW_YEAR) == "2026-01-01T00:00:00.000000Z"
+    assert format_micro_time(NEW_YEAR + 0.25) == "2026-01-01T00:00:00.250000Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-01-01T00:00:00Z", NEW_YEAR),
+        ("2026-01-01T02:00:00+02:00", NEW_YEAR),
+        ("2025-12-31T19:30:00-04:30", NEW_YEAR),
+        ("2026-01-01T00:00:00.5Z", NEW_YEAR + 0.5),
+        ("2026-01-01T00:00:00.123456789Z", NEW_YEAR + 0.123456),
+        ("1970-01-01T00:00:00Z", 0.0),
+        ("0001-01-01T00:00:00Z", -62_135_596_800.0),
+    ],
+)
+def test_zones_and_fractions(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "2026-01-01",
+        "2026-01-01T00:00:00",  # no zone
+        "2026-01-01T00:00Z",
+        "2026-01-01 00:00:00Z",
+        "2026-01-01t00:00:00z",
+        "20260101T000000Z",
+        "2026-W01-1T00:00:00Z",
+        "2026-02-30T00:00:00Z",
+        "2026-01-01T24:00:00Z",
+        "2026-01-01T00:00:60Z",
+        "2026-01-01T00:00:00.Z",
+        "2026-01-01T00:00:00Z\n",
+        "٢٠٢٦-01-01T00:00:00Z",
+    ],
+)
+def test_what_is_no_rfc_3339_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no RFC 3339 time"):
+        parse_time(text)
+
+
+@given(st.text(alphabet="0123456789-+:.TZ", max_size=40) | st.text())
+def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
+    refusal = None
+    try:
+        parse_time(text)
+    except ValueError as error:
+        refusal = str(error)
+    assert refusal is None or "is no RFC 3339 time" in refusal
+
+
+@pytest.mark.parametrize("seconds", [1e12, -1e12, 1e300, float("inf"), float("nan")])
+def test_an_instant_beyond_the_calendar_cannot_be_written(seconds: float) -> None:
+    with pytest.raises(ValueError, match="cannot be written as RFC 3339"):
+        format_time(seconds)
