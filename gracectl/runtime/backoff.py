@@ -1,0 +1,49 @@
+"""How long to wait before the next try: exponential, bounded, with jitter."""
+
+from __future__ import annotations
+
+import random
+
+import tenacity
+
+
+class Backoff:
+    """Waits that grow from `initial` to `maximum` seconds by `multiplier`.
+
+    `jitter`: the share of each wait that is left to chance; a wait lies between (1 - jitter) times and once its size.
+    tenacity computes the sizes; the chance is our own, because tenacity's comes from the module `random` and cannot be
+    seeded.
+    """
+
+    def __init__(
+        self,
+        initial: float,
+        maximum: float,
+        *,
+        multiplier: float = 2.0,
+        jitter: float = 0.5,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._sizes = tenacity.wait_exponential(multiplier=initial, max=maximum, exp_base=multiplier)
+        self._jitter = jitter
+        self._rng = rng or random.Random()
+        self._attempts = 0
+
+    def next(self) -> float:
+        """The seconds to wait now."""
+        self._attempts += 1
+        size = self._sizes(_attempt(self._attempts))
+        return size * (1 - self._jitter * self._rng.random())
+
+    def reset(self) -> None:
+        """It worked: the next wait is the initial one again."""
+        self._attempts = 0
+
+
+def _attempt(number: int) -> tenacity.RetryCallState:
+    state = tenacity.RetryCallState(_NOBODY, None, (), {})
+    state.attempt_number = number
+    return state
+
+
+_NOBODY = tenacity.Retrying()

@@ -1,0 +1,69 @@
+"""Workers that take keys from a queue and reconcile them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from gracectl.runtime.queue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Requeue(msgspec.Struct, frozen=True):
+    """Look at the key again after so many seconds; 0 means at once, behind those that wait already."""
+
+    after: float
+
+
+async def run_workers(
+    queue: WorkQueue[K],
+    reconcile: Callable[[K], Awaitable[Requeue | None]],
+    count: int,
+    expected: tuple[type[Exception], ...] = (),
+) -> None:
+    """Reconcile keys, at most `count` at a time, until cancelled.
+
+    A reconcile that raises is logged and its key tried again with backoff, so that one bad object cannot stop the work
+    on all others; failures of the `expected` kinds (a server that does not answer) are logged without a traceback.
+    """
+    places = anyio.Semaphore(count)
+
+    async def work(key: K) -> None:
+        try:
+            await _reconcile(queue, reconcile, key, expected)
+        finally:
+            queue.done(key)
+            places.release()
+
+    # One task takes keys and starts another for each: many tasks that wait for the same queue would all wake for a key.
+    async with anyio.create_task_group() as group:
+        while True:
+            await places.acquire()
+            group.start_soon(work, await queue.get())
+
+
+async def _reconcile(
+    queue: WorkQueue[K],
+    reconcile: Callable[[K], Awaitable[Requeue | None]],
+    key: K,
+    expected: tuple[type[Exception], ...],
+) -> None:
+    try:
+        again = await reconcile(key)
+    except expected as error:
+        logger.warning("%s: %s; it will be tried again", key, error, extra={"key": str(key)})
+        queue.add_rate_limited(key)
+    except Exception:  # whatever an object makes a reconcile raise must not stop the work on all others
+        logger.exception("%s: unexpected failure; it will be tried again", key, extra={"key": str(key)})
+        queue.add_rate_limited(key)
+    else:
+        queue.forget(key)
+        if again is not None:
+            queue.add_after(key, again.after)
