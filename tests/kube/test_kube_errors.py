@@ -1,0 +1,261 @@
+"""A real server's refusals, as recorded, and what each of them means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gracectl.kube import errors
+from gracectl.kube.errors import ApiError, error_for, error_for_event
+from gracectl.kube.operation import operation_of
+from gracectl.kube.transport import Request, Response
+
+RECORDED = Path(__file__).parent / "recorded"
+STEPS = {step["name"]: step for step in json.loads((RECORDED / "refusals.json").read_text())}
+
+MEANINGS: dict[str, type[ApiError]] = {
+    "budget spent": errors.BudgetExhausted,
+    "budget just edited": errors.BudgetExhausted,
+    "budget spent by a mistaken eviction": errors.BudgetExhausted,
+    "two budgets": errors.Misconfigured,
+    "no such pod": errors.NotFound,
+    "patch of a missing object": errors.NotFound,
+    "eviction of another uid": errors.Conflict,
+    "eviction of another version": errors.Conflict,
+    "delete of another uid": errors.Conflict,
+    "delete of another version": errors.Conflict,
+    "stale update": errors.Conflict,
+    "stale takeover": errors.Conflict,
+    "update of another uid": errors.Conflict,
+    "stale merge patch": errors.Conflict,
+    "patch of another uid": errors.Conflict,
+    "create of an existing lease": errors.AlreadyExists,
+    "names differ": errors.Invalid,
+    "malformed body": errors.Invalid,
+    "unknown media type": errors.Invalid,
+    "unknown patch type": errors.Invalid,
+    "strategic merge of a custom resource": errors.Invalid,
+    "wrong type in a patch": errors.Invalid,
+    "MicroTime without micros": errors.Invalid,
+    "invalid lease": errors.Invalid,
+    "invalid delete options": errors.Invalid,
+    "against the schema": errors.Invalid,
+    "new finalizer while deleting": errors.Invalid,
+    "failed test of a JSON patch": errors.Invalid,
+    "method not allowed": errors.Invalid,
+    "unserved resource": errors.NotServed,
+    "unserved subresource": errors.NotServed,
+    "unserved group": errors.NotServed,
+    "anonymous list": errors.Forbidden,
+    "list without a right": errors.Forbidden,
+    "get without a right": errors.Forbidden,
+    "cluster-wide list without a right": errors.Forbidden,
+    "watch without a right": errors.Forbidden,
+    "eviction without a right": errors.Forbidden,
+    "create without a right": errors.Forbidden,
+    "deletecollection without a right": errors.Forbidden,
+    "bad token": errors.Unauthorized,
+    "server confused": errors.ServerFault,
+    "webhook patches a delete": errors.ServerFault,
+    "webhook down": errors.ServerFault,
+    "exact version from the future": errors.ServerFault,
+    "version from the future": errors.RequestTimeout,
+    "compacted list": errors.Gone,
+    "compacted continue token": errors.Gone,
+    "denied without reason": errors.Denied,
+    "denied with retry": errors.Denied,
+    "denied with 400": errors.Denied,
+}
+
+
+def recorded(name: str) -> ApiError:
+    """The error that a recorded refusal means."""
+    step = STEPS[name]
+    asked, answered = step["request"], step["response"]
+    request = Request(method=asked["method"], path=asked["path"], query=tuple(sorted(asked.get("query", {}).items())))
+    body = answered["body"]
+    response = Response(
+        status=answered["status"],
+        headers={key.lower(): value for key, value in answered["headers"].items()},
+        body=body.encode() if isinstance(body, str) else msgspec.json.encode(body),
+    )
+    return error_for(request, response)
+
+
+def an_error(status: int, body: Any, path: str = "/api/v1/nodes/one", method: str = "GET", **headers: str) -> ApiError:
+    """The error of an answer that no recording has."""
+    encoded = body if isinstance(body, bytes) else msgspec.json.encode({"kind": "Status", "code": status, **body})
+    lower = {name.replace("_", "-"): value for name, value in headers.items()}
+    return error_for(Request(method=method, path=path), Response(status=status, headers=lower, body=encoded))
+
+
+def test_every_recorded_refusal_has_its_meaning_here() -> None:
+    assert sorted(MEANINGS) == sorted(STEPS)
+
+
+@pytest.mark.parametrize("name", sorted(MEANINGS))
+def test_recorded_refusal(name: str) -> None:
+    error = recorded(name)
+    assert type(error) is MEANINGS[name]
+    body = STEPS[name]["response"]["body"]
+    assert error.status_message == (body["message"] if isinstance(body, dict) else body.strip())
+    assert error.status_message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "mismatch"),
+    [
+        ("eviction of another uid", True),
+        ("delete of another uid", True),
+        ("update of another uid", True),
+        ("patch of another uid", True),
+        ("eviction of another version", False),
+        ("delete of another version", False),
+        ("stale update", False),
+        ("stale merge patch", False),
+    ],
+)
+def test_a_conflict_says_whether_another_object_has_the_name(name: str, mismatch: bool) -> None:
+    error = recorded(name)
+    assert isinstance(error, errors.Conflict)
+    assert error.uid_mismatch is mismatch
+
+
+def test_a_spent_budget_and_one_that_is_still_looked_at_differ_by_retry_after() -> None:
+    spent, edited = recorded("budget spent"), recorded("budget just edited")
+    assert isinstance(spent, errors.BudgetExhausted)
+    assert isinstance(edited, errors.BudgetExhausted)
+    assert (spent.retry_after, edited.retry_after) == (None, 10.0)
+    assert "is spent" in str(spent)
+    assert "still being processed" in str(edited)
+
+
+def test_a_webhook_that_answers_429_does_not_mean_a_busy_server() -> None:
+    plain, patient = recorded("denied without reason"), recorded("denied with retry")
+    assert isinstance(plain, errors.Denied)
+    assert isinstance(patient, errors.Denied)
+    assert (plain.retry_after, patient.retry_after) == (None, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("list without a right", "list pods in rec-auth: forbidden: add the verb list on pods to the role"),
+        ("cluster-wide list without a right", "list nodes: forbidden: add the verb list on nodes to the role"),
+        ("watch without a right", "add the verb watch on nodes to the role"),
+        ("eviction without a right", "add the verb create on pods/eviction to the role"),
+        ("create without a right", 'add the verb create on leases of API group "coordination.k8s.io" to the role'),
+        ("deletecollection without a right", "add the verb deletecollection on pods to the role"),
+        ("get without a right", "get pods rec-auth/web: forbidden: add the verb get on pods to the role"),
+    ],
+)
+def test_a_missing_right_is_spelled_out(name: str, advice: str) -> None:
+    assert advice in str(recorded(name))
+
+
+def test_a_refusal_that_no_role_can_mend_gives_no_such_advice() -> None:
+    message = 'pods "web" is forbidden: exceeded quota: small'
+    error = an_error(403, {"reason": "Forbidden", "message": message}, "/api/v1/namespaces/n/pods", "POST")
+    assert isinstance(error, errors.Forbidden)
+    assert "role" not in str(error)
+
+
+def test_a_namespace_that_is_being_deleted() -> None:
+    causes = [{"reason": "NamespaceTerminating", "message": "namespace n is being terminated"}]
+    details = {"name": "web.1", "kind": "events", "causes": causes}
+    message = 'events "web.1" is forbidden: unable to create new content in namespace n because it is being terminated'
+    body = {"reason": "Forbidden", "message": message, "details": details}
+    assert type(an_error(403, body, "/api/v1/namespaces/n/events", "POST")) is errors.NamespaceTerminating
+
+
+def test_a_budget_with_too_many_unconfirmed_evictions_cannot_pay() -> None:
+    body = {
+        "reason": "Forbidden",
+        "message": 'poddisruptionbudgets.policy "web" is forbidden: DisruptedPods map too big',
+        "details": {"name": "web", "group": "policy", "kind": "poddisruptionbudgets"},
+    }
+    error = an_error(403, body, "/api/v1/namespaces/n/pods/a/eviction", "POST")
+    assert isinstance(error, errors.BudgetExhausted)
+    assert error.retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "details", "seconds"),
+    [
+        ({"retry_after": "7"}, {}, 7.0),
+        ({"retry_after": "7"}, {"retryAfterSeconds": 3}, 7.0),
+        ({}, {"retryAfterSeconds": 3}, 3.0),
+        ({}, {}, 1.0),
+        ({"retry_after": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, 1.0),
+        ({"retry_after": "-4"}, {}, 1.0),
+    ],
+)
+def test_how_long_a_busy_server_asks_for(headers: dict[str, str], details: dict[str, int], seconds: float) -> None:
+    error = an_error(429, {"reason": "TooManyRequests", "message": "busy", "details": details}, **headers)
+    assert isinstance(error, errors.Throttled)
+    assert error.retry_after == seconds
+
+
+def test_the_plain_text_of_the_request_filters_is_a_busy_server_too() -> None:
+    error = an_error(429, b"Too many requests, please try again later.\n", retry_after="1")
+    assert isinstance(error, errors.Throttled)
+    assert error.status_message == "Too many requests, please try again later."
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning"),
+    [
+        (302, errors.Invalid),
+        (400, errors.Invalid),
+        (413, errors.Invalid),
+        (502, errors.ServerFault),
+        (503, errors.ServerFault),
+        (504, errors.RequestTimeout),
+    ],
+)
+def test_a_proxy_that_answers_for_the_server(status: int, meaning: type[ApiError]) -> None:
+    error = an_error(status, b"<html>bad gateway</html>")
+    assert type(error) is meaning
+    assert "bad gateway" in str(error)
+
+
+def test_an_answer_without_a_word_still_says_something() -> None:
+    assert "HTTP status 503" in str(an_error(503, b""))
+    assert "HTTP status 500" in str(an_error(500, {}))
+
+
+def test_a_cluster_scoped_404_in_plain_text_is_no_proof_that_an_object_is_gone() -> None:
+    assert type(an_error(404, b"404 page not found\n", "/apis/karpenter.sh/v1/nodeclaims/one")) is errors.NotServed
+
+
+def test_the_error_event_of_a_watch() -> None:
+    step = next(step for step in json.loads((RECORDED / "watches.json").read_text()) if step["name"] == "too old")
+    request = Request(method="GET", path=step["request"]["path"], query=(("watch", "1"),))
+    error = error_for_event(request, msgspec.json.encode(step["response"]["events"][0]["object"]))
+    assert type(error) is errors.Gone
+    assert error.operation.verb == "watch"
+    assert type(error_for_event(request, b'{"kind":"Status","message":"etcd lost"}')) is errors.ServerFault
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "said"),
+    [
+        ("GET", "/api/v1/nodes/a", {}, "get nodes a"),
+        ("GET", "/api/v1/nodes", {}, "list nodes"),
+        ("GET", "/api/v1/nodes", {"watch": "1"}, "watch nodes"),
+        ("GET", "/api/v1/pods", {"watch": "true"}, "watch pods"),
+        ("GET", "/api/v1/namespaces", {}, "list namespaces"),
+        ("GET", "/api/v1/namespaces/n", {}, "get namespaces n"),
+        ("POST", "/api/v1/namespaces/n/pods/a/eviction", {}, "create pods/eviction n/a"),
+        ("PATCH", "/apis/karpenter.sh/v1/nodeclaims/a/status", {}, "patch nodeclaims/status.karpenter.sh a"),
+        ("DELETE", "/apis/policy/v1/namespaces/n/poddisruptionbudgets/b", {}, "delete poddisruptionbudgets.policy n/b"),
+        ("DELETE", "/api/v1/namespaces/n/pods", {}, "deletecollection pods in n"),
+        ("GET", "/version", {}, "get /version"),
+    ],
+)
+def test_a_request_in_words(method: str, path: str, query: dict[str, str], said: str) -> None:
+    assert str(operation_of(Request(method=method, path=path, query=tuple(query.items())))) == said
