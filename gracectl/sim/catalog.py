@@ -18,6 +18,7 @@ from gracectl.sim.workloads import (
     TopLevel,
 )
 
+UNSELECTABLE = "field label not supported: {field}"
 POD_FIELDS = fields(
     "spec.nodeName",
     "spec.restartPolicy",
@@ -76,6 +77,7 @@ def _core(store: Store) -> tuple[Resource, ...]:
             short_names=("po",),
             categories=ALL,
             selectable=POD_FIELDS,
+            unselectable=UNSELECTABLE,
         ),
         Resource(
             group="",
@@ -87,6 +89,7 @@ def _core(store: Store) -> tuple[Resource, ...]:
             subresources=STATUS,
             short_names=("no",),
             selectable=NODE_FIELDS,
+            unselectable=UNSELECTABLE,
         ),
         Resource(
             group="",
@@ -99,6 +102,7 @@ def _core(store: Store) -> tuple[Resource, ...]:
             subresources=("finalize", "status"),
             short_names=("ns",),
             selectable=fields("status.phase"),
+            unselectable=UNSELECTABLE,
         ),
         Resource(
             group="",
@@ -109,6 +113,8 @@ def _core(store: Store) -> tuple[Resource, ...]:
             strategy=EventStrategy(),
             short_names=("ev",),
             selectable=EVENT_FIELDS,
+            unselectable=UNSELECTABLE,
+            watch_cached=False,
         ),
         Resource(
             group="",

@@ -10,15 +10,21 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+import anyio.lowlevel
+
 from gracectl.runtime.clock import Clock
 from gracectl.sim import bodies
+from gracectl.sim.access import Access
 from gracectl.sim.api import Handler, Json, Request, Response
 from gracectl.sim.bindings import Bindings
 from gracectl.sim.catalog import built_in
 from gracectl.sim.deletes import Deleter
+from gracectl.sim.discovery import Discovery
 from gracectl.sim.evictions import Evictions
+from gracectl.sim.faults import Faults
 from gracectl.sim.options import check_match, delete_options, integer, version_number
 from gracectl.sim.reads import Reader
+from gracectl.sim.representations import PLAIN, Shaper, accepted_shape
 from gracectl.sim.resource import Registry
 from gracectl.sim.routing import Route, find_route
 from gracectl.sim.selectors import object_match
@@ -30,52 +36,87 @@ from gracectl.sim.writes import Writer
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 JSON_HEADERS = {"content-type": "application/json"}
+FAIRNESS = 64
+"""After so many requests the event loop gets its turn, even if none of them waited."""
+
 WATCH_SECONDS = 1800.0
 """A watch that names no timeoutSeconds is ended by the server after this and up to twice as long."""
 
 
 class ApiServer:
-    """An API server in memory. `registry` and `store` are open to the world around it (controllers, tests)."""
+    """An API server in memory. `registry`, `store` and `faults` are open to the world around it and to tests."""
 
-    def __init__(self, clock: Clock, *, seed: int = 0, window: int = 10_000) -> None:
-        """`seed` makes uids and generated names repeatable; `window` is how many changes per kind a watch can go
-        back.
-        """
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seed: int = 0,
+        window: int = 10_000,
+        tokens: Mapping[str, str] | None = None,
+    ) -> None:
+        """`seed` makes uids, generated names and faults repeatable; `window` is how many changes per kind a watch can
+        go back; `tokens` are user names by bearer token (None: no token is needed)."""
         self.clock = clock
         self.store = Store(window=window)
         self.registry = Registry(built_in(self.store))
         self._random = random.Random(seed)
-        self.stamps = Stamps(clock, self._random)
+        self.faults = Faults(clock, random.Random(self._random.random()))
+        self.stamps = Stamps(clock, random.Random(self._random.random()))
+        self._access = Access(tokens)
+        self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
         self._writer = Writer(self.store, self.stamps)
         self._deleter = Deleter(self.store, self.stamps, self._reader)
         self._evictions = Evictions(self.store, self.stamps, self._deleter)
         self._bindings = Bindings(self.store, self.stamps)
         self._mounts: dict[str, Handler] = {}
-        namespaces = self.registry.find("", "v1", "namespaces")
-        assert namespaces is not None
-        for name in FIRST_NAMESPACES:
-            body = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
-            self._writer.create(Route(namespaces, None, "", ""), body, {})
+        self._handled = 0
 
     def mount(self, prefix: str, handler: Handler) -> None:
         """Let `handler` answer every path that begins with `prefix` (the simulated cloud lives so)."""
         self._mounts[prefix] = handler
 
     async def handle(self, request: Request) -> Response:
-        """Answer one request."""
+        """Answer one request. Raises ConnectionLost where a fault breaks the connection."""
+        if self._handled == 0:
+            self._begin()
+        self._handled += 1
+        if self._handled % FAIRNESS == 0:
+            # Requests that never wait would otherwise starve the watches of an in-process caller.
+            await anyio.lowlevel.checkpoint()
+        faults = self.faults.striking(request)
+        if faults:
+            refused = await self.faults.before(faults)
+            return refused or self.faults.after(faults, await self._answered(request))
+        return await self._answered(request)
+
+    def _begin(self) -> None:
+        namespaces = self.registry.find("", "v1", "namespaces")
+        assert namespaces is not None
+        for name in FIRST_NAMESPACES:
+            self._writer.create(Route(namespaces, None, "", ""), {"metadata": {"name": name}}, {})
+
+    async def _answered(self, request: Request) -> Response:
         for prefix, handler in self._mounts.items():
             if request.path.startswith(prefix):
                 return await handler(request)
         try:
-            return await self._answer(request)
+            self._access.check(request)
+            return await self._routed(request)
         except Refusal as refusal:
             return refusal.response()
 
-    async def _answer(self, request: Request) -> Response:
+    async def _routed(self, request: Request) -> Response:
         route = find_route(self.registry, request.path)
         if route is None:
-            return no_such_path()
+            return self._discovery.answer(request) or no_such_path()
+        shape = accepted_shape(request.headers.get("accept", "*/*"))
+        response = await self._answer(route, request)
+        if shape == PLAIN:
+            return response
+        return Shaper(route.resource, shape, request.query, self.stamps).response(response)
+
+    async def _answer(self, route: Route, request: Request) -> Response:
         match request.method:
             case "GET":
                 return await self._get(route, request)
@@ -146,6 +187,8 @@ class ApiServer:
         if not revision:
             stream.start_with([object_ for object_ in table.listed(route.namespace) if watched.matches(object_)])
         else:
+            if not route.resource.watch_cached and revision < self.store.compacted:
+                stream.fail(expired("The resourceVersion for the provided watch is too old.").body())
             try:
                 stream.start_after(revision)
             except TooOldError as error:

@@ -108,8 +108,8 @@ def validate_labels(labels: dict[str, str]) -> list[Cause]:
 
 
 def validate_update(metadata: JsonObject, old: JsonObject) -> list[Cause]:
-    """Faults of a change: what is immutable, and finalizers that come too late."""
-    causes: list[Cause] = []
+    """Faults of a change: what is immutable, finalizers that come too late, and (once more) labels."""
+    causes = validate_labels(metadata.get("labels") or {})
     if metadata["uid"] != old["uid"]:
         causes.append(invalid_value("metadata.uid", metadata["uid"], "field is immutable"))
     if "deletionTimestamp" in old:

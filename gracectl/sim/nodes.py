@@ -7,7 +7,7 @@ from typing import Final
 
 from gracectl.sim.api import Json, JsonObject
 from gracectl.sim.conditions import filled_conditions
-from gracectl.sim.metadata import validate, validate_update
+from gracectl.sim.metadata import validate
 from gracectl.sim.resource import Occasion, Strategy
 from gracectl.sim.selectors import NAME, NAME_RULE
 from gracectl.sim.status import (
@@ -57,8 +57,7 @@ class NodeStrategy(Strategy):
         return taint_faults(new["spec"].get("taints") or [])
 
     def validate_update(self, new: JsonObject, old: JsonObject) -> list[Cause]:
-        causes = validate_update(new["metadata"], old["metadata"])
-        causes += validate(new["metadata"])
+        causes = validate(new["metadata"])
         causes += taint_faults(new["spec"].get("taints") or [])
         before = old["spec"].get("providerID")
         if before and new["spec"].get("providerID") != before:

@@ -67,7 +67,7 @@ class PodStrategy(Strategy):
         for key, value in SPEC_DEFAULTS.items():
             spec.setdefault(key, value)
         spec["tolerations"] = tolerations(given.get("tolerations") or [])
-        self._set_priority(new["metadata"]["name"], spec)
+        self._set_priority(new["metadata"].get("name", ""), spec)
         spec.setdefault("enableServiceLinks", True)
         spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
         return {**new, "spec": spec, "status": {"phase": "Pending", "qosClass": quality(spec["containers"])}}

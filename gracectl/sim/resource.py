@@ -29,11 +29,15 @@ class Occasion(NamedTuple):
     subresource: str = ""
 
 
+Cell = Callable[[JsonObject, float], Json]
+"""Shows something of an object at an instant (seconds since the epoch)."""
+
+
 class Column(NamedTuple):
     """One column of kubectl's table. `wide` columns are shown by `-o wide` only."""
 
     name: str
-    cell: Callable[[JsonObject, float], Json]
+    cell: Cell
     type: str = "string"
     wide: bool = False
     format: str = ""
@@ -60,9 +64,6 @@ class Strategy:
 
     status_writes_metadata = True
     """Labels and annotations may be written through /status."""
-
-    validations = 1
-    """How often the metadata of an update is validated: each cause is listed so many times."""
 
     empty: Mapping[str, Json] = {"spec": {}}
     """The zero fields that a bookmark shows beside its metadata."""
@@ -156,12 +157,12 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     selectable: Mapping[str, Field] = msgspec.field(default_factory=fields)
-    unselectable: str = "field label not supported: {field}"
+    unselectable: str = '"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
     columns: tuple[Column, ...] = ()
     view: View | None = None
     singular: str = ""
-    listed: bool = True
-    """False: reachable, but left out of discovery."""
+    watch_cached: bool = True
+    """False: watches read from etcd itself and cannot begin before its last compaction."""
 
     @property
     def api_version(self) -> str:

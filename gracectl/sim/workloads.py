@@ -11,7 +11,7 @@ from typing import Final
 from gracectl.sim.api import Json, JsonObject
 from gracectl.sim.conditions import filled_conditions
 from gracectl.sim.resource import Occasion, Strategy
-from gracectl.sim.status import Cause, invalid_value
+from gracectl.sim.status import INVALID, Cause, invalid_value, required
 
 BUDGET_STATUS: Final[Mapping[str, Json]] = {
     "disruptionsAllowed": 0,
@@ -19,6 +19,7 @@ BUDGET_STATUS: Final[Mapping[str, Json]] = {
     "desiredHealthy": 0,
     "expectedPods": 0,
 }
+NO_INLINE: Final = "(*core.PersistentVolumeSpec)(nil)"
 OWNERS: Final = {"metadata.ownerReferences": "uid"}
 CONDITIONS: Final = {"status.conditions": "type", **OWNERS}
 
@@ -90,7 +91,20 @@ class Attachment(Plain):
     def validate_update(self, new: JsonObject, old: JsonObject) -> list[Cause]:
         if new.get("spec") == old.get("spec"):
             return []
-        return [invalid_value("spec", "", "field is immutable")]
+        spec = new.get("spec") or {}
+        volume = (
+            "(*string)(0xc000a1b2c3)" if (spec.get("source") or {}).get("persistentVolumeName") else "(*string)(nil)"
+        )
+        source = f"storage.VolumeAttachmentSource{{PersistentVolumeName:{volume}, InlineVolumeSpec:{NO_INLINE}}}"
+        shown = f'Attacher:"{spec.get("attacher", "")}", Source:{source}, NodeName:"{spec.get("nodeName", "")}"'
+        why = f"Invalid value: storage.VolumeAttachmentSpec{{{shown}}}: field is immutable"
+        return [Cause(INVALID, why, "spec")]
+
+    def validate(self, new: JsonObject) -> list[Cause]:
+        source = new["spec"].get("source") or {}
+        if bool(source.get("persistentVolumeName")) != bool(source.get("inlineVolumeSpec")):
+            return []
+        return [required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName")]
 
 
 class Protected(Plain):

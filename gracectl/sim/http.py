@@ -1,0 +1,114 @@
+"""The HTTP face of an API server: translates, and nothing else.
+
+aiohttp gives every request to `ApiServer.handle` and writes the answer; a watch is written one JSON object per line.
+The Date header comes from the server's clock, which may be off on purpose. A ConnectionLost breaks the connection for
+real.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from email.utils import formatdate
+
+import anyio
+import orjson
+from aiohttp import web
+
+from gracectl.sim.api import ConnectionLost, EventStream, Handler, Request, Response
+from gracectl.sim.core import ApiServer
+
+LARGEST_BODY = 16 * 1024 * 1024
+NO_BODY = b""
+
+
+class HttpFace:
+    """Serves one API server, and whatever is mounted beside it, over HTTP."""
+
+    def __init__(self, server: ApiServer, *, mounts: Mapping[str, Handler] | None = None) -> None:
+        """`mounts`: handlers by path prefix; they are mounted in the server itself, so in-process callers see them."""
+        self._server = server
+        for prefix, handler in (mounts or {}).items():
+            server.mount(prefix, handler)
+        self._runner: web.ServerRunner | None = None
+        self._watches: set[anyio.CancelScope] = set()
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> str:
+        """Begin to listen; port 0 takes a free one. Returns the base URL. Raises OSError if the port is taken."""
+        listener = web.Server(self._serve, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(listener, shutdown_timeout=0.5)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
+        except OSError:
+            await self.stop()
+            raise
+        bound = self._runner.addresses[0]
+        return f"{'https' if tls else 'http'}://{bound[0]}:{bound[1]}"
+
+    async def stop(self) -> None:
+        """Stop listening and end the open watches."""
+        for scope in list(self._watches):
+            scope.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await self._server.handle(await read(incoming))
+            if response.stream is not None:
+                return await self._stream(incoming, response, response.stream)
+        except ConnectionLost:
+            return broken(incoming)
+        headers = {**response.headers, "Date": self._date()}
+        return web.Response(status=response.status, headers=headers, body=encoded(response))
+
+    async def _stream(self, incoming: web.BaseRequest, response: Response, stream: EventStream) -> web.StreamResponse:
+        outgoing = web.StreamResponse(headers={**response.headers, "Date": self._date()})
+        with anyio.CancelScope() as scope:
+            self._watches.add(scope)
+            try:
+                await outgoing.prepare(incoming)
+                async for event in stream:
+                    await outgoing.write(event.line)
+                await outgoing.write_eof()
+            except ConnectionResetError:
+                pass  # the client has gone; nobody is left to tell
+            finally:
+                self._watches.discard(scope)
+                with anyio.CancelScope(shield=True):
+                    await stream.aclose()
+        return outgoing
+
+    def _date(self) -> str:
+        return formatdate(self._server.clock.now(), usegmt=True)
+
+
+async def read(incoming: web.BaseRequest) -> Request:
+    """An HTTP request as the server's core takes it, its body still bytes."""
+    body = await incoming.read() if incoming.body_exists else NO_BODY
+    return Request(
+        method=incoming.method,
+        path=incoming.path,
+        query=dict(incoming.query),
+        headers={key.lower(): value for key, value in incoming.headers.items()},
+        body=body,
+    )
+
+
+def encoded(response: Response) -> bytes:
+    """The body of an answer as it goes over the wire."""
+    body = response.body
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    return NO_BODY if body is None else orjson.dumps(body)
+
+
+def broken(incoming: web.BaseRequest) -> web.StreamResponse:
+    """Break the connection under a client."""
+    if incoming.transport is not None:
+        incoming.transport.abort()
+    return web.Response()
