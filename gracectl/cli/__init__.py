@@ -1,3 +1,5 @@
 """Floor 6: the command line; one module per command."""
-__all__: list[str] = []
-def main() -> None: ...
+
+from gracectl.cli.root import main
+
+__all__ = ["main"]

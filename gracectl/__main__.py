@@ -1,0 +1,5 @@
+"""`python -m gracectl` is `gracectl`."""
+
+from gracectl.cli import main
+
+main()

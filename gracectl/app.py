@@ -1,0 +1,164 @@
+"""The composition root: builds every part of the controller from the settings and runs them as one.
+
+No part knows more of the settings than its own, and none outlives the others: when one dies, the process goes down with
+its name and reason, and a new one finds everything it needs in the cluster's objects.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import anyio
+import msgspec
+
+from gracectl.cloud.provider import Provider
+from gracectl.config import Settings
+from gracectl.eviction.evictor import Evictor, EvictorStatistics
+from gracectl.kube.access import Right, missing_rights
+from gracectl.kube.cache import CacheStatistics
+from gracectl.kube.client import ClientSettings, ClientStatistics, KubeClient
+from gracectl.kube.events import EventRecorder, EventStatistics
+from gracectl.kube.reflector import Reflector
+from gracectl.kube.resources import BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS
+from gracectl.kube.retry import RetrySettings
+from gracectl.kube.transport import Transport
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock
+from gracectl.runtime.queue import QueueStatistics
+from gracectl.runtime.supervise import Part, run_parts
+from gracectl.termination.keeper import FinalizerKeeper
+from gracectl.termination.node import NodeTermination
+from gracectl.termination.observed import observe_nothing_yet
+from gracectl.termination.pods import PodAnnouncer
+from gracectl.termination.steps import Tools
+from gracectl.termination.termination import Progress
+
+RIGHTS = (
+    *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+    Right("patch", "nodes", subresource="status"),
+    *(Right(verb, "pods") for verb in ("get", "list", "watch")),
+    Right("create", "pods", subresource="eviction"),
+    *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "watch")),
+    *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
+    Right("get", "persistentvolumeclaims"),
+    *(Right(verb, "events") for verb in ("create", "patch")),
+)
+"""Everything that the controller ever asks of a cluster."""
+
+# A server that does not answer when we start is told at once; later, patience is the better policy.
+_FIRST_CONTACT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
+
+
+class MissingRights(Exception):
+    """The credentials do not allow all that the controller does; `rights` says what is missing."""
+
+    def __init__(self, rights: tuple[Right, ...]) -> None:
+        super().__init__("the credentials do not allow to " + "; ".join(str(right) for right in rights))
+        self.rights = rights
+
+
+class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of every part."""
+
+    terminations: QueueStatistics
+    evictor: EvictorStatistics
+    client: ClientStatistics
+    events: EventStatistics
+    caches: tuple[CacheStatistics, ...]
+
+
+class Controller:
+    """The whole controller over one transport, on one clock; `rng` seeds every jitter."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: Transport,
+        clock: Clock,
+        provider: Provider,
+        *,
+        rng: random.Random | None = None,
+    ) -> None:
+        rng = rng or random.Random()
+        self._transport = transport
+        self._clock = clock
+        self._provider = provider
+        timeout = settings.client.request_timeout_seconds
+        self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
+        self._observed = observed = observe_nothing_yet()
+        self._recorder = EventRecorder(self._client, clock)
+        self._evictor = Evictor(
+            self._client,
+            observed.pods,
+            observed.budgets,
+            clock,
+            settings.eviction,
+            partial(
+                Backoff, settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds, rng=rng
+            ),
+        )
+        self._evictor.listen(PodAnnouncer(self._recorder))
+        tools = Tools(
+            client=self._client,
+            observed=observed,
+            evictor=self._evictor,
+            provider=provider,
+            recorder=self._recorder,
+            clock=clock,
+            settings=settings.termination,
+        )
+        self._terminations = NodeTermination(tools, partial(Backoff, rng=rng))
+        self._keeper = FinalizerKeeper(self._client, observed, clock, settings.termination)
+        self._reflectors = (
+            Reflector(self._client, NODES, observed.nodes, clock, rng=rng),
+            Reflector(self._client, PODS, observed.pods, clock, rng=rng),
+            Reflector(self._client, BUDGETS, observed.budgets, clock, rng=rng),
+            Reflector(self._client, VOLUME_ATTACHMENTS, observed.attachments, clock, rng=rng),
+        )
+
+    async def check(self) -> str:
+        """Make sure of the server and of our rights; returns its version. Raises ApiError or MissingRights."""
+        client = KubeClient(self._transport, self._clock, settings=_FIRST_CONTACT)
+        version = await client.server_version()
+        if missing := await missing_rights(client, RIGHTS):
+            raise MissingRights(missing)
+        return version
+
+    async def run(self, stop: anyio.Event) -> None:
+        """Run until `stop` is set; returns when what was under way is finished. Raises PartDied."""
+        parts: dict[str, Part] = {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
+        parts |= {
+            "events": self._recorder.run,
+            "evictor": self._evictor.run,
+            "finalizer keeper": self._keeper.run,
+            "node terminations": self._terminations.run,
+        }
+        try:
+            await run_parts(parts, stop)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._provider.aclose()
+
+    async def wait_live(self) -> None:
+        """Return when every cache has taken over its first complete list."""
+        await self._observed.wait_live()
+
+    def under_way(self) -> tuple[Progress, ...]:
+        """Where each termination stands."""
+        return self._terminations.under_way()
+
+    def finished(self) -> tuple[Progress, ...]:
+        """The last terminations that have come to their end."""
+        return self._terminations.finished()
+
+    def statistics(self) -> ControllerStatistics:
+        """What every part has done so far."""
+        caches = (self._observed.nodes, self._observed.pods, self._observed.budgets, self._observed.attachments)
+        return ControllerStatistics(
+            terminations=self._terminations.statistics(),
+            evictor=self._evictor.statistics(),
+            client=self._client.statistics(),
+            events=self._recorder.statistics(),
+            caches=tuple(cache.statistics() for cache in caches),
+        )

@@ -1,0 +1,65 @@
+"""How a command ends: one clear message on stderr, and an exit code that scripts can rely on.
+
+0: done. 1: gracectl itself failed. 2: bad usage or configuration, nothing was changed. 3: the cluster refused, could
+not be reached or failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.util import find_spec
+from typing import NoReturn, TypeVar
+
+import anyio
+
+from gracectl.app import MissingRights
+from gracectl.config import ConfigError
+from gracectl.kube.credentials import CredentialsError
+from gracectl.kube.errors import ApiError, Unreachable
+from gracectl.runtime.supervise import PartDied
+
+T = TypeVar("T")
+
+FAILED, MISUSED, REFUSED = 1, 2, 3
+
+
+@contextlib.contextmanager
+def told_to_people() -> Iterator[None]:
+    """Turn the failures that a person can act upon into their message and exit code; others keep their traceback."""
+    try:
+        yield
+    except (ConfigError, CredentialsError) as error:
+        end(str(error), MISUSED)
+    except MissingRights as error:
+        end(_rights(error), REFUSED)
+    except ApiError as error:
+        end(_api(error), REFUSED)
+    except PartDied as error:
+        if isinstance(error.__cause__, ApiError):
+            end(_api(error.__cause__), REFUSED)
+        end(str(error), FAILED)
+
+
+def end(message: str, code: int) -> NoReturn:
+    """Print the message to stderr and exit."""
+    print(f"gracectl: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def run_async(command: Callable[[], Awaitable[T]]) -> T:
+    """Run a command's coroutine, on uvloop where it is installed."""
+    use_uvloop = find_spec("uvloop") is not None
+    return anyio.run(command, backend_options={"use_uvloop": use_uvloop})
+
+
+def _api(error: ApiError) -> str:
+    if isinstance(error, Unreachable):
+        return f"{error}; check the server's address in the kubeconfig, and that it runs"
+    return str(error)
+
+
+def _rights(error: MissingRights) -> str:
+    listed = "\n".join(f"  - {right}" for right in error.rights)
+    return f"the credentials do not allow all that the controller does; grant them:\n{listed}"
