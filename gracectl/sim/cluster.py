@@ -1,0 +1,277 @@
+"""The embedded cluster as one thing: the API server, the world around it, and the cloud under it.
+
+Runs on the real clock or on virtual time; without sockets, or behind the HTTP face of `gracectl.sim.http` (the caller's
+to open). Every part is a client of the server like any other: switched off here, it can be run from elsewhere instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import msgspec
+import yaml
+from anyio.abc import TaskStatus
+
+from gracectl.runtime.clock import Clock
+from gracectl.sim.api import JsonObject
+from gracectl.sim.core import ApiServer
+from gracectl.sim.world import cloud as clouds
+from gracectl.sim.world.attachments import Attachments, Provisioner
+from gracectl.sim.world.client import InProcess, ask
+from gracectl.sim.world.cloud import Cloud, CloudSettings, Instance
+from gracectl.sim.world.daemons import DaemonSets
+from gracectl.sim.world.disruption import Disruption
+from gracectl.sim.world.gc import GarbageCollector, PodGarbage
+from gracectl.sim.world.kubelet import HollowKubelet, KubeletSettings
+from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
+from gracectl.sim.world.pace import Pace
+from gracectl.sim.world.paths import KINDS, NODES, PODS, path_of
+from gracectl.sim.world.scheduler import Scheduler
+from gracectl.sim.world.statefulsets import StatefulSets
+from gracectl.sim.world.view import Views
+from gracectl.sim.world.workloads import Deployments, ReplicaSets
+
+PROVIDER_ID = "sim:///zone-a/"
+
+PARTS = frozenset(
+    (
+        "kubelet",
+        "scheduler",
+        "deployments",
+        "replicasets",
+        "statefulsets",
+        "daemonsets",
+        "disruption",
+        "garbage-collector",
+        "pod-gc",
+        "provisioner",
+        "attachments",
+    )
+)
+"""Everything that lives around the API server and can be left out. (The cloud always runs.)"""
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How an embedded cluster behaves. Seconds are simulated: `speed` 10 makes each of them ten times shorter.
+
+    `seed` fixes names, uids and every chance. `parts`: which of PARTS run. `quarantine_seconds`: how long PodGC leaves
+    the pods of a node that is gone. `window`: how many changes per kind a watch can go back.
+    """
+
+    speed: float = 1.0
+    seed: int = 0
+    parts: frozenset[str] = PARTS
+    kubelet: KubeletSettings = KubeletSettings()
+    cloud: CloudSettings = CloudSettings()
+    quarantine_seconds: float = 40.0
+    attach_seconds: float = 0.0
+    detach_seconds: float = 0.0
+    window: int = 10_000
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A node to be: `pods` is how many it takes; `labels` are added to those that every node has."""
+
+    name: str
+    pods: int = 110
+    zone: str = "zone-a"
+    instance_type: str = "sim.large"
+    labels: Mapping[str, str] = {}
+
+
+class Part(Protocol):
+    """Something that runs for ever."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        ...
+
+
+class EmbeddedCluster:
+    """An API server (`server`), its world, and the instances under it (`cloud`). Nothing happens before `run`."""
+
+    def __init__(self, clock: Clock, options: ClusterOptions | None = None) -> None:
+        """Raises ValueError for a part that does not exist or a speed that is not positive."""
+        self.options = options or ClusterOptions()
+        if unknown := self.options.parts - PARTS:
+            raise ValueError(f"no such part of a cluster: {', '.join(sorted(unknown))}")
+        self.server = ApiServer(clock, seed=self.options.seed, window=self.options.window)
+        self.api = InProcess(self.server.handle)
+        self.pace = Pace(clock, speed=self.options.speed, seed=self.options.seed)
+        self.views = Views(self.api, clock)
+        self.kubelet = HollowKubelet(self.views, self.pace, self.options.kubelet)
+        self.cloud = Cloud(self.pace, self.options.cloud, self._instance_ended)
+        self.server.mount(clouds.PREFIX, self.cloud)
+        self._pods = self.views.of(PODS)
+        self._nodes = self.views.of(NODES)
+        self._parts = self._compose()
+
+    def _compose(self) -> list[Part]:
+        options, views, pace = self.options, self.views, self.pace
+        makers: dict[str, Callable[[], Part]] = {
+            "kubelet": lambda: self.kubelet,
+            "scheduler": lambda: Scheduler(views, pace),
+            "deployments": lambda: Deployments(views, pace),
+            "replicasets": lambda: ReplicaSets(views, pace),
+            "statefulsets": lambda: StatefulSets(views, pace),
+            "daemonsets": lambda: DaemonSets(views, pace),
+            "disruption": lambda: Disruption(views, pace),
+            "garbage-collector": lambda: GarbageCollector(views, pace),
+            "pod-gc": lambda: PodGarbage(views, pace, quarantine=options.quarantine_seconds),
+            "provisioner": lambda: Provisioner(views, pace),
+            "attachments": lambda: Attachments(
+                views, pace, attach_delay=options.attach_seconds, detach_delay=options.detach_seconds
+            ),
+        }
+        return [make() for name, make in makers.items() if name in options.parts]
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Live until cancelled; started once every part has begun."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.views.run)
+            group.start_soon(self.cloud.run)
+            await self._pods.synced.wait()
+            await self._nodes.synced.wait()
+            for part in self._parts:
+                group.start_soon(part.run)
+            task_status.started()
+
+    def _instance_ended(self, instance: Instance) -> None:
+        self.kubelet.kill(instance.node)
+
+    # -- putting things in ---------------------------------------------------------------------------------------------
+
+    async def add_node(self, spec: NodeSpec) -> str:
+        """Start an instance and register its node; returns the instance's id. Raises Refused (409: the name is
+        taken).
+        """
+        chance = self.pace.chance("instance", spec.name, len(self.cloud.instances))
+        id_ = f"i-{chance.getrandbits(68):017x}"
+        _, node = await ask(self.api, "POST", NODES, _node(spec, PROVIDER_ID + id_))
+        self.cloud.create(id_, spec.name)
+        self.kubelet.revive(spec.name)
+        self._nodes.remember(node)
+        return id_
+
+    def add_static_pod(self, node: str, manifest: JsonObject) -> None:
+        """Let the kubelet of a node run a static pod (metadata.name without the node's name)."""
+        self.kubelet.static_pods.add(node, manifest)
+
+    async def create(self, manifest: JsonObject) -> JsonObject:
+        """Create an object; its namespace too, if it is not there. Raises Refused."""
+        namespace = manifest["metadata"].get("namespace", "")
+        if namespace:
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            await ask(self.api, "POST", KINDS["Namespace"], body, allow=(409,))
+        _, created = await ask(self.api, "POST", path_of(KINDS[manifest["kind"]], namespace), manifest)
+        answer: JsonObject = created
+        return answer
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def pods(self) -> list[JsonObject]:
+        """All pods there are, as the world sees them."""
+        return self._pods.values()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition on pods and nodes holds; asked again at each change of one."""
+        with self._changes() as changed:
+            while not condition():
+                await changed.wait()
+                changed.clear()
+
+    async def until_ready(self) -> None:
+        """Wait until there are pods and all of them, but those that end, are Ready."""
+        await self.until(lambda: bool(self.pods()) and all(map(_is_settled, self.pods())))
+
+    @contextmanager
+    def _changes(self) -> Iterator[_Bell]:
+        bell = _Bell()
+
+        def ring(old: JsonObject | None, new: JsonObject | None) -> None:
+            bell.ring()
+
+        self._pods.subscribe(ring)
+        self._nodes.subscribe(ring)
+        try:
+            yield bell
+        finally:
+            self._pods.unsubscribe(ring)
+            self._nodes.unsubscribe(ring)
+
+
+class _Bell:
+    """An event that can be heard again and again."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def clear(self) -> None:
+        self._event = anyio.Event()
+
+
+def write_kubeconfig(path: Path, url: str, *, name: str = "gracectl-sim") -> None:
+    """Write a kubeconfig for a cluster at `url`, readable by its owner only. Raises OSError."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "users": [{"name": name, "user": {}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        yaml.safe_dump(config, file, sort_keys=False)
+
+
+def _is_settled(pod: JsonObject) -> bool:
+    return is_ready(pod) or is_terminating(pod) or is_finished(pod)
+
+
+def _node(spec: NodeSpec, provider_id: str) -> JsonObject:
+    room = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": str(spec.pods)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": spec.name,
+            "labels": {
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/hostname": spec.name,
+                "node.kubernetes.io/instance-type": spec.instance_type,
+                "topology.kubernetes.io/region": "sim",
+                "topology.kubernetes.io/zone": spec.zone,
+                **spec.labels,
+            },
+        },
+        "spec": {"providerID": provider_id},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "addresses": [{"type": "Hostname", "address": spec.name}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "",
+                "containerRuntimeVersion": "sim://1",
+                "kernelVersion": "sim",
+                "kubeProxyVersion": "",
+                "kubeletVersion": "v1.34.0-sim",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "hollow",
+                "systemUUID": "",
+            },
+        },
+    }

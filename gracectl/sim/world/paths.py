@@ -1,0 +1,40 @@
+"""Where each kind lives, and the path of one object of it."""
+
+from __future__ import annotations
+
+PODS = "/api/v1/pods"
+NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
+CLAIMS = "/api/v1/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+EVENTS = "/api/v1/events"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+REPLICA_SETS = "/apis/apps/v1/replicasets"
+STATEFUL_SETS = "/apis/apps/v1/statefulsets"
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+
+KINDS = {
+    "Pod": PODS,
+    "Node": NODES,
+    "Namespace": NAMESPACES,
+    "PersistentVolumeClaim": CLAIMS,
+    "PersistentVolume": VOLUMES,
+    "Deployment": DEPLOYMENTS,
+    "ReplicaSet": REPLICA_SETS,
+    "StatefulSet": STATEFUL_SETS,
+    "DaemonSet": DAEMON_SETS,
+    "PodDisruptionBudget": BUDGETS,
+    "VolumeAttachment": ATTACHMENTS,
+    "Lease": LEASES,
+}
+"""The collection of each kind that the world deals with, over all namespaces."""
+
+
+def path_of(collection: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """`path_of(PODS, "ns", "a", "status")` is `/api/v1/namespaces/ns/pods/a/status`."""
+    head, plural = collection.rsplit("/", 1)
+    place = f"/namespaces/{namespace}" if namespace else ""
+    return "/".join(part for part in (f"{head}{place}/{plural}", name, subresource) if part)
