@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sim_world_stage import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
+from sim.world_stage import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
 
 from gracectl.model.times import parse_time
 from gracectl.sim.api import JsonObject
@@ -53,11 +53,14 @@ async def test_a_pod_runs_and_is_ready_at_the_exact_instants() -> None:
 
 async def test_speed_shortens_every_delay() -> None:
     behaviour = PodBehaviour(start_delay=2, ready_delay=3)
-    async with running("a", speed=10.0, kubelet=KubeletSettings(behaviours=(Stage(behaviour),))) as cluster:
-        async with Timeline(cluster).watching() as timeline:
-            await cluster.create(pod("one", "a"))
-            await cluster.pace.clock.sleep(1)
-            assert timeline.of("one") == [(0.0, "ADDED bound"), (0.2, "MODIFIED bound"), (0.5, "MODIFIED ready")]
+    settings = KubeletSettings(behaviours=(Stage(behaviour),))
+    async with (
+        running("a", speed=10.0, kubelet=settings) as cluster,
+        Timeline(cluster).watching() as timeline,
+    ):
+        await cluster.create(pod("one", "a"))
+        await cluster.pace.clock.sleep(1)
+        assert timeline.of("one") == [(0.0, "ADDED bound"), (0.2, "MODIFIED bound"), (0.5, "MODIFIED ready")]
 
 
 @pytest.mark.parametrize(
