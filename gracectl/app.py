@@ -23,6 +23,8 @@ from gracectl.kube.reflector import Reflector
 from gracectl.kube.resources import BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
+from gracectl.model.decode import NodeDecoder, PodDecoder
+from gracectl.model.sharing import Sharing
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics
@@ -110,9 +112,12 @@ class Controller:
         )
         self._terminations = NodeTermination(tools, partial(Backoff, rng=rng))
         self._keeper = FinalizerKeeper(self._client, observed, clock, settings.termination)
+        # What pods and nodes have in common (labels, names) is kept once for both caches.
+        sharing = Sharing()
+        nodes, pods = NODES.read_by(NodeDecoder(sharing)), PODS.read_by(PodDecoder(sharing))
         self._reflectors = (
-            Reflector(self._client, NODES, observed.nodes, clock, rng=rng),
-            Reflector(self._client, PODS, observed.pods, clock, rng=rng),
+            Reflector(self._client, nodes, observed.nodes, clock, rng=rng),
+            Reflector(self._client, pods, observed.pods, clock, rng=rng),
             Reflector(self._client, BUDGETS, observed.budgets, clock, rng=rng),
             Reflector(self._client, VOLUME_ATTACHMENTS, observed.attachments, clock, rng=rng),
         )
