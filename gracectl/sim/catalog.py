@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gracectl.sim.columns import DEFAULT
+from gracectl.sim.events import CORE_FIELDS, NEW_FIELDS, NEW_VIEW, NewEventStrategy
 from gracectl.sim.nodes import NodeStrategy
 from gracectl.sim.pods import PodStrategy
 from gracectl.sim.resource import NO_COLLECTION, Resource, View, fields
@@ -28,19 +30,6 @@ POD_FIELDS = fields(
     "status.podIP",
     "status.nominatedNodeName",
 )
-EVENT_FIELDS = fields(
-    "involvedObject.kind",
-    "involvedObject.namespace",
-    "involvedObject.name",
-    "involvedObject.uid",
-    "involvedObject.apiVersion",
-    "involvedObject.resourceVersion",
-    "involvedObject.fieldPath",
-    "reason",
-    "reportingComponent",
-    "source",
-    "type",
-)
 NODE_FIELDS = {
     **fields(),
     # A bool that is left out when false still selects as "false".
@@ -59,7 +48,7 @@ STATUS = ("status",)
 
 def built_in(store: Store) -> tuple[Resource, ...]:
     """Every built-in resource. Strategies that look other objects up read them from `store`."""
-    return (*_core(store), *_policy(), *_apps(), *_storage(), *_others())
+    return (*_core(store), *_apps(), *_others(), *_policy(), *_storage())
 
 
 def _core(store: Store) -> tuple[Resource, ...]:
@@ -112,7 +101,7 @@ def _core(store: Store) -> tuple[Resource, ...]:
             namespaced=True,
             strategy=EventStrategy(),
             short_names=("ev",),
-            selectable=EVENT_FIELDS,
+            selectable=CORE_FIELDS,
             unselectable=UNSELECTABLE,
             watch_cached=False,
         ),
@@ -259,6 +248,21 @@ def _storage() -> tuple[Resource, ...]:
 
 def _others() -> tuple[Resource, ...]:
     return (
+        Resource(
+            group="events.k8s.io",
+            version="v1",
+            plural="events",
+            kind="Event",
+            namespaced=True,
+            stored_as="events",
+            strategy=NewEventStrategy(),
+            short_names=("ev",),
+            selectable=NEW_FIELDS,
+            unselectable=UNSELECTABLE,
+            columns=DEFAULT,
+            view=NEW_VIEW,
+            watch_cached=False,
+        ),
         Resource(
             group="coordination.k8s.io",
             version="v1",

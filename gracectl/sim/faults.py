@@ -154,8 +154,10 @@ class FaultyStream:
         return self
 
     async def __anext__(self) -> StreamEvent:
-        with anyio.move_on_after(self._until - self._clock.monotonic()):
-            return await self._stream.__anext__()
+        left = self._until - self._clock.monotonic()
+        if left > 0:
+            with anyio.move_on_after(left):
+                return await self._stream.__anext__()
         if self._drops:
             raise ConnectionLost
         await anyio.sleep_forever()

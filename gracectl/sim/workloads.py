@@ -65,9 +65,19 @@ class LeaseStrategy(Strategy):
     """Leases may be created by PUT. The server never looks at their expiry."""
 
     created_by_put = True
+    types: Mapping[str, str] = {
+        "spec.holderIdentity": "string",
+        "spec.leaseDurationSeconds": "int32",
+        "spec.acquireTime": "MicroTime",
+        "spec.renewTime": "MicroTime",
+        "spec.leaseTransitions": "int32",
+        "spec.strategy": "string",
+        "spec.preferredHolder": "string",
+    }
 
     def normalise(self, new: JsonObject) -> JsonObject:
-        return {**new, "spec": new.get("spec") or {}}
+        spec = new.get("spec") or {}
+        return {**new, "spec": {key: value for key, value in spec.items() if f"spec.{key}" in self.types}}
 
     def validate(self, new: JsonObject) -> list[Cause]:
         causes: list[Cause] = []

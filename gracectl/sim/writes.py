@@ -14,6 +14,7 @@ from gracectl.sim import metadata as meta
 from gracectl.sim import patches
 from gracectl.sim.api import Json, JsonObject
 from gracectl.sim.bodies import check_kind
+from gracectl.sim.fieldtypes import refuse_body, refuse_patched
 from gracectl.sim.options import is_dry_run
 from gracectl.sim.resource import Occasion, Resource
 from gracectl.sim.routing import Route
@@ -50,13 +51,16 @@ class Writer:
     def create(self, route: Route, body: Json, query: Mapping[str, str]) -> Written:
         """POST of a collection. Raises Refusal."""
         dry_run = is_dry_run(query, "CreateOptions")
-        return self._create(route, check_kind(body, route.resource), dry_run=dry_run)
+        new = check_kind(body, route.resource)
+        refuse_body(route.resource.words, new, route.resource.strategy.types)
+        return self._create(route, new, dry_run=dry_run)
 
     def put(self, route: Route, body: Json, query: Mapping[str, str]) -> Written:
         """PUT of an object. Raises Refusal."""
         resource = route.resource
         dry_run = is_dry_run(query, "UpdateOptions")
         new = check_kind(body, resource)
+        refuse_body(resource.words, new, resource.strategy.types)
         self._check_name(route, new["metadata"])
         if resource.view is not None:
             new = resource.view.to_stored(new)
@@ -93,6 +97,7 @@ class Writer:
             new = change(view.from_stored(old) if view else old)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise bad_request("the patched object is no object")
+            refuse_patched(resource.words, new, resource.strategy.types)
             return view.to_stored(new) if view else new
 
         return 200, self.update(route, through_view, dry_run=dry_run)

@@ -1,0 +1,151 @@
+"""The HTTP face over real sockets, and the real kubectl as its client."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import aiohttp
+import anyio
+import anyio.to_thread
+import orjson
+import pytest
+from sim.caller import LEASES, NODES, PODS, Caller
+
+from gracectl.runtime.clock import LoopClock, SystemClock
+from gracectl.sim.api import Request, Response
+from gracectl.sim.core import ApiServer
+from gracectl.sim.faults import Refuse, Reset, Rule
+from gracectl.sim.http import HttpFace
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+KUBECTL = shutil.which("kubectl")
+
+
+class Served:
+    """A server, its URL, and two ways to it."""
+
+    def __init__(self, server: ApiServer, url: str, session: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.session = session
+        self.caller = Caller(server)
+
+
+async def cloud(request: Request) -> Response:
+    """Stands for the simulated cloud."""
+    return Response(status=202, headers={"content-type": "application/json"}, body={"path": request.path})
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    server = ApiServer(SystemClock())
+    face = HttpFace(server, mounts={"/cloud/": cloud})
+    url = await face.start()
+    try:
+        async with aiohttp.ClientSession(url) as session:
+            yield Served(server, url, session)
+    finally:
+        with anyio.fail_after(5):
+            await face.stop()
+
+
+async def test_requests_and_answers_pass_through(served: Served) -> None:
+    async with served.session.post(NODES, json={"metadata": {"name": "n1"}}) as reply:
+        assert (reply.status, reply.content_type) == (201, "application/json")
+    async with served.session.get(NODES, params={"labelSelector": "a in (b"}) as reply:
+        assert reply.status == 400
+    async with served.session.delete(f"{NODES}/n1") as reply:
+        assert (await reply.json())["status"] == "Success"
+    async with served.session.get("/nowhere") as reply:
+        assert (reply.status, await reply.text()) == (404, "404 page not found\n")
+
+
+async def test_a_watch_is_one_object_a_line_as_it_happens(served: Served) -> None:
+    await served.caller.create(NODES, {"metadata": {"name": "n1"}})
+    async with served.session.get(NODES, params={"watch": "1"}) as reply:
+        first = orjson.loads(await reply.content.readline())
+        await served.caller.create(NODES, {"metadata": {"name": "n2"}})
+        second = orjson.loads(await reply.content.readline())
+    assert [first["type"], second["type"]] == ["ADDED", "ADDED"]
+    assert second["object"]["metadata"]["name"] == "n2"
+
+
+async def test_stopping_ends_open_watches_at_once() -> None:
+    face = HttpFace(ApiServer(LoopClock()))
+    url = await face.start()
+    async with aiohttp.ClientSession(url) as session, session.get(NODES, params={"watch": "1"}) as reply:
+        with anyio.fail_after(3):
+            await face.stop()
+            assert await reply.content.read() == b""
+
+
+async def test_the_date_is_the_servers_own() -> None:
+    clock = SystemClock()
+    clock.adjust(-3600.0)
+    face = HttpFace(ApiServer(clock))
+    url = await face.start()
+    async with aiohttp.ClientSession(url) as session, session.get("/healthz") as reply:
+        date = parsedate_to_datetime(reply.headers["Date"]).timestamp()
+    await face.stop()
+    assert abs(date - clock.now()) < 5
+
+
+async def test_a_lost_connection_is_really_lost(served: Served) -> None:
+    served.caller.server.faults.add(Rule(fault=Reset(carried_out=True), method="POST", count=1))
+    body = {"metadata": {"name": "l"}, "spec": {}}
+    # aiohttp itself repeats a PUT after a lost connection, but no POST.
+    with pytest.raises(aiohttp.ClientError):
+        await served.session.post(LEASES, json=body)
+    assert (await served.caller.get(f"{LEASES}/l"))["metadata"]["name"] == "l"
+
+
+async def test_retry_after_reaches_the_client(served: Served) -> None:
+    served.caller.server.faults.add(Rule(fault=Refuse(429, retry_after=3)))
+    async with served.session.get(NODES) as reply:
+        assert (reply.status, reply.headers["Retry-After"]) == (429, "3")
+
+
+async def test_mounts_answer_over_http_and_in_process(served: Served) -> None:
+    async with served.session.delete("/cloud/v1/instances/i-1") as reply:
+        assert (reply.status, await reply.json()) == (202, {"path": "/cloud/v1/instances/i-1"})
+    assert (await served.caller.call("GET", "/cloud/v1/instances/i-1")).status == 202
+
+
+async def kubectl(served: Served, home: Path, *arguments: str) -> str:
+    """Run kubectl; returns what it printed. Fails the test with its complaint if it fails."""
+    command = [str(KUBECTL), f"--server={served.url}", "--kubeconfig=/dev/null", *arguments]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
+
+    done = await anyio.to_thread.run_sync(run)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
+async def test_kubectl_reads_and_writes(served: Served, tmp_path: Path) -> None:
+    for name in ("n1", "n2"):
+        await served.caller.create(NODES, {"metadata": {"name": name, "finalizers": ["example.org/hold"]}})
+    await served.caller.pod("web")
+    await served.caller.budget(allowed=1, maxUnavailable=1)
+
+    assert "n1     Unknown   <none>" in await kubectl(served, tmp_path, "get", "nodes")
+    wide = await kubectl(served, tmp_path, "get", "pods", "-A", "-o", "wide")
+    assert wide.splitlines()[1].split()[:5] == ["default", "web", "1/1", "Running", "0"]
+    assert "N/A             1                 1" in await kubectl(served, tmp_path, "get", "pdb", "-A")
+    assert "Unschedulable:      false" in await kubectl(served, tmp_path, "describe", "node", "n1")
+    await kubectl(served, tmp_path, "cordon", "n1")
+    await kubectl(served, tmp_path, "taint", "node", "n1", "k=v:NoSchedule")
+    node = orjson.loads(await kubectl(served, tmp_path, "get", "node", "n1", "-o", "json"))
+    assert (node["spec"]["unschedulable"], node["spec"]["taints"][0]["key"]) == (True, "k")
+    await kubectl(served, tmp_path, "delete", "node", "n2", "--wait=false")
+    assert "deletionTimestamp" in (await served.caller.get(f"{NODES}/n2"))["metadata"]
+    await kubectl(served, tmp_path, "delete", "pod", "web", "--grace-period=0", "--force")
+    assert (await served.caller.call("GET", f"{PODS}/web")).status == 404
+    assert "No resources found" not in await kubectl(served, tmp_path, "get", "ns", "-o", "yaml")
