@@ -245,13 +245,13 @@ class KubeClient:
         return Page(tuple(items), page.resource_version), page.continue_token
 
     async def _decoded(self, resource: Resource[T], request: Request, *, repeatable: bool) -> T:
-        response = await self._call(request, repeatable=repeatable)
+        response = await self._call(request, repeatable=repeatable, finish=not resource.abandonable)
         try:
             return resource.decode(response.body)
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), resource.kind, error) from error
 
-    async def _call(self, request: Request, *, repeatable: bool) -> Response:
+    async def _call(self, request: Request, *, repeatable: bool, finish: bool = True) -> Response:
         request = msgspec.structs.replace(request, timeout=self._settings.timeout)
         operation = operation_of(request)
         first = True
@@ -259,14 +259,14 @@ class KubeClient:
             with attempt:
                 self._retries += not first
                 first = False
-                return await self._attempt(request, operation)
+                return await self._attempt(request, operation, finish=finish)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _attempt(self, request: Request, operation: Operation) -> Response:
+    async def _attempt(self, request: Request, operation: Operation, *, finish: bool) -> Response:
         await self._limiter.acquire()
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
-            with anyio.fail_after(request.timeout, shield=request.method != "GET"):
+            with anyio.fail_after(request.timeout, shield=finish and request.method != "GET"):
                 response = await self._transport.send(request)
         except TimeoutError as error:
             failure = RequestTimeout(operation, f"no answer in {request.timeout:g} s")

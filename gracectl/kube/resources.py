@@ -32,7 +32,10 @@ Raw = bytes | msgspec.Raw
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError)."""
+    """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError).
+
+    `abandonable`: a write in flight need not be finished when we are told to stop.
+    """
 
     group: str
     version: str
@@ -40,6 +43,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     kind: str
     namespaced: bool
     decode: Callable[[Raw], T]
+    abandonable: bool = False
 
     @property
     def api_version(self) -> str:
@@ -130,5 +134,5 @@ LEASES: Resource[Lease] = Resource(
     decode=decode_lease,
 )
 EVENTS: Resource[bytes] = Resource(
-    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=_verbatim
+    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=_verbatim, abandonable=True
 )
