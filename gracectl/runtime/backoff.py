@@ -10,9 +10,9 @@ import tenacity
 class Backoff:
     """Waits that grow from `initial` to `maximum` seconds by `multiplier`.
 
-    `jitter`: the share of each wait that is left to chance; a wait lies between (1 - jitter) times and once its size.
-    tenacity computes the sizes; the chance is our own, because tenacity's comes from the module `random` and cannot be
-    seeded.
+    `jitter`: the share (0 to 1) of each wait that is left to chance; a wait lies between (1 - jitter) times and once
+    its size. tenacity computes the sizes; the chance is our own, because tenacity's comes from the module `random` and
+    cannot be seeded. Raises ValueError for a share that would make waits negative.
     """
 
     def __init__(
@@ -24,6 +24,8 @@ class Backoff:
         jitter: float = 0.5,
         rng: random.Random | None = None,
     ) -> None:
+        if not 0 <= jitter <= 1:
+            raise ValueError(f"jitter must be a share between 0 and 1, not {jitter}")
         self._sizes = tenacity.wait_exponential(multiplier=initial, max=maximum, exp_base=multiplier)
         self._jitter = jitter
         self._rng = rng or random.Random()

@@ -1,19 +1,23 @@
 """A work queue of keys, as controllers want it: what is to be looked at, not what has happened.
 
 Invariants: a key is in the queue once, however often it was added; one worker has a key at a time, and a key that is
-added meanwhile is handed out again afterwards; of several wake-ups the earliest wins; a cancelled `get` loses nothing.
-Adding a key now cancels its later wake-up, because whoever works on it decides anew when to look again.
+added meanwhile is handed out again afterwards; of several wake-ups the earliest wins, and none comes before its time; a
+cancelled `get` loses nothing. Adding a key now cancels its later wake-up, because whoever works on it decides anew when
+to look again.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+import random
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.backoff import Backoff
@@ -21,9 +25,16 @@ from gracectl.runtime.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
+# Void wake-ups that are tolerated beside the valid ones before the heap is built anew.
+_VOID_ENTRIES = 64
+
 
 class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot. `ready` keys wait for a worker, `delayed` ones for their time; latencies are seconds in `ready`."""
+    """A snapshot. `ready` keys wait for a worker, `delayed` ones for their time, `failing` ones have a backoff.
+
+    `latency_*` and `oldest_wait` are seconds in `ready`, of the keys handed out and of the one that waits longest;
+    `work_total` is the seconds between `get` and `done`, over all keys.
+    """
 
     ready: int
     delayed: int
@@ -34,17 +45,19 @@ class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     latency_total: float
     latency_maximum: float
+    oldest_wait: float
+    work_total: float
 
 
 class WorkQueue(Generic[K]):
-    """See the module. `backoff` makes the per-key backoff of `add_rate_limited`."""
+    """See the module. `backoff` makes the per-key backoff of `add_rate_limited`; default 50 ms, doubling to 60 s."""
 
-    def __init__(self, clock: Clock, backoff: Callable[[], Backoff] = lambda: Backoff(0.05, 60.0)) -> None:
+    def __init__(self, clock: Clock, backoff: Callable[[], Backoff] | None = None) -> None:
         self._clock = clock
-        self._make_backoff = backoff
-        self._ready: deque[K] = deque()
-        self._ready_since: dict[K, float] = {}  # the keys in `_ready`
-        self._processing: set[K] = set()
+        # This jitter spreads the keys of one process, for which any chance will do; a seeded one can be repeated.
+        self._make_backoff = backoff or partial(Backoff, 0.05, 60.0, rng=random.Random(0))
+        self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of handing out
+        self._processing: dict[K, float] = {}  # since when
         self._again: set[K] = set()  # added while they are being processed
         self._wake_at: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []  # entries that differ from `_wake_at` are void
@@ -52,16 +65,14 @@ class WorkQueue(Generic[K]):
         self._backoffs: dict[K, Backoff] = {}
         self._news = anyio.Event()
         self._adds = self._handed_out = self._retries = 0
-        self._latency_total = self._latency_maximum = 0.0
+        self._latency_total = self._latency_maximum = self._work_total = 0.0
 
     def add(self, key: K) -> None:
         """This key is to be looked at as soon as a worker is free."""
         self._adds += 1
-        self._wake_at.pop(key, None)
-        if key in self._processing:
-            self._again.add(key)
-        elif key not in self._ready_since:
-            self._make_ready(key)
+        now = self._clock.monotonic()
+        self._move_due(now)
+        self._enqueue(key, now)
 
     def add_after(self, key: K, seconds: float) -> None:
         """This key is to be looked at in so many seconds, unless it is earlier already."""
@@ -69,9 +80,10 @@ class WorkQueue(Generic[K]):
             self.add(key)
             return
         at = self._clock.monotonic() + seconds
-        if key in self._ready_since or key in self._again or self._wake_at.get(key, float("inf")) <= at:
+        if key in self._ready or key in self._again or self._wake_at.get(key, float("inf")) <= at:
             return
         self._wake_at[key] = at
+        self._drop_void_entries()
         heapq.heappush(self._heap, (at, next(self._serial), key))
         if self._heap[0][2] == key:
             self._announce()
@@ -89,23 +101,30 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """The next key, in the order in which they became ready. Call `done` with it afterwards."""
+        await anyio.lowlevel.checkpoint()
         while True:
-            self._move_due()
+            now = self._clock.monotonic()
+            self._move_due(now)
             if self._ready:
-                return self._hand_out()
+                # Nothing awaits between here and the return, so a cancellation cannot take the key along.
+                return self._hand_out(now)
             news = self._news
-            with anyio.move_on_after(self._seconds_to_next()):
+            with anyio.move_on_after(self._heap[0][0] - now if self._heap else None):
                 await news.wait()
 
     def done(self, key: K) -> None:
-        """The worker has finished with this key."""
-        self._processing.discard(key)
+        """The worker has finished with this key. Raises KeyError if none has it."""
+        now = self._clock.monotonic()
+        self._work_total += now - self._processing.pop(key)
         if key in self._again:
             self._again.discard(key)
-            self._make_ready(key)
+            self._move_due(now)
+            self._enqueue(key, now)
 
     def statistics(self) -> QueueStatistics:
         """What waits, and what has been."""
+        now = self._clock.monotonic()
+        self._move_due(now)
         return QueueStatistics(
             ready=len(self._ready),
             delayed=len(self._wake_at),
@@ -116,34 +135,41 @@ class WorkQueue(Generic[K]):
             retries=self._retries,
             latency_total=self._latency_total,
             latency_maximum=self._latency_maximum,
+            oldest_wait=now - next(iter(self._ready.values()), now),
+            work_total=self._work_total,
         )
 
-    def _make_ready(self, key: K) -> None:
-        self._ready.append(key)
-        self._ready_since[key] = self._clock.monotonic()
-        self._announce()
+    def _enqueue(self, key: K, since: float) -> None:
+        self._wake_at.pop(key, None)
+        if key in self._processing:
+            self._again.add(key)
+        elif key not in self._ready:
+            self._ready[key] = since
+            self._announce()
 
-    def _hand_out(self) -> K:
-        key = self._ready.popleft()
-        latency = self._clock.monotonic() - self._ready_since.pop(key)
-        self._latency_total += latency
-        self._latency_maximum = max(self._latency_maximum, latency)
+    def _hand_out(self, now: float) -> K:
+        key, since = self._ready.popitem(last=False)
+        self._latency_total += now - since
+        self._latency_maximum = max(self._latency_maximum, now - since)
         self._handed_out += 1
-        self._processing.add(key)
+        self._processing[key] = now
         return key
 
-    def _move_due(self) -> None:
-        now = self._clock.monotonic()
+    def _move_due(self, now: float) -> None:
+        """Let the keys whose time has come join the line where they would stand had somebody watched the clock."""
         while self._heap and (self._heap[0][0] <= now or self._is_void(self._heap[0])):
             entry = heapq.heappop(self._heap)
             if not self._is_void(entry):
-                self.add(entry[2])
+                self._enqueue(entry[2], entry[0])
 
     def _is_void(self, entry: tuple[float, int, K]) -> bool:
         return self._wake_at.get(entry[2]) != entry[0]
 
-    def _seconds_to_next(self) -> float | None:
-        return self._heap[0][0] - self._clock.monotonic() if self._heap else None
+    def _drop_void_entries(self) -> None:
+        """A key that is added often and sleeps long leaves an entry each time: keep no more of them than valid ones."""
+        if len(self._heap) > 2 * len(self._wake_at) + _VOID_ENTRIES:
+            self._heap = [entry for entry in self._heap if not self._is_void(entry)]
+            heapq.heapify(self._heap)
 
     def _announce(self) -> None:
         self._news.set()

@@ -36,9 +36,13 @@ async def run_workers(
     places = anyio.Semaphore(count)
 
     async def work(key: K) -> None:
+        is_decided = False
         try:
             await _reconcile(queue, reconcile, key, expected)
+            is_decided = True
         finally:
+            if not is_decided:
+                queue.add(key)  # cancelled in the middle: whoever works on this queue next must look at it again
             queue.done(key)
             places.release()
 
