@@ -1,11 +1,24 @@
-"""A token bucket: so many a second, a few more in a burst, in the order of asking."""
+"""A token bucket: so many a second, a few more in a burst, in the order of asking.
+
+Invariant: one number says all, the instant at which the bucket is full again. A grant moves it by the time that one
+token takes, so that rounding cannot add up, and a caller that goes away has nothing to give back.
+"""
 
 from __future__ import annotations
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from gracectl.runtime.clock import Clock
+
+
+class BucketStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot: tokens granted so far, callers that wait for one, and seconds until the next can be granted."""
+
+    granted: int
+    waiting: int
+    next_in: float
 
 
 class TokenBucket:
@@ -17,37 +30,51 @@ class TokenBucket:
 
     def __init__(self, clock: Clock, qps: float, burst: int) -> None:
         self._clock = clock
-        self._qps = qps
-        self._burst = max(burst, 1)
-        self._tokens = float(self._burst)
-        self._filled_at: float | None = None
-        self._paused_until = float("-inf")
-        self._turn = anyio.Lock()
+        self._interval = 1 / qps if qps > 0 else 0.0
+        self._reserve = (max(burst, 1) - 1) * self._interval
+        self._full_at = float("-inf")
+        self._turn = anyio.Lock(fast_acquire=True)
+        self._granted = self._waiting = 0
 
     async def acquire(self) -> None:
         """Return when the caller may go ahead."""
-        if self._qps <= 0 and self._clock.monotonic() >= self._paused_until and not self._turn.locked():
-            await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        now = self._clock.monotonic()
+        if self._free_at() <= now and not self._turn.locked():
+            self._grant(now)
             return
-        async with self._turn:
-            while (seconds := self._missing()) > 0:
-                await self._clock.sleep(seconds)
-            self._tokens -= 1
+        self._waiting += 1
+        try:
+            # Whoever is first in the line sleeps; the others wait for their turn to be it.
+            async with self._turn:
+                self._grant(await self._wait_for_token())
+        finally:
+            self._waiting -= 1
 
     def pause(self, seconds: float) -> None:
-        """Grant nothing for so many seconds: the other side has asked for patience. The longest pause wins."""
-        self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
+        """Grant nothing for so many seconds: the other side has asked for patience. The longest pause wins.
 
-    def _missing(self) -> float:
-        """Seconds until the next token, after filling the bucket up to now; 0 when there is one."""
-        now = self._clock.monotonic()
-        if now < self._paused_until:
-            return self._paused_until - now
-        if self._qps <= 0:
-            self._tokens = float(self._burst)
-            return 0.0
-        if self._filled_at is not None:
-            self._tokens = min(self._tokens + (now - self._filled_at) * self._qps, float(self._burst))
-        self._filled_at = now
-        # A sum of floats may miss a whole token by a hair; waiting for the hair would be a busy loop.
-        return 0.0 if self._tokens >= 1 - 1e-9 else (1 - self._tokens) / self._qps
+        Nothing is saved up meanwhile: a burst at the end would bring back the very load that called for the pause.
+        """
+        self._full_at = max(self._full_at, self._clock.monotonic() + seconds + self._reserve)
+
+    def statistics(self) -> BucketStatistics:
+        """What was granted, and who waits."""
+        next_in = max(0.0, self._free_at() - self._clock.monotonic())
+        return BucketStatistics(granted=self._granted, waiting=self._waiting, next_in=next_in)
+
+    async def _wait_for_token(self) -> float:
+        """Sleep until a token is free, however often a pause moves that instant; returns the instant reached."""
+        reached = self._clock.monotonic()
+        while (free_at := self._free_at()) > reached:
+            await self._clock.sleep(free_at - self._clock.monotonic())
+            # A timer may fire a hair before the sum of floats it was set to; waiting for the hair would be a busy loop.
+            reached = max(free_at, self._clock.monotonic())
+        return reached
+
+    def _free_at(self) -> float:
+        return self._full_at - self._reserve
+
+    def _grant(self, now: float) -> None:
+        self._full_at = max(self._full_at, now) + self._interval
+        self._granted += 1
