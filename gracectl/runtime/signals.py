@@ -14,9 +14,13 @@ logger = logging.getLogger(__name__)
 async def set_on_signal(stop: anyio.Event) -> None:
     """Set `stop` at the first SIGTERM or SIGINT; at the second, exit at once with 128 + its number."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        is_asked = False
         async for number in signals:
-            if stop.is_set():
-                logger.warning("%s again: ending at once", signal.Signals(number).name)
+            name = signal.Signals(number).name
+            if is_asked:
+                logger.warning("%s again: ending at once", name)
+                # SystemExit would still wait for the writes that are shielded, which is what nobody wants any more.
                 os._exit(128 + number)
-            logger.info("%s: coming to an orderly end; once more ends at once", signal.Signals(number).name)
+            is_asked = True
+            logger.info("%s: coming to an orderly end; once more ends at once", name)
             stop.set()

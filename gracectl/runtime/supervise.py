@@ -7,13 +7,16 @@ events would limp on and look healthy. The process ends with the part's name and
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import anyio
 
 logger = logging.getLogger(__name__)
 
 Part = Callable[[], Awaitable[None]]
+
+# Below the 30 s that Kubernetes grants a pod by default, so that we are done before it kills us.
+GRACE_SECONDS = 20.0
 
 
 class PartDied(Exception):
@@ -24,41 +27,71 @@ class PartDied(Exception):
         self.part = part
 
 
-async def run_parts(parts: Mapping[str, Part], stop: anyio.Event) -> None:
-    """Run all parts until `stop` is set; then cancel them and return when they have ended.
+class _Life:
+    def __init__(self, name: str, part: Part) -> None:
+        self.name = name
+        self.part = part
+        self.scope = anyio.CancelScope()
+        self.ended = anyio.Event()
 
-    What a part must finish (a write that is under way) it shields from the cancellation itself. Raises PartDied.
+
+async def run_parts(parts: Mapping[str, Part], stop: anyio.Event, grace_seconds: float = GRACE_SECONDS) -> None:
+    """Run all parts until `stop` is set; then end them, the last one first, and return when all have ended.
+
+    A part is asked to end by cancellation, and the one before it when it has ended, so that what a part needs outlives
+    it (Events are still written while the controllers end). After `grace_seconds` all that are left are asked at once.
+    What a part must finish (a write that is under way) it shields from the cancellation itself, for a time that it
+    limits. Raises PartDied for the first death; what dies after it is logged.
     """
+    lives = [_Life(name, part) for name, part in parts.items()]
     deaths: list[PartDied] = []
     async with anyio.create_task_group() as group:
 
-        async def live(name: str, part: Part) -> None:
+        async def live(life: _Life) -> None:
             try:
-                await part()
+                with life.scope:
+                    await life.part()
             except Exception as error:  # any failure of a part is its death; it is raised again below, with its cause
-                deaths.append(_died(name, error))
+                deaths.extend(_died(life.name, leaf) for leaf in _leaves(error))
             else:
-                deaths.append(PartDied(name, "it ended though nobody asked it to"))
-            group.cancel_scope.cancel()
+                if not stop.is_set() and not group.cancel_scope.cancel_called:
+                    deaths.append(PartDied(life.name, "it ended though nobody asked it to"))
+            life.ended.set()
+            if not stop.is_set():
+                group.cancel_scope.cancel()
 
-        for name, part in parts.items():
-            group.start_soon(live, name, part, name=name)
+        for life in lives:
+            group.start_soon(live, life, name=life.name)
         await stop.wait()
         logger.info("stopping: what is under way is finished first")
+        await _end_in_reverse(lives, grace_seconds)
         group.cancel_scope.cancel()
+    for death in deaths[1:]:
+        logger.error("%s", death, exc_info=death.__cause__)
     if deaths:
         raise deaths[0]
 
 
-def _died(part: str, error: Exception) -> PartDied:
-    cause = _first(error)
+async def _end_in_reverse(lives: list[_Life], grace_seconds: float) -> None:
+    with anyio.move_on_after(grace_seconds):
+        for life in reversed(lives):
+            life.scope.cancel()
+            await life.ended.wait()
+    left = [life.name for life in lives if not life.ended.is_set()]
+    if left:
+        logger.warning("not stopped after %g s: %s; what they shield is still finished", grace_seconds, ", ".join(left))
+
+
+def _died(part: str, cause: Exception) -> PartDied:
     death = PartDied(part, f"{type(cause).__name__}: {cause}")
     death.__cause__ = cause
     return death
 
 
-def _first(error: Exception) -> Exception:
-    """The failure inside the groups that task groups wrap it in."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """The failures inside the groups that task groups wrap them in."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
