@@ -37,6 +37,8 @@ from gracectl.sim.world.view import Views
 from gracectl.sim.world.workloads import Deployments, ReplicaSets
 
 PROVIDER_ID = "sim:///zone-a/"
+USER = "gracectl-sim-world"
+"""As whom the world asks the server: its user agent, and its user name where there are tokens."""
 
 PARTS = frozenset(
     (
@@ -72,6 +74,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     attach_seconds: float = 0.0
     detach_seconds: float = 0.0
     window: int = 10_000
+    tokens: Mapping[str, str] | None = None
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,9 +103,13 @@ class EmbeddedCluster:
         self.options = options or ClusterOptions()
         if unknown := self.options.parts - PARTS:
             raise ValueError(f"no such part of a cluster: {', '.join(sorted(unknown))}")
-        self.server = ApiServer(clock, seed=self.options.seed, window=self.options.window)
-        self.api = InProcess(self.server.handle)
         self.pace = Pace(clock, speed=self.options.speed, seed=self.options.seed)
+        tokens, headers = self.options.tokens, {"user-agent": USER}
+        if tokens is not None:
+            token = f"{USER}-{self.pace.chance('token').getrandbits(128):032x}"
+            tokens, headers["authorization"] = {**tokens, token: USER}, f"Bearer {token}"
+        self.server = ApiServer(clock, seed=self.options.seed, window=self.options.window, tokens=tokens)
+        self.api = InProcess(self.server.handle, headers)
         self.views = Views(self.api, clock)
         self.kubelet = HollowKubelet(self.views, self.pace, self.options.kubelet)
         self.cloud = Cloud(self.pace, self.options.cloud, self._instance_ended)
@@ -221,13 +228,13 @@ class _Bell:
         self._event = anyio.Event()
 
 
-def write_kubeconfig(path: Path, url: str, *, name: str = "gracectl-sim") -> None:
+def write_kubeconfig(path: Path, url: str, *, token: str = "", name: str = "gracectl-sim") -> None:
     """Write a kubeconfig for a cluster at `url`, readable by its owner only. Raises OSError."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": {"server": url}}],
-        "users": [{"name": name, "user": {}}],
+        "users": [{"name": name, "user": {"token": token} if token else {}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }

@@ -24,6 +24,8 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 PAGE = "500"
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+LONGEST_SILENCE = 240.0
+"""Seconds of silence after which a watch over HTTP counts as broken; a real server sends a bookmark every minute."""
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +126,7 @@ class OverHttp:
         tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
     ) -> None:
-        """`timeout` in seconds, for calls; a watch may be silent for as long as it likes."""
+        """`timeout` in seconds, for calls and connecting; a watch may be silent for LONGEST_SILENCE."""
         self._session = session
         self._base = base_url.rstrip("/")
         self._headers = {"Accept": JSON, "Accept-Encoding": "identity", **(headers or {})}
@@ -165,7 +167,7 @@ class OverHttp:
                 params={**query, "watch": "1"},
                 headers=self._headers,
                 ssl=self._tls,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total),
+                timeout=aiohttp.ClientTimeout(sock_connect=self._timeout.total, sock_read=LONGEST_SILENCE),
             ) as reply:
                 if reply.status != 200:
                     yield Event("ERROR", _status_object(reply.status, _parsed(await reply.read())))

@@ -1,0 +1,103 @@
+"""Volumes: a StatefulSet's claim is bound, attached where its pod runs, and detached when the pod has gone."""
+
+from __future__ import annotations
+
+import pytest
+from sim.world_stage import NAMESPACE, delete_pod, get, names, patch, pod, quiet, running, sim, workload
+
+from gracectl.sim.api import JsonObject
+from gracectl.sim.cluster import EmbeddedCluster
+from gracectl.sim.world.attachments import attachment_name, claims_of
+from gracectl.sim.world.objects import node_of
+from gracectl.sim.world.paths import ATTACHMENTS, CLAIMS, NODES, VOLUMES, path_of
+
+pytestmark = pytest.mark.anyio
+
+TEMPLATE = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+async def attachments(cluster: EmbeddedCluster) -> list[tuple[str, bool, bool]]:
+    """(node, attached, going) of each attachment."""
+    await quiet()
+    _, answer = await cluster.api.call("GET", ATTACHMENTS)
+    return sorted(
+        (item["spec"]["nodeName"], item["status"]["attached"], "deletionTimestamp" in item["metadata"])
+        for item in answer["items"]
+    )
+
+
+async def test_a_volume_follows_its_pod_from_node_to_node() -> None:
+    async with running("a", "b", attach_seconds=1.0, detach_seconds=2.0) as cluster:
+        await patch(cluster, path_of(NODES, name="b"), {"spec": {"unschedulable": True}})
+        await cluster.create(
+            workload("StatefulSet", "db", 1, annotations=sim(stop_seconds=5), volumeClaimTemplates=[TEMPLATE])
+        )
+        assert await attachments(cluster) == [("a", False, False)]
+        claim = await get(cluster, path_of(CLAIMS, NAMESPACE, "data-db-0"))
+        assert claim is not None
+        assert claim["status"]["phase"] == "Bound"
+        assert await names(cluster, VOLUMES) == [claim["spec"]["volumeName"]]
+        assert await names(cluster, ATTACHMENTS) == [attachment_name(claim["spec"]["volumeName"], "a")]
+        await cluster.pace.clock.sleep(1)
+        assert await attachments(cluster) == [("a", True, False)]
+
+        await patch(cluster, path_of(NODES, name="a"), {"spec": {"unschedulable": True}})
+        await patch(cluster, path_of(NODES, name="b"), {"spec": {"unschedulable": None}})
+        await delete_pod(cluster, "db-0")
+        await cluster.pace.clock.sleep(4.9)
+        assert await attachments(cluster) == [("a", True, False)]
+        await cluster.pace.clock.sleep(0.2)
+        # The old attachment goes while the new one comes; the claim stays the same.
+        assert await attachments(cluster) == [("a", True, True), ("b", False, False)]
+        await cluster.pace.clock.sleep(1.8)
+        assert await attachments(cluster) == [("a", True, True), ("b", True, False)]
+        await cluster.pace.clock.sleep(0.2)
+        assert await attachments(cluster) == [("b", True, False)]
+        assert await names(cluster, CLAIMS) == ["data-db-0"]
+
+
+async def test_one_attachment_serves_all_pods_of_a_node() -> None:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}
+    async with running("a") as cluster:
+        claim: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "shared", "namespace": NAMESPACE},
+            "spec": TEMPLATE["spec"],
+        }
+        await cluster.create(pod("one", "a", volumes=[volume]))
+        await cluster.create(pod("two", "a", volumes=[volume]))
+        assert await attachments(cluster) == []  # The claim is not there yet.
+        await cluster.create(claim)
+        assert await attachments(cluster) == [("a", True, False)]
+        await delete_pod(cluster, "one")
+        assert await attachments(cluster) == [("a", True, False)]
+        await delete_pod(cluster, "two")
+        assert await attachments(cluster) == []
+
+
+async def test_the_volumes_of_a_dead_node_stay_attached_until_its_pods_are_gone() -> None:
+    async with running("a", "b", quarantine_seconds=40) as cluster:
+        await cluster.create(workload("StatefulSet", "db", 1, volumeClaimTemplates=[TEMPLATE]))
+        await quiet()
+        (one,) = cluster.pods()
+        dead = node_of(one)
+        other = {"a": "b", "b": "a"}[dead]
+        cluster.kubelet.kill(dead)
+        await cluster.api.call("DELETE", path_of(NODES, name=dead))
+        await cluster.pace.clock.sleep(39)
+        assert await attachments(cluster) == [(dead, True, False)]
+        await cluster.pace.clock.sleep(2)
+        assert await attachments(cluster) == [(other, True, False)]
+
+
+def test_the_claims_of_a_pod() -> None:
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "x"}},
+        {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "c", "emptyDir": {}},
+    ]
+    assert claims_of(pod("one", volumes=volumes)) == ("x", "one-b")
