@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gracectl.sim.access import REVIEWS_GROUP
 from gracectl.sim.columns import DEFAULT
 from gracectl.sim.events import CORE_FIELDS, NEW_FIELDS, NEW_VIEW, NewEventStrategy
 from gracectl.sim.nodes import NodeStrategy
@@ -270,6 +271,14 @@ def _others() -> tuple[Resource, ...]:
             kind="Lease",
             namespaced=True,
             strategy=LeaseStrategy(),
+        ),
+        Resource(
+            group=REVIEWS_GROUP,
+            version="v1",
+            plural="selfsubjectaccessreviews",
+            kind="SelfSubjectAccessReview",
+            namespaced=False,
+            verbs=("create",),
         ),
         Resource(
             group="scheduling.k8s.io",

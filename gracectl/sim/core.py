@@ -8,13 +8,13 @@ exception is an injected ConnectionLost).
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import anyio.lowlevel
 
 from gracectl.runtime.clock import Clock
 from gracectl.sim import bodies
-from gracectl.sim.access import Access
+from gracectl.sim.access import REVIEWS_GROUP, Access, Grant
 from gracectl.sim.api import Handler, Json, Request, Response
 from gracectl.sim.bindings import Bindings
 from gracectl.sim.catalog import built_in
@@ -53,16 +53,18 @@ class ApiServer:
         seed: int = 0,
         window: int = 10_000,
         tokens: Mapping[str, str] | None = None,
+        grants: Mapping[str, Sequence[Grant]] | None = None,
     ) -> None:
         """`seed` makes uids, generated names and faults repeatable; `window` is how many changes per kind a watch can
-        go back; `tokens` are user names by bearer token (None: no token is needed)."""
+        go back; `tokens` are user names by bearer token (None: no token is needed), `grants` what a user may do (all,
+        if the user is not named)."""
         self.clock = clock
         self.store = Store(window=window)
         self.registry = Registry(built_in(self.store))
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
         self.stamps = Stamps(clock, random.Random(self._random.random()))
-        self._access = Access(tokens)
+        self._access = Access(tokens, grants)
         self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
         self._writer = Writer(self.store, self.stamps)
@@ -142,7 +144,7 @@ class ApiServer:
             raise method_not_allowed()
 
     async def _get(self, route: Route, request: Request) -> Response:
-        if route.subresource in ("binding", "eviction"):
+        if route.subresource in ("binding", "eviction") or "get" not in route.resource.verbs:
             raise method_not_allowed()
         if route.name and not route.watch:
             return _ok((200, await self._reader.get(route, request.query)))
@@ -156,6 +158,8 @@ class ApiServer:
             return _ok((201, self._evictions.evict(route, bodies.read_object(request, "Eviction"), request.query)))
         if route.subresource == "binding":
             return _ok((201, self._bindings.bind(route, bodies.read_object(request, "Binding"))))
+        if resource.group == REVIEWS_GROUP:
+            return _ok((201, self._access.review(request, bodies.read_object(request, resource.kind))))
         if route.name or "create" not in resource.verbs or (resource.namespaced and route.namespace is None):
             raise method_not_allowed()
         return _ok(self._writer.create(route, bodies.read_object(request, resource.kind), request.query))

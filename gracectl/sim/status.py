@@ -6,7 +6,7 @@ builds Status bodies, so a client that parses one parses them all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -262,8 +262,3 @@ def not_supported(field: str, shown: str, supported: Sequence[str]) -> Cause:
     """A cause: a word outside its list. `shown` is the word as Go prints it."""
     words = ", ".join(f'"{word}"' for word in supported)
     return Cause(NOT_SUPPORTED, f"Unsupported value: {shown}: supported values: {words}", field)
-
-
-def headers_of(content_type: str) -> Mapping[str, str]:
-    """The headers of an ordinary answer."""
-    return {"content-type": content_type}
