@@ -14,13 +14,23 @@ import yaml
 
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
-from gracectl.model.selectors import SelectorError, WireLabelSelector
+from gracectl.model.selectors import SelectorError, WireLabelSelector, WireRequirement
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
 from gracectl.termination.settings import InstanceSettings, TerminationSettings
 
 
 class ConfigError(Exception):
     """The settings cannot be used; the message names the file, the field and the remedy."""
+
+
+class Expression(WireRequirement, frozen=False, forbid_unknown_fields=True):
+    """A matchExpressions entry; a misspelt field is refused here, because a selector without it selects more."""
+
+
+class NodeSelector(WireLabelSelector, forbid_unknown_fields=True):
+    """As manifests write selectors."""
+
+    match_expressions: list[Expression] | None = None  # type: ignore[assignment]  # stricter than what it inherits
 
 
 class LogSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -39,7 +49,7 @@ class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The whole file; every field has a default, so an empty file is a valid one."""
 
-    node_selector: WireLabelSelector | None = None
+    node_selector: NodeSelector | None = None
     """Which nodes are managed; left out: all without the control-plane role."""
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()

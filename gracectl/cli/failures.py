@@ -30,16 +30,38 @@ def told_to_people() -> Iterator[None]:
     """Turn the failures that a person can act upon into their message and exit code; others keep their traceback."""
     try:
         yield
-    except (ConfigError, CredentialsError) as error:
-        end(str(error), MISUSED)
-    except MissingRights as error:
-        end(_rights(error), REFUSED)
-    except ApiError as error:
-        end(_api(error), REFUSED)
-    except PartDied as error:
-        if isinstance(error.__cause__, ApiError):
-            end(_api(error.__cause__), REFUSED)
-        end(str(error), FAILED)
+    except Exception as error:  # whatever is not explained here is raised again as it came
+        cause = _innermost(error)
+        explained = _explained(cause)
+        if explained is None:
+            raise
+        end(*explained)
+
+
+def _explained(error: Exception) -> tuple[str, int] | None:
+    """What to say of a failure, and the exit code; None for one that nobody foresaw."""
+    match error:
+        case ConfigError() | CredentialsError():
+            return str(error), MISUSED
+        case MissingRights(rights=rights):
+            listed = "\n".join(f"  - {right}" for right in rights)
+            return f"the credentials do not allow all that the controller does; grant them:\n{listed}", REFUSED
+        case Unreachable():
+            return f"{error}; check the server's address in the kubeconfig, and that it runs", REFUSED
+        case ApiError():
+            return str(error), REFUSED
+        case PartDied(__cause__=ApiError() as cause):
+            return str(cause), REFUSED
+        case PartDied():
+            return str(error), FAILED
+    return None
+
+
+def _innermost(error: Exception) -> Exception:
+    """The first failure inside the groups that task groups wrap it in."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def end(message: str, code: int) -> NoReturn:
@@ -52,14 +74,3 @@ def run_async(command: Callable[[], Awaitable[T]]) -> T:
     """Run a command's coroutine, on uvloop where it is installed."""
     use_uvloop = find_spec("uvloop") is not None
     return anyio.run(command, backend_options={"use_uvloop": use_uvloop})
-
-
-def _api(error: ApiError) -> str:
-    if isinstance(error, Unreachable):
-        return f"{error}; check the server's address in the kubeconfig, and that it runs"
-    return str(error)
-
-
-def _rights(error: MissingRights) -> str:
-    listed = "\n".join(f"  - {right}" for right in error.rights)
-    return f"the credentials do not allow all that the controller does; grant them:\n{listed}"
