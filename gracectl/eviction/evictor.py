@@ -82,9 +82,10 @@ class Evictor:
         self._lane_of: dict[str, LaneKey] = {}  # by pod UID
         self._of_node: dict[str, frozenset[str]] = {}  # node to UIDs
         self._ambiguous: set[tuple[BudgetKey, ...]] = set()  # the lanes of several budgets
-        self._agreed: dict[
-            str, LaneKey
-        ] = {}  # by UID, the pods that the server has agreed to evict and that still exist
+        self._settled: dict[str, LaneKey] = {}  # by UID, pods that need no eviction any more and that the cache shows
+        self._doubtful: set[str] = set()  # the UIDs of pods whose eviction has failed, and may have happened
+        self._asking: set[str] = set()  # the UIDs of the pods whose turn is being taken
+        self._taking: set[LaneKey] = set()  # the lanes that take a turn
         self._answers: Counter[str] = Counter()
         self._listeners: list[EvictionListener] = []
         self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock)
@@ -99,7 +100,7 @@ class Evictor:
 
     def want(self, node: str, candidates: Iterable[Candidate]) -> None:
         """These pods of `node`, and no others, have their turn. Idempotent; those left out leave their lane."""
-        wanted = {c.uid: c for c in candidates if c.uid not in self._agreed}
+        wanted = {c.uid: c for c in candidates if c.uid not in self._settled}
         for uid in self._of_node.get(node, frozenset()) - wanted.keys():
             self._leave(uid)
         for candidate in wanted.values():
@@ -158,7 +159,8 @@ class Evictor:
 
     def _forget_if_idle(self, key: LaneKey) -> None:
         lane = self._lanes.get(key)
-        if lane is not None and lane.is_idle:
+        # A lane that waits for an answer must remember what that has cost.
+        if lane is not None and lane.is_idle and key not in self._taking:
             del self._lanes[key]
             self._ambiguous.discard(lane.budgets)
 
@@ -170,11 +172,13 @@ class Evictor:
         pod = new or old
         if pod is None:
             return
-        agreed = self._agreed.get(pod.uid) if new else self._agreed.pop(pod.uid, None)
+        settled = self._settled.get(pod.uid) if new else self._settled.pop(pod.uid, None)
         waiting = self._lane_of.get(pod.uid)
+        if new is None:
+            self._doubtful.discard(pod.uid)
         if new is None or new.deletion_timestamp is not None:
             self._leave(pod.uid)
-        for key in (agreed, waiting):
+        for key in (settled, waiting):
             if key is not None:
                 self._wake(key)
 
@@ -197,42 +201,64 @@ class Evictor:
                 return None
             case Sleep(seconds=seconds):
                 return Requeue(seconds)
+            case Ask() as ask if ask.candidate.uid in self._asking:
+                return None  # it came from another lane, which is asking for it; this one is woken by the answer
             case Ask() as ask:
-                if isinstance(key, str):
-                    await self._bucket.acquire()
-                if self._look.living(ask.candidate) is not None:
-                    await self._ask(key, lane, ask)
+                await self._take_turn(key, lane, ask)
                 return Requeue(0)
 
+    async def _take_turn(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
+        uid = ask.candidate.uid
+        self._asking.add(uid)
+        self._taking.add(key)
+        try:
+            if isinstance(key, str):
+                await self._bucket.acquire()
+            if self._is_meant(key, ask.candidate):
+                await self._ask(key, lane, ask)
+        finally:
+            self._asking.discard(uid)
+            self._taking.discard(key)
+            self._forget_if_idle(key)
+            moved_to = self._lane_of.get(uid, key)
+            if moved_to != key:
+                self._wake(moved_to)
+
+    def _is_meant(self, key: LaneKey, candidate: Candidate) -> bool:
+        """Whether this very pod still waits in this lane: time may have passed since the lane chose it."""
+        return self._lane_of.get(candidate.uid) == key and self._look.living(candidate) is not None
+
     async def _ask(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
-        pod, versions = ask.candidate, lane.versions(self._look)
-        if ask.is_doubtful and not await self._is_still_there(lane, pod):
+        pod = ask.candidate
+        if pod.uid in self._doubtful and not (await self._is_still_there(key, lane, ask) and self._is_meant(key, pod)):
             return
+        versions = lane.versions(self._look)
         try:
             await self._client.evict((pod.namespace, pod.name), uid=pod.uid)
         except errors.ApiError as refusal:
             self._answers[type(refusal).__name__] += 1
             if _is_over(refusal):
-                self._leave(pod.uid)
+                if isinstance(refusal, errors.Conflict):
+                    lane.charge(ask, versions, self._clock.now())  # recording eviction-of-another-uid
+                self._settle(key, pod)
                 return
             self._set_back(lane, ask, versions, refusal)
             for listener in self._listeners:
                 listener.refused(pod, refusal)
         else:
             self._answers["Evicted"] += 1
-            self._agree(key, lane, ask, versions)
+            lane.grant(ask, versions, self._clock.now())
+            self._settle(key, pod)
+            for listener in self._listeners:
+                listener.evicted(pod)
 
-    def _agree(self, key: LaneKey, lane: Lane, ask: Ask, versions: tuple[str, ...]) -> None:
-        pod = ask.candidate
-        lane.grant(ask, versions, self._clock.now())
+    def _settle(self, key: LaneKey, pod: Candidate) -> None:
+        """The pod needs no eviction any more, and is not asked again even if a cache that lags offers it."""
         self._leave(pod.uid)
+        self._doubtful.discard(pod.uid)
         seen = self._look.pod(pod.namespace, pod.name)
-        if (
-            seen is not None and seen.uid == pod.uid
-        ):  # else the watch was faster than the answer, and it is gone already
-            self._agreed[pod.uid] = key
-        for listener in self._listeners:
-            listener.evicted(pod)
+        if seen is not None and seen.uid == pod.uid:  # else the watch was faster than the answer
+            self._settled[pod.uid] = key
 
     def _set_back(self, lane: Lane, ask: Ask, versions: tuple[str, ...], refusal: errors.ApiError) -> None:
         """Tell the lane how long to wait, by what the refusal means."""
@@ -246,13 +272,17 @@ class Evictor:
                 lane.close(now, retry_after)
             case errors.NamespaceTerminating():
                 lane.close(now, NAMESPACE_PATIENCE_SECONDS)
+            case errors.Unreachable(sent=False):
+                lane.close(now)
             case errors.ServerFault() | errors.RequestTimeout() | errors.Unreachable():
-                lane.close(now, doubtful=ask.candidate.uid)
+                lane.close(now)
+                self._doubtful.add(ask.candidate.uid)
             case _:
                 lane.close(now)
 
-    async def _is_still_there(self, lane: Lane, candidate: Candidate) -> bool:
+    async def _is_still_there(self, key: LaneKey, lane: Lane, ask: Ask) -> bool:
         """After a failure that may have been a success: ask the server for the pod itself before asking again."""
+        candidate, versions = ask.candidate, lane.versions(self._look)
         try:
             pod = await self._client.get(PODS, (candidate.namespace, candidate.name))
         except errors.NotFound:
@@ -260,10 +290,14 @@ class Evictor:
         except errors.ApiError:
             lane.close(self._clock.now())
             return False
-        if pod is None or pod.uid != candidate.uid or pod.deletion_timestamp is not None:
-            self._leave(candidate.uid)
+        if pod is None or pod.uid != candidate.uid:
+            self._settle(key, candidate)
             return False
-        lane.trust(candidate.uid)
+        if pod.deletion_timestamp is not None:
+            lane.grant(ask, versions, self._clock.now())
+            self._settle(key, candidate)
+            return False
+        self._doubtful.discard(candidate.uid)
         return True
 
 

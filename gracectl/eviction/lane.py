@@ -20,6 +20,10 @@ from gracectl.runtime.backoff import Backoff
 
 BudgetKey = tuple[str, str]
 
+UNSHOWN_SECONDS = 2.0
+"""A granted pod is on its way, but no budget has moved: after this long it is taken to have cost nothing (it had just
+become unready), and the budget is believed as it stands."""
+
 
 class Candidate(msgspec.Struct, frozen=True):
     """A pod whose turn on its node has come. Times are Unix seconds."""
@@ -40,11 +44,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Evict this one now. `is_free`: no budget is expected to be charged. `is_doubtful`: look at the pod first."""
+    """Evict this one now. `is_free`: no budget is expected to be charged."""
 
     candidate: Candidate
     is_free: bool
-    is_doubtful: bool = False
 
 
 class Sleep(msgspec.Struct, frozen=True):
@@ -76,6 +79,8 @@ class _Granted(msgspec.Struct, frozen=True):
 
     candidate: Candidate
     versions: tuple[str, ...]
+    overdue: float
+    """From this instant on the watch would have shown a cost if there were one."""
 
 
 class Lane:
@@ -89,7 +94,6 @@ class Lane:
         self._settings = settings
         self._backoff = backoff
         self._granted: dict[str, _Granted] = {}
-        self._doubtful: set[str] = set()
         self._later: dict[str, float] = {}  # free pods that were refused all the same
         self._closed_until = now  # nobody is asked: the server is busy or failing
         self._asleep_until = now  # only free pods are asked: the budget has refused
@@ -104,7 +108,6 @@ class Lane:
     def leave(self, uid: str) -> None:
         """Take a pod out; what its eviction may have cost is still accounted for."""
         self.waiting.pop(uid, None)
-        self._doubtful.discard(uid)
         self._later.pop(uid, None)
 
     @property
@@ -116,9 +119,9 @@ class Lane:
         """Whom to ask at `now` (Unix seconds); those who are gone or on their way are passed over."""
         living = self._living(look)
         budgets = self._budgets(look)
-        self._account(look, budgets)
+        self._account(now, look, budgets)
         if not living:
-            return Done()
+            return Sleep(self._unshown(now) - now) if self._granted else Done()
         self._note_news(now, _versions(budgets))
         if now < self._closed_until:
             return Sleep(self._closed_until - now)
@@ -131,35 +134,43 @@ class Lane:
     def _choose(
         self, now: float, living: list[tuple[Candidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]
     ) -> Ask | Sleep:
-        wake = self._probe_at
+        """The first who may be asked; if nobody may, the next instant at which the clock alone changes that."""
+        wake = float("inf")
         is_asleep = now < self._asleep_until and _versions(budgets) == self._refused_at
         for candidate, pod in living:
-            match may_leave(pod, budgets, taken=len(self._granted)).leave:
-                case Leave.FREE if now < (later := self._later.get(candidate.uid, now)):
-                    wake = min(wake, later)
-                case Leave.FREE:
-                    return self._ask(candidate, is_free=True)
-                case Leave.ALLOWED | Leave.AMBIGUOUS if is_asleep:
-                    wake = min(wake, self._asleep_until)
-                case Leave.ALLOWED | Leave.AMBIGUOUS:
-                    return self._ask(candidate, is_free=False)
-                case _ if now >= self._probe_at:
-                    return self._ask(candidate, is_free=False)
+            leave = may_leave(pod, budgets, taken=len(self._granted)).leave
+            is_free = leave is Leave.FREE
+            if is_free:
+                due = self._later.get(candidate.uid, now)
+            elif leave in (Leave.ALLOWED, Leave.AMBIGUOUS):
+                due = self._asleep_until if is_asleep else now
+            else:
+                due = self._probe_at
+                wake = min(wake, self._unshown(now))
+            if due <= now:
+                return Ask(candidate, is_free)
+            wake = min(wake, due)
         return Sleep(wake - now)
 
-    def _ask(self, candidate: Candidate, *, is_free: bool) -> Ask:
-        return Ask(candidate, is_free, is_doubtful=candidate.uid in self._doubtful)
+    def _unshown(self, now: float) -> float:
+        """When the next granted eviction becomes overdue; what is overdue already waits for the watch, or a probe."""
+        coming = (granted.overdue for granted in self._granted.values() if granted.overdue > now)
+        return min(coming, default=now + self._settings.probe_seconds)
 
     # What the server has answered.
 
     def grant(self, ask: Ask, versions: tuple[str, ...], now: float) -> None:
         """201: the pod goes. `versions` of the budgets were current when it was asked for."""
-        if not ask.is_free and self.budgets:
-            self._granted[ask.candidate.uid] = _Granted(ask.candidate, versions)
+        self.charge(ask, versions, now)
         self.leave(ask.candidate.uid)
         self._backoff.reset()
         self._asleep_until = now
         self._probe_at = now + self._settings.probe_seconds
+
+    def charge(self, ask: Ask, versions: tuple[str, ...], now: float) -> None:
+        """The budget has paid for this pod, whether or not it goes: that counts until the watch has shown it."""
+        if not ask.is_free and self.budgets:
+            self._granted[ask.candidate.uid] = _Granted(ask.candidate, versions, now + UNSHOWN_SECONDS)
 
     def refuse(self, ask: Ask, versions: tuple[str, ...], now: float, retry_after: float | None) -> None:
         """429 for the budget: the lane sleeps, not the pod. A budget just edited names `retry_after` (seconds)."""
@@ -176,18 +187,9 @@ class Lane:
         self._asleep_until = now + self._settings.misconfigured_retry_seconds
         self._refused_at = versions
 
-    def close(self, now: float, seconds: float | None = None, doubtful: str | None = None) -> None:
-        """The server is busy or has failed: nobody asks for `seconds` (None: the lane's own backoff).
-
-        `doubtful`: the UID of a pod that may have been evicted all the same.
-        """
+    def close(self, now: float, seconds: float | None = None) -> None:
+        """The server is busy or has failed: nobody asks for `seconds` (None: the lane's own backoff)."""
         self._closed_until = now + (self._backoff.next() if seconds is None else seconds)
-        if doubtful:
-            self._doubtful.add(doubtful)
-
-    def trust(self, uid: str) -> None:
-        """The pod was looked at and is still there: the failed eviction did not happen."""
-        self._doubtful.discard(uid)
 
     def _budgets(self, look: Look) -> tuple[PodDisruptionBudget, ...]:
         return tuple(b for key in self.budgets if (b := look.budget(key)))
@@ -201,12 +203,14 @@ class Lane:
             self._seen = versions
             self._probe_at = now + self._settings.probe_seconds
 
-    def _account(self, look: Look, budgets: tuple[PodDisruptionBudget, ...]) -> None:
+    def _account(self, now: float, look: Look, budgets: tuple[PodDisruptionBudget, ...]) -> None:
         """Strike out what the watch has shown: the pod listed as disrupted, or terminating beside a newer budget."""
+        versions = _versions(budgets)
         for uid, granted in list(self._granted.items()):
             is_listed = any(granted.candidate.name in b.disrupted_pods for b in budgets)
-            is_past = look.living(granted.candidate) is None and _versions(budgets) != granted.versions
-            if is_listed or is_past or not budgets:
+            is_going = look.living(granted.candidate) is None
+            is_settled = is_going and (versions != granted.versions or now >= granted.overdue)
+            if is_listed or is_settled or not budgets:
                 del self._granted[uid]
 
 

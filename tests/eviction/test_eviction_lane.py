@@ -1,0 +1,398 @@
+"""One lane, told what the server answers and what the watch shows: whom it asks, and when, to the instant."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import NOW, a_budget, a_pod
+
+from gracectl.eviction.lane import UNSHOWN_SECONDS, Ask, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.runtime.backoff import Backoff
+
+WEB = ("shop", "web")
+API = ("shop", "api")
+SETTINGS = EvictionSettings()
+
+
+class World:
+    """What the caches show, a lane over it, and a clock that the test turns."""
+
+    def __init__(self, *pods: Pod, budgets: tuple[PodDisruptionBudget, ...] = (), jitter: float = 0.0) -> None:
+        self.now = NOW
+        self.pods = {pod.key: pod for pod in pods}
+        self.budgets = {budget.key: budget for budget in budgets}
+        self.look = Look(pod=lambda ns, name: self.pods.get((ns, name)), budget=self.budgets.get)
+        backoff = Backoff(
+            SETTINGS.backoff_initial_seconds, SETTINGS.backoff_maximum_seconds, jitter=jitter, rng=random.Random(1)
+        )
+        self.lane = Lane(tuple(self.budgets), SETTINGS, backoff, self.now)
+        for pod in pods:
+            self.lane.join(a_candidate(pod, tuple(self.budgets)))
+
+    def decide(self) -> Ask | Sleep | Done:
+        return self.lane.decide(self.now, self.look)
+
+    def asked(self) -> Ask:
+        """Whom the lane asks now."""
+        decision = self.decide()
+        assert isinstance(decision, Ask), decision
+        return decision
+
+    def sleeps(self) -> float:
+        """For how long the lane sleeps now."""
+        decision = self.decide()
+        assert isinstance(decision, Sleep), decision
+        return decision.seconds
+
+    def grant(self) -> Ask:
+        """The server agrees to whatever is asked now."""
+        ask = self.asked()
+        self.lane.grant(ask, self.lane.versions(self.look), self.now)
+        return ask
+
+    def refuse(self, retry_after: float | None = None) -> Ask:
+        ask = self.asked()
+        self.lane.refuse(ask, self.lane.versions(self.look), self.now, retry_after)
+        return ask
+
+    def show_pod(self, name: str, **fields: Any) -> None:
+        """The watch of pods brings a change."""
+        self.pods["shop", name] = msgspec.structs.replace(self.pods["shop", name], **fields)
+
+    def show_terminating(self, name: str) -> None:
+        self.show_pod(name, deletion_timestamp=self.now + 30)
+
+    def show_budget(self, key: tuple[str, str] = WEB, **fields: Any) -> None:
+        """The watch of budgets brings a newer state."""
+        old = self.budgets[key]
+        version = str(int(old.resource_version) + 1)
+        self.budgets[key] = msgspec.structs.replace(old, resource_version=version, **fields)
+
+    def show_spent(self, name: str) -> None:
+        """What the eviction API itself writes."""
+        self.show_budget(disruptions_allowed=0, disrupted_pods={name: self.now})
+
+
+def a_candidate(pod: Pod, budgets: tuple[tuple[str, str], ...] = (WEB,), **fields: Any) -> Candidate:
+    values: dict[str, Any] = {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+        "node": pod.node_name,
+        "budgets": budgets,
+        "terminating_since": NOW,
+    }
+    return Candidate(**{**values, **fields})
+
+
+def three(**budget: Any) -> World:
+    """web-1, web-2, web-3 under a budget that allows one disruption."""
+    return World(*(a_pod(f"web-{n}") for n in (1, 2, 3)), budgets=(a_budget(**budget),))
+
+
+def test_a_lane_without_pods_is_done() -> None:
+    world = World(budgets=(a_budget(),))
+    assert world.decide() == Done()
+    assert world.lane.is_idle
+
+
+def test_one_disruption_is_asked_for_once() -> None:
+    world = three()
+    assert world.grant().candidate.name == "web-1"
+    # The watch has shown nothing yet: the one disruption counts as taken.
+    assert isinstance(world.decide(), Sleep)
+    world.show_spent("web-1")
+    assert isinstance(world.decide(), Sleep)
+    world.show_terminating("web-1")
+    world.show_budget(disrupted_pods={}, current_healthy=2)
+    assert isinstance(world.decide(), Sleep)
+    world.show_budget(disruptions_allowed=1, current_healthy=3)
+    assert world.asked().candidate.name == "web-2"
+
+
+def test_as_many_are_asked_for_as_the_budget_allows() -> None:
+    world = three(disruptions_allowed=2)
+    assert [world.grant().candidate.name, world.grant().candidate.name] == ["web-1", "web-2"]
+    assert isinstance(world.decide(), Sleep)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("answer", "spent", "recounted", "pod"),
+        ("answer", "pod", "spent", "recounted"),
+        ("answer", "spent", "pod", "recounted"),
+        ("spent", "answer", "recounted", "pod"),
+        ("spent", "recounted", "pod", "answer"),
+        ("pod", "spent", "answer", "recounted"),
+        ("pod", "answer", "spent", "recounted"),
+        ("spent", "pod", "recounted", "answer"),
+        ("answer", "relisted"),
+        ("relisted", "answer"),
+    ],
+)
+def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_when_the_budget_frees(
+    order: tuple[str, ...],
+) -> None:
+    world = three()
+    ask = world.asked()
+    versions = world.lane.versions(world.look)
+    for what in order:
+        match what:
+            case "answer":
+                world.lane.grant(ask, versions, world.now)
+            case "spent":
+                world.show_spent("web-1")
+            case "recounted":
+                world.show_budget(disrupted_pods={}, disruptions_allowed=0, current_healthy=2)
+            case "pod":
+                world.show_terminating("web-1")
+            case "relisted":
+                world.show_budget(disruptions_allowed=0, current_healthy=2)
+                del world.pods["shop", "web-1"]
+        # The queue lets nobody decide while the answer is out; afterwards every event makes the lane look again.
+        if "answer" in order[: order.index(what) + 1]:
+            assert isinstance(world.decide(), Sleep), f"asked too early, after {what}"
+    world.show_budget(disruptions_allowed=1, current_healthy=3)
+    assert world.asked().candidate.name == "web-2"
+
+
+def test_a_budget_that_frees_before_anything_else_was_shown_is_used_at_once() -> None:
+    """The reconnected watch shows the end of the story only: spent and free again, the pod gone."""
+    world = three()
+    world.grant()
+    world.show_budget(disruptions_allowed=1)
+    del world.pods["shop", "web-1"]
+    assert world.asked().candidate.name == "web-2"
+
+
+def test_an_eviction_that_cost_nothing_holds_the_lane_for_two_seconds_only() -> None:
+    """The pod had become unready at the server: no budget event will ever come."""
+    world = three()
+    world.grant()
+    world.show_terminating("web-1")
+    assert world.sleeps() == pytest.approx(UNSHOWN_SECONDS)
+    world.now += UNSHOWN_SECONDS
+    assert world.asked().candidate.name == "web-2"
+
+
+def test_a_lane_forgets_the_last_cost_when_it_is_shown_or_overdue() -> None:
+    world = World(a_pod("web-1"), budgets=(a_budget(),))
+    world.grant()
+    assert not world.lane.is_idle
+    world.show_terminating("web-1")
+    assert world.sleeps() == pytest.approx(UNSHOWN_SECONDS)
+    world.now += UNSHOWN_SECONDS
+    assert world.decide() == Done()
+    assert world.lane.is_idle
+
+
+def test_an_overdue_cost_of_a_pod_that_still_lives_in_the_cache_is_kept() -> None:
+    """Both watches are late: the lane waits for them, and does not spin."""
+    world = three()
+    world.grant()
+    world.now += UNSHOWN_SECONDS + 1
+    assert world.sleeps() == pytest.approx(SETTINGS.probe_seconds - UNSHOWN_SECONDS - 1)
+
+
+def test_refusals_back_off_for_the_whole_lane_from_100_ms_to_10_s() -> None:
+    world = three()
+    waits, asked = [], []
+    for _ in range(9):
+        asked.append(world.refuse().candidate.name)
+        waits.append(round(world.sleeps(), 6))
+        world.now += waits[-1]
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert set(asked) == {"web-1"}  # not one backoff per pod
+
+
+def test_the_backoff_has_jitter() -> None:
+    world = World(a_pod("web-1"), budgets=(a_budget(),), jitter=0.5)
+    waits = []
+    for _ in range(8):
+        world.refuse()
+        waits.append(world.sleeps())
+        world.now += waits[-1]
+    for wait, size in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0], strict=True):
+        assert size / 2 <= wait <= size
+    assert len({round(wait / size, 6) for wait, size in zip(waits[:4], [0.1, 0.2, 0.4, 0.8], strict=True)}) == 4
+
+
+def test_an_agreement_ends_the_backoff() -> None:
+    world = three(disruptions_allowed=3)
+    for _ in range(6):
+        world.refuse()
+        world.now += world.sleeps()
+    world.grant()
+    world.refuse()
+    assert world.sleeps() == pytest.approx(0.1)
+
+
+def test_a_sleeping_lane_wakes_at_the_very_instant_a_newer_budget_allows() -> None:
+    world = three()
+    for _ in range(8):
+        world.refuse()
+        world.now += world.sleeps()
+    world.refuse()
+    assert world.sleeps() == pytest.approx(10.0)
+    world.now += 0.001
+    world.show_budget(disruptions_allowed=0)
+    assert isinstance(world.decide(), Sleep)
+    world.now += 0.001
+    world.show_budget(disruptions_allowed=1)
+    assert world.asked().candidate.name == "web-1"
+
+
+def test_a_budget_just_edited_is_waited_for_not_the_ten_seconds_that_the_server_names() -> None:
+    world = three()
+    world.refuse(retry_after=10.0)
+    assert world.sleeps() == pytest.approx(10.0)
+    world.now += 0.002
+    world.show_budget(generation=2)
+    assert isinstance(world.decide(), Sleep)
+    world.now += 0.004
+    world.show_budget(observed_generation=2, disruptions_allowed=1)
+    assert world.asked().candidate.name == "web-1"
+
+
+def test_a_budget_that_is_not_observed_is_not_even_asked() -> None:
+    world = three(observed_generation=0)
+    assert world.sleeps() == pytest.approx(SETTINGS.probe_seconds)
+
+
+@pytest.mark.parametrize(
+    ("pod", "budget", "is_free"),
+    [
+        ({"phase": "Pending", "ready": False}, {}, True),
+        ({"phase": "Pending", "ready": False}, {"observed_generation": 0}, True),
+        ({"phase": "Failed", "ready": False}, {}, True),
+        ({"ready": False}, {"current_healthy": 2, "desired_healthy": 2}, True),
+        ({"ready": False}, {"current_healthy": 1, "desired_healthy": 2}, False),
+        ({"ready": False}, {"current_healthy": 0, "desired_healthy": 0}, False),
+        ({"ready": False}, {"current_healthy": 0, "unhealthy_pod_eviction_policy": "AlwaysAllow"}, True),
+        (
+            {"ready": False},
+            {"current_healthy": 1, "desired_healthy": 2, "unhealthy_pod_eviction_policy": "IfHealthyBudget"},
+            False,
+        ),
+        ({}, {"unhealthy_pod_eviction_policy": "AlwaysAllow"}, False),
+    ],
+)
+def test_who_may_go_free_is_asked_although_the_lane_sleeps(
+    pod: dict[str, Any], budget: dict[str, Any], is_free: bool
+) -> None:
+    world = World(a_pod("web-1"), a_pod("web-2", **pod), budgets=(a_budget(**{**budget, "disruptions_allowed": 0}),))
+    decision = world.decide()
+    if is_free:
+        assert decision == Ask(a_candidate(world.pods["shop", "web-2"]), is_free=True)
+    else:
+        assert decision == Sleep(SETTINGS.probe_seconds)
+
+
+def test_free_pods_take_nothing_from_the_budget() -> None:
+    world = World(a_pod("web-1", phase="Pending", ready=False), a_pod("web-2"), a_pod("web-3"), budgets=(a_budget(),))
+    assert world.grant().is_free
+    assert world.grant().candidate.name == "web-2"
+    assert isinstance(world.decide(), Sleep)
+
+
+def test_a_free_pod_that_is_refused_waits_alone() -> None:
+    """It has become Ready at the server: the others are no concern of it."""
+    world = World(a_pod("web-1", phase="Pending", ready=False), a_pod("web-2"), budgets=(a_budget(),))
+    assert world.refuse().candidate.name == "web-1"
+    assert world.grant().candidate.name == "web-2"
+    assert world.sleeps() == pytest.approx(0.1)
+    world.now += 0.1
+    assert world.asked().candidate.name == "web-1"
+
+
+def test_pods_under_two_budgets_are_tried_slowly_and_at_once_when_one_of_them_changes() -> None:
+    world = World(a_pod("web-1"), budgets=(a_budget(), a_budget("api")))
+    ask = world.asked()
+    world.lane.refuse_ambiguous(world.lane.versions(world.look), world.now)
+    assert world.sleeps() == pytest.approx(SETTINGS.misconfigured_retry_seconds)
+    world.now += 1.0
+    world.show_budget(API)
+    assert world.asked() == ask
+
+
+def test_a_lane_that_is_refused_for_two_budgets_never_spins() -> None:
+    """Its patience and the time to probe end a moment apart: no decision may ask to be repeated at once."""
+    world = World(a_pod("web-1"), budgets=(a_budget(), a_budget("api")))
+    world.decide()
+    for _ in range(4):
+        world.now += 0.01
+        world.asked()
+        world.lane.refuse_ambiguous(world.lane.versions(world.look), world.now)
+        slept = world.sleeps()
+        assert slept == pytest.approx(SETTINGS.misconfigured_retry_seconds)
+        world.now += slept
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(7.0, 7.0), (None, 0.1)])
+def test_a_closed_lane_asks_nobody_not_even_free_pods(seconds: float | None, expected: float) -> None:
+    world = World(a_pod("web-1", phase="Pending", ready=False), a_pod("web-2"), budgets=(a_budget(),))
+    world.lane.close(world.now, seconds)
+    assert world.sleeps() == pytest.approx(expected)
+    world.show_budget(disruptions_allowed=2)
+    assert world.sleeps() == pytest.approx(expected)
+    world.now += expected
+    assert world.asked().candidate.name == "web-1"
+
+
+def test_a_spent_budget_is_probed_after_a_minute_without_news() -> None:
+    world = three(disruptions_allowed=0)
+    assert world.sleeps() == pytest.approx(60.0)
+    world.now += 40.0
+    world.show_budget(current_healthy=2)  # news: the watch is alive
+    assert world.sleeps() == pytest.approx(60.0)
+    world.now += 60.0
+    assert world.refuse().candidate.name == "web-1"
+    assert world.sleeps() == pytest.approx(60.0)
+
+
+def test_earliest_deadline_first_then_the_oldest_termination() -> None:
+    pods = [a_pod(f"web-{n}") for n in range(1, 6)]
+    world = World(*pods, budgets=(a_budget(disruptions_allowed=5),))
+    details: tuple[dict[str, Any], ...] = (
+        {"terminating_since": NOW - 5},
+        {"terminating_since": NOW - 9},
+        {"terminating_since": NOW, "deadline": NOW + 60},
+        {"terminating_since": NOW - 99, "deadline": NOW + 90},
+        {"terminating_since": NOW - 9},
+    )
+    for pod, fields in zip(pods, details, strict=True):
+        world.lane.join(a_candidate(pod, **fields))
+    assert [world.grant().candidate.name for _ in pods] == ["web-3", "web-4", "web-2", "web-5", "web-1"]
+
+
+@pytest.mark.parametrize("fields", [{"deletion_timestamp": NOW + 30}, {"uid": "another"}])
+def test_pods_on_their_way_and_namesakes_are_passed_over(fields: dict[str, Any]) -> None:
+    world = three()
+    world.show_pod("web-1", **fields)
+    assert world.asked().candidate.name == "web-2"
+
+
+def test_a_refused_eviction_of_another_uid_has_spent_the_budget() -> None:
+    world = three()
+    world.lane.charge(world.asked(), world.lane.versions(world.look), world.now)
+    world.lane.leave("uid-web-1")
+    assert isinstance(world.decide(), Sleep)
+    world.show_pod("web-1", uid="another")
+    world.show_spent("web-1")
+    assert isinstance(world.decide(), Sleep)
+    world.show_budget(disruptions_allowed=1)
+    assert world.asked().candidate.name == "web-2"
+
+
+def test_a_budget_that_is_deleted_holds_nobody() -> None:
+    world = three(disruptions_allowed=0)
+    assert isinstance(world.decide(), Sleep)
+    world.budgets.clear()
+    assert world.asked().is_free
