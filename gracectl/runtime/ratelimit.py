@@ -64,12 +64,15 @@ class TokenBucket:
         return BucketStatistics(granted=self._granted, waiting=self._waiting, next_in=next_in)
 
     async def _wait_for_token(self) -> float:
-        """Sleep until a token is free, however often a pause moves that instant; returns the instant reached."""
+        """Sleep until a token is free, however often a pause moves that instant; returns the instant of the token.
+
+        That is when it was due: a timer that fires late does not slow the rate down, and one that fires a hair early
+        (an instant is a sum of floats) is believed, because waiting for the hair would be a busy loop.
+        """
         reached = self._clock.monotonic()
         while (free_at := self._free_at()) > reached:
             await self._clock.sleep(free_at - self._clock.monotonic())
-            # A timer may fire a hair before the sum of floats it was set to; waiting for the hair would be a busy loop.
-            reached = max(free_at, self._clock.monotonic())
+            reached = free_at
         return reached
 
     def _free_at(self) -> float:

@@ -1,0 +1,128 @@
+"""The token bucket, to the exact instant."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.ratelimit import TokenBucket
+
+pytestmark = pytest.mark.anyio
+
+
+class Callers:
+    """Asks a bucket as many callers, and notes who was let through when."""
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self.clock = LoopClock()
+        self.bucket = TokenBucket(self.clock, qps, burst)
+        self.granted: list[tuple[str, float]] = []
+
+    async def ask(self, name: str) -> None:
+        await self.bucket.acquire()
+        self.granted.append((name, self.clock.monotonic()))
+
+    @property
+    def instants(self) -> list[float]:
+        return [instant for _, instant in self.granted]
+
+
+async def test_a_burst_passes_at_once_and_the_rest_at_the_rate() -> None:
+    callers = Callers(qps=4, burst=3)
+    async with anyio.create_task_group() as group:
+        for number in range(6):
+            group.start_soon(callers.ask, str(number))
+    assert callers.granted == [("0", 0), ("1", 0), ("2", 0), ("3", 0.25), ("4", 0.5), ("5", 0.75)]
+
+
+async def test_the_bucket_fills_while_nobody_asks_but_not_above_the_burst() -> None:
+    callers = Callers(qps=2, burst=2)
+    for _ in range(2):
+        await callers.ask("early")
+    await callers.clock.sleep(100)
+    for _ in range(4):
+        await callers.ask("late")
+    assert callers.instants == [0, 0, 100, 100, 100.5, 101]
+
+
+async def test_a_rate_that_is_no_binary_fraction_does_not_drift() -> None:
+    callers = Callers(qps=3, burst=1)
+    for _ in range(301):
+        await callers.ask("x")
+    assert callers.instants[-1] == pytest.approx(100.0, abs=2e-6)
+
+
+async def test_no_rate_is_no_limit() -> None:
+    callers = Callers(qps=0, burst=1)
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(callers.ask, "x")
+    assert set(callers.instants) == {0.0}
+
+
+@pytest.mark.parametrize("qps", [0, 4])
+async def test_nothing_is_granted_during_a_pause(qps: float) -> None:
+    callers = Callers(qps, burst=5)
+    callers.bucket.pause(3)
+    await callers.ask("x")
+    assert callers.instants == [3]
+
+
+async def test_a_pause_reaches_those_who_wait_already_and_ends_without_a_burst() -> None:
+    callers = Callers(qps=2, burst=2)
+    async with anyio.create_task_group() as group:
+        for number in range(5):
+            group.start_soon(callers.ask, str(number))
+        await callers.clock.sleep(0.25)
+        callers.bucket.pause(10)
+    assert callers.granted == [("0", 0), ("1", 0), ("2", 10.25), ("3", 10.75), ("4", 11.25)]
+
+
+async def test_the_longest_pause_wins() -> None:
+    callers = Callers(qps=0, burst=1)
+    callers.bucket.pause(5)
+    callers.bucket.pause(1)
+    await callers.ask("x")
+    assert callers.instants == [5]
+
+
+@pytest.mark.parametrize("leaver", [0, 1, 2])
+async def test_a_caller_that_leaves_takes_no_token_and_holds_nobody_up(leaver: int) -> None:
+    callers = Callers(qps=1, burst=1)
+    await callers.ask("first")
+    scopes = [anyio.CancelScope() for _ in range(3)]
+
+    async def wait(number: int) -> None:
+        with scopes[number]:
+            await callers.ask(str(number))
+
+    async with anyio.create_task_group() as group:
+        for number in range(3):
+            group.start_soon(wait, number)
+        await callers.clock.sleep(0.5)
+        scopes[leaver].cancel()
+    stayed = [str(number) for number in range(3) if number != leaver]
+    assert callers.granted == [("first", 0), (stayed[0], 1), (stayed[1], 2)]
+
+
+async def test_who_comes_later_does_not_overtake() -> None:
+    callers = Callers(qps=1, burst=1)
+    await callers.ask("first")
+    async with anyio.create_task_group() as group:
+        group.start_soon(callers.ask, "second")
+        await callers.clock.sleep(1)  # the very instant of the next token
+        group.start_soon(callers.ask, "third")
+    assert [name for name, _ in callers.granted] == ["first", "second", "third"]
+
+
+async def test_statistics_tell_who_waits_and_until_when() -> None:
+    callers = Callers(qps=0.5, burst=1)
+    async with anyio.create_task_group() as group:
+        for number in range(3):
+            group.start_soon(callers.ask, str(number))
+        await callers.clock.sleep(0.5)
+        statistics = callers.bucket.statistics()
+    assert (statistics.granted, statistics.waiting, statistics.next_in) == (1, 2, 1.5)
+    after = callers.bucket.statistics()
+    assert (after.granted, after.waiting) == (3, 0)
