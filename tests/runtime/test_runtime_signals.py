@@ -1,0 +1,84 @@
+"""Signals to a real process: the first ends it in order, the second at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+# A process with a write under way that takes `sys.argv[1]` seconds.
+PROGRAM = """
+import sys, anyio
+from functools import partial
+from gracectl.runtime.signals import stop_on_signal
+from gracectl.runtime.supervise import run_parts
+
+async def write():
+    with anyio.CancelScope(shield=True):
+        print("writing", flush=True)
+        await anyio.sleep(float(sys.argv[1]))
+        print("written", flush=True)
+    await anyio.sleep_forever()
+
+async def main():
+    async with stop_on_signal() as stop:
+        if sys.argv[2:] == ["fail"]:
+            raise LookupError("as it is")
+        async with anyio.create_task_group() as group:
+            group.start_soon(tell, stop)
+            await run_parts({"writer": write}, stop)
+            group.cancel_scope.cancel()
+
+async def tell(stop):
+    await stop.wait()
+    print("stopping", flush=True)
+
+try:
+    anyio.run(main)
+except LookupError as error:
+    print("raised", error, flush=True)
+"""
+
+
+@contextmanager
+def program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_lets_a_write_finish_and_the_process_ends_with_0(number: signal.Signals) -> None:
+    with program("0.3") as process:
+        assert said(process) == "writing"
+        process.send_signal(number)
+        assert [said(process), said(process)] == ["stopping", "written"]
+        assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_the_second_signal_ends_the_process_at_once(number: signal.Signals, code: int) -> None:
+    with program("3600") as process:
+        assert said(process) == "writing"
+        process.send_signal(signal.SIGTERM)
+        assert said(process) == "stopping"
+        process.send_signal(number)
+        assert process.wait(10) == code
+        assert said(process) == ""
+
+
+def test_what_the_body_raises_comes_out_as_it_is() -> None:
+    with program("0", "fail") as process:
+        assert said(process) == "raised as it is"
+        assert process.wait(10) == 0
