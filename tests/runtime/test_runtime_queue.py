@@ -1,0 +1,267 @@
+"""The work queue, to the exact instant."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.queue import WorkQueue
+
+pytestmark = pytest.mark.anyio
+
+
+class Line:
+    """A queue whose takings are noted with their instant."""
+
+    def __init__(self) -> None:
+        self.clock = LoopClock()
+        self.queue: WorkQueue[str] = WorkQueue(self.clock, lambda: Backoff(1.0, 8.0, jitter=0.0))
+
+    async def take(self) -> tuple[str, float]:
+        key = await self.queue.get()
+        return key, self.clock.monotonic()
+
+    async def take_and_finish(self) -> tuple[str, float]:
+        key, instant = await self.take()
+        self.queue.done(key)
+        return key, instant
+
+    async def is_empty_for(self, seconds: float) -> bool:
+        with anyio.move_on_after(seconds):
+            await self.queue.get()
+            return False
+        return True
+
+
+async def test_keys_come_once_each_in_the_order_of_their_first_adding() -> None:
+    line = Line()
+    for key in ("b", "a", "b", "c", "a"):
+        line.queue.add(key)
+    assert [(await line.take_and_finish())[0] for _ in range(3)] == ["b", "a", "c"]
+    assert await line.is_empty_for(1000)
+
+
+async def test_a_key_that_is_added_while_it_is_processed_comes_again_after_done() -> None:
+    line = Line()
+    line.queue.add("a")
+    await line.take()
+    line.queue.add("a")
+    line.queue.add("a")
+    assert await line.is_empty_for(10)
+    line.queue.done("a")
+    assert await line.take_and_finish() == ("a", 10)
+    assert await line.is_empty_for(1000)
+
+
+async def test_a_waiting_worker_gets_a_key_the_moment_it_is_added() -> None:
+    line = Line()
+    taken: list[tuple[str, float]] = []
+
+    async def work() -> None:
+        taken.append(await line.take())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        await line.clock.sleep(3)
+        line.queue.add("a")
+    assert taken == [("a", 3)]
+
+
+async def test_a_delayed_key_comes_at_its_instant() -> None:
+    line = Line()
+    line.queue.add_after("late", 7)
+    line.queue.add_after("early", 2.5)
+    assert await line.take() == ("early", 2.5)
+    assert await line.take() == ("late", 7)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -3.0])
+async def test_a_delay_of_nothing_is_now(seconds: float) -> None:
+    line = Line()
+    line.queue.add_after("a", seconds)
+    assert await line.take() == ("a", 0)
+
+
+@pytest.mark.parametrize(("first", "second"), [(5, 60), (60, 5), (5, 5)])
+async def test_of_two_wake_ups_the_earlier_one_wins_and_is_the_only_one(first: float, second: float) -> None:
+    line = Line()
+    line.queue.add_after("a", first)
+    line.queue.add_after("a", second)
+    assert await line.take_and_finish() == ("a", 5)
+    assert await line.is_empty_for(1000)
+
+
+async def test_an_earlier_wake_up_reaches_a_worker_that_sleeps_towards_a_later_one() -> None:
+    line = Line()
+    line.queue.add_after("late", 100)
+    taken: list[tuple[str, float]] = []
+
+    async def work() -> None:
+        taken.append(await line.take())
+        taken.append(await line.take())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        await line.clock.sleep(1)
+        line.queue.add_after("early", 2)
+    assert taken == [("early", 3), ("late", 100)]
+
+
+async def test_adding_a_key_now_cancels_its_later_wake_up() -> None:
+    line = Line()
+    line.queue.add_after("a", 5)
+    line.queue.add("a")
+    assert await line.take_and_finish() == ("a", 0)
+    assert await line.is_empty_for(1000)
+
+
+async def test_a_wake_up_asked_for_while_the_key_is_due_anyway_adds_nothing() -> None:
+    line = Line()
+    line.queue.add("a")
+    line.queue.add_after("a", 5)
+    await line.take()
+    line.queue.add("a")
+    line.queue.add_after("a", 5)
+    line.queue.done("a")
+    assert await line.take_and_finish() == ("a", 0)
+    assert await line.is_empty_for(1000)
+
+
+async def test_a_wake_up_that_comes_during_the_work_is_kept_until_done() -> None:
+    line = Line()
+    line.queue.add("a")
+    await line.take()
+    line.queue.add_after("a", 1)
+    assert await line.is_empty_for(10)
+    line.queue.done("a")
+    assert await line.take() == ("a", 10)
+
+
+async def test_a_due_key_stands_in_line_by_its_instant_even_when_all_workers_were_busy() -> None:
+    line = Line()
+    line.queue.add_after("due at 5", 5)
+    await line.clock.sleep(6)
+    line.queue.add("added at 6")
+    await line.clock.sleep(1)
+    assert line.queue.statistics().oldest_wait == 2
+    assert [(await line.take())[0] for _ in range(2)] == ["due at 5", "added at 6"]
+
+
+async def test_failures_of_a_key_back_off_by_themselves_until_forgotten() -> None:
+    line = Line()
+    instants = []
+    for _ in range(5):
+        line.queue.add_rate_limited("a")
+        instants.append((await line.take_and_finish())[1])
+    assert instants == [1, 3, 7, 15, 23]
+    line.queue.add_rate_limited("b")
+    assert await line.take_and_finish() == ("b", 24)
+    line.queue.forget("a")
+    line.queue.add_rate_limited("a")
+    assert await line.take_and_finish() == ("a", 25)
+
+
+async def test_backoffs_are_the_same_in_every_run_and_differ_between_keys() -> None:
+    async def wake_ups() -> list[float]:
+        clock = LoopClock()
+        start = clock.monotonic()
+        queue: WorkQueue[str] = WorkQueue(clock)
+        for key in "abc":
+            queue.add_rate_limited(key)
+        instants = []
+        for _ in range(3):
+            await queue.get()
+            instants.append(round(clock.monotonic() - start, 5))
+        return instants
+
+    first = await wake_ups()
+    assert len(set(first)) == 3
+    assert all(0.025 <= wait <= 0.05 + 1e-5 for wait in first)
+    assert await wake_ups() == pytest.approx(first, abs=2e-5)
+
+
+@pytest.mark.parametrize("is_cancelled_first", [True, False])
+async def test_a_key_and_a_cancellation_in_the_same_turn_lose_nothing(is_cancelled_first: bool) -> None:
+    line = Line()
+    scope = anyio.CancelScope()
+    taken: list[str] = []
+
+    async def leave() -> None:
+        with scope:
+            taken.append(await line.queue.get())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(leave)
+        await line.clock.sleep(1)
+        if is_cancelled_first:
+            scope.cancel()
+        line.queue.add("a")
+        scope.cancel()
+    # Whoever was faster: the key is with the one who left, or still in the line.
+    assert len(taken) + line.queue.statistics().ready == 1
+    assert taken == [] or not is_cancelled_first
+
+
+async def test_a_waiter_that_leaves_takes_no_key_from_the_others() -> None:
+    line = Line()
+    taken: list[str] = []
+    scopes = [anyio.CancelScope() for _ in range(3)]
+
+    async def work(scope: anyio.CancelScope) -> None:
+        with scope:
+            taken.append((await line.take())[0])
+
+    async with anyio.create_task_group() as group:
+        for scope in scopes:
+            group.start_soon(work, scope)
+        await line.clock.sleep(1)
+        scopes[0].cancel()
+        line.queue.add("a")
+        line.queue.add("b")
+    assert taken == ["a", "b"]
+
+
+async def test_done_with_a_key_that_nobody_has_is_a_mistake() -> None:
+    line = Line()
+    line.queue.add("a")
+    with pytest.raises(KeyError):
+        line.queue.done("a")
+
+
+async def test_statistics_tell_depth_latency_and_work() -> None:
+    line = Line()
+    line.queue.add("a")
+    line.queue.add("b")
+    line.queue.add_after("c", 100)
+    line.queue.add_rate_limited("d")
+    await line.clock.sleep(0.5)
+    await line.take()
+    await line.clock.sleep(0.25)
+    line.queue.done("a")
+    statistics = line.queue.statistics()
+    assert (statistics.ready, statistics.delayed, statistics.processing, statistics.failing) == (1, 2, 0, 1)
+    assert (statistics.adds, statistics.handed_out, statistics.retries) == (2, 1, 1)
+    assert (statistics.latency_total, statistics.latency_maximum) == (0.5, 0.5)
+    assert (statistics.oldest_wait, statistics.work_total) == (0.75, 0.25)
+
+
+async def test_wake_ups_that_are_void_do_not_pile_up() -> None:
+    line = Line()
+    for _ in range(10_000):
+        line.queue.add("a")
+        await line.take()
+        line.queue.done("a")
+        line.queue.add_after("a", 3600)
+    assert line.queue.statistics().delayed == 1
+    assert len(line.queue._heap) < 200
+
+
+async def test_thousands_of_delayed_keys_come_in_order() -> None:
+    line = Line()
+    count = 1000
+    for number in range(count):
+        line.queue.add_after(str(number), 1 + (number * 7919) % count / 8)
+    taken = [await line.take_and_finish() for _ in range(count)]
+    assert [instant for _, instant in taken] == [1 + number / 8 for number in range(count)]

@@ -1,0 +1,159 @@
+"""Parts live and end together: deaths, orderly ends, and their order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+import pytest
+
+from gracectl.runtime.supervise import PartDied, run_parts
+
+pytestmark = pytest.mark.anyio
+
+End = Callable[[str], None]
+
+
+async def live(name: str, end: End, farewell: float = 0.0) -> None:
+    """A part that lives for ever, and takes `farewell` seconds, shielded, to end."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(farewell)
+        end(name)
+
+
+async def fail_after(seconds: float, error: Exception) -> None:
+    await anyio.sleep(seconds)
+    raise error
+
+
+async def stop_after(seconds: float, stop: anyio.Event) -> None:
+    await anyio.sleep(seconds)
+    stop.set()
+
+
+async def test_a_part_that_fails_takes_the_others_down_with_its_name_and_cause() -> None:
+    ended: list[str] = []
+    cause = OSError("disk gone")
+    with pytest.raises(PartDied, match=r"^watch of pods has died: OSError: disk gone$") as death:
+        await run_parts(
+            {"other": partial(live, "other", ended.append), "watch of pods": lambda: fail_after(5, cause)},
+            anyio.Event(),
+        )
+    assert (death.value.part, death.value.__cause__) == ("watch of pods", cause)
+    assert (ended, anyio.current_time()) == (["other"], 5)
+
+
+async def test_a_part_that_ends_unasked_is_dead_too() -> None:
+    ended: list[str] = []
+    with pytest.raises(PartDied, match="short has died: it ended though nobody asked it to") as death:
+        await run_parts(
+            {"short": partial(anyio.sleep, 3), "other": partial(live, "other", ended.append)}, anyio.Event()
+        )
+    assert death.value.__cause__ is None
+    assert (ended, anyio.current_time()) == (["other"], 3)
+
+
+async def test_the_cause_is_taken_out_of_the_groups_around_it(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = ValueError("first"), ValueError("second")
+
+    async def part() -> None:
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [first]), second])
+
+    with pytest.raises(PartDied, match="ValueError: first") as death:
+        await run_parts({"part": part}, anyio.Event())
+    assert death.value.__cause__ is first
+    assert [record.getMessage() for record in caplog.records] == ["part has died: ValueError: second"]
+
+
+async def test_what_dies_while_the_process_goes_down_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def trip() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise RuntimeError("tripped")
+
+    with pytest.raises(PartDied, match="ValueError: first"):
+        await run_parts({"one": lambda: fail_after(1, ValueError("first")), "two": trip}, anyio.Event())
+    assert [record.getMessage() for record in caplog.records] == ["two has died: RuntimeError: tripped"]
+
+
+async def test_when_stopped_each_part_outlives_those_behind_it() -> None:
+    ended: list[tuple[str, float]] = []
+
+    def end(name: str) -> None:
+        ended.append((name, anyio.current_time()))
+
+    stop = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(stop_after, 10, stop)
+        await run_parts({name: partial(live, name, end, farewell=2.0) for name in ("watch", "events", "nodes")}, stop)
+    assert ended == [("nodes", 12), ("events", 14), ("watch", 16)]
+
+
+async def test_an_end_that_takes_too_long_is_no_longer_waited_for_by_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended: list[tuple[str, float]] = []
+
+    def end(name: str) -> None:
+        ended.append((name, anyio.current_time()))
+
+    stop = anyio.Event()
+    stop.set()
+    parts = {"quick": partial(live, "quick", end), "slow": partial(live, "slow", end, farewell=30.0)}
+    await run_parts(parts, stop, grace_seconds=5)
+    assert ended == [("quick", 5), ("slow", 30)]
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
+        "not stopped after 5 s: quick, slow; what they shield is still finished"
+    ]
+
+
+async def test_a_part_that_returns_when_it_is_asked_to_end_has_not_died() -> None:
+    async def part() -> None:
+        with anyio.CancelScope() as scope:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                scope.cancel()
+
+    stop = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(stop_after, 1, stop)
+        await run_parts({"part": part}, stop)
+
+
+async def test_a_part_that_ends_by_itself_because_of_the_stop_has_not_died() -> None:
+    stop = anyio.Event()
+    ended: list[str] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(stop_after, 1, stop)
+        await run_parts({"first": stop.wait, "second": partial(live, "second", ended.append, 3.0)}, stop)
+    assert ended == ["second"]
+
+
+async def test_a_part_that_fails_to_end_is_reported_after_all_others_have_ended() -> None:
+    ended: list[str] = []
+
+    async def trip() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise RuntimeError("tripped")
+
+    stop = anyio.Event()
+    stop.set()
+    with pytest.raises(PartDied, match="last has died: RuntimeError: tripped"):
+        await run_parts({"first": partial(live, "first", ended.append, 2.0), "last": trip}, stop)
+    assert (ended, anyio.current_time()) == (["first"], 2)
+
+
+async def test_a_cancellation_from_outside_ends_all_parts_without_a_death() -> None:
+    ended: list[str] = []
+    with anyio.move_on_after(4):
+        await run_parts({name: partial(live, name, ended.append) for name in "ab"}, anyio.Event())
+    assert (sorted(ended), anyio.current_time()) == (["a", "b"], 4)

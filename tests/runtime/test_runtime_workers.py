@@ -1,0 +1,135 @@
+"""Workers: failures, retries, one at a time per key, and what a cancellation leaves behind."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+
+import anyio
+import pytest
+
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.queue import WorkQueue
+from gracectl.runtime.workers import Requeue, run_workers
+
+pytestmark = pytest.mark.anyio
+
+
+class Refused(Exception):
+    """A failure that the reconcile is known for."""
+
+
+class Shop:
+    """A queue, its workers, and a log of what was reconciled when."""
+
+    def __init__(self) -> None:
+        self.clock = LoopClock()
+        self.queue: WorkQueue[str] = WorkQueue(self.clock, lambda: Backoff(1.0, 8.0, jitter=0.0))
+        self.seen: list[tuple[str, float]] = []
+        self.answers: dict[str, list[Exception | Requeue | float]] = {}
+
+    async def reconcile(self, key: str) -> Requeue | None:
+        self.seen.append((key, self.clock.monotonic()))
+        answers = self.answers.get(key)
+        match answers.pop(0) if answers else None:
+            case Exception() as error:
+                raise error
+            case Requeue() as again:
+                return again
+            case float(seconds):
+                await self.clock.sleep(seconds)
+        return None
+
+    async def work(self, seconds: float, workers: int = 2) -> None:
+        with anyio.move_on_after(seconds):
+            await run_workers(self.queue, self.reconcile, workers, expected=(Refused,))
+
+
+async def test_a_failing_key_is_tried_again_with_backoff_and_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shop = Shop()
+    shop.answers["bad"] = [Refused("no"), ValueError("poisoned"), Refused("no")]
+    shop.queue.add("bad")
+    shop.queue.add("good")
+    await shop.work(100)
+    assert shop.seen == [("bad", 0), ("good", 0), ("bad", 1), ("bad", 3), ("bad", 7)]
+    assert [(r.levelno, vars(r)["key"], r.exc_info is not None) for r in caplog.records] == [
+        (logging.WARNING, "bad", False),
+        (logging.ERROR, "bad", True),
+        (logging.WARNING, "bad", False),
+    ]
+    statistics = shop.queue.statistics()
+    assert (statistics.retries, statistics.failing, statistics.processing) == (3, 0, 0)
+
+
+async def test_a_reconcile_says_when_it_wants_to_look_again() -> None:
+    shop = Shop()
+    shop.answers["a"] = [Requeue(30), Requeue(0), Requeue(2.5)]
+    shop.queue.add("a")
+    await shop.work(100)
+    assert [instant for _, instant in shop.seen] == [0, 30, 30, 32.5]
+
+
+async def test_looking_again_at_once_goes_behind_those_that_wait() -> None:
+    shop = Shop()
+    shop.answers["a"] = [Requeue(0)]
+    shop.queue.add("a")
+    shop.queue.add("b")
+    await shop.work(1, workers=1)
+    assert [key for key, _ in shop.seen] == ["a", "b", "a"]
+
+
+async def test_no_more_workers_than_asked_for() -> None:
+    shop = Shop()
+    for key in "abcde":
+        shop.answers[key] = [10.0]
+        shop.queue.add(key)
+    await shop.work(100, workers=2)
+    assert [instant for _, instant in shop.seen] == [0, 0, 10, 10, 20]
+
+
+async def test_a_cancelled_reconcile_leaves_its_key_in_the_queue() -> None:
+    shop = Shop()
+    shop.answers["a"] = [50.0]
+    shop.queue.add("a")
+    await shop.work(10)
+    await shop.work(10)
+    assert shop.seen == [("a", 0), ("a", 10)]
+    assert shop.queue.statistics().processing == 0
+
+
+async def test_never_two_workers_at_a_key_and_no_key_is_lost() -> None:
+    rng = random.Random(1)
+    clock = LoopClock()
+    queue: WorkQueue[int] = WorkQueue(clock)
+    at_work: Counter[int] = Counter()
+    last_added: dict[int, float] = {}
+    last_begun: dict[int, float] = {}
+
+    async def reconcile(key: int) -> Requeue | None:
+        at_work[key] += 1
+        assert at_work[key] == 1
+        last_begun[key] = clock.monotonic()
+        await clock.sleep(rng.random())
+        at_work[key] -= 1
+        if rng.random() < 0.2:
+            raise Refused
+        return Requeue(rng.random() * 5) if rng.random() < 0.3 else None
+
+    async def disturb() -> None:
+        for _ in range(1000):
+            key = rng.randrange(20)
+            queue.add(key)
+            last_added[key] = clock.monotonic()
+            await clock.sleep(rng.random() * 0.1)
+
+    with anyio.move_on_after(200):
+        async with anyio.create_task_group() as group:
+            group.start_soon(disturb)
+            group.start_soon(run_workers, queue, reconcile, 8, (Refused,))
+    assert last_begun.keys() == last_added.keys()
+    assert all(last_begun[key] >= last_added[key] for key in last_added)
+    assert queue.statistics().ready == 0
