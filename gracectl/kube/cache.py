@@ -38,11 +38,12 @@ Subscriber = Callable[[T | None, T | None], None]
 
 
 class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects held now; changes told since the start; lists taken over."""
+    """Objects held now, and values under which indexes find some; changes told since the start; lists taken over."""
 
     name: str
     live: bool
     objects: int
+    index_values: int
     added: int
     updated: int
     deleted: int
@@ -137,6 +138,7 @@ class Cache(Generic[T]):
             name=self.name,
             live=self.live,
             objects=len(self._objects),
+            index_values=sum(len(index) for index in self._indexes.values()),
             added=self._added,
             updated=self._updated,
             deleted=self._deleted,
@@ -146,13 +148,15 @@ class Cache(Generic[T]):
     def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
         for name, function in self._functions.items():
             index = self._indexes[name]
-            before = frozenset(function(old)) if old is not None else frozenset()
-            after = frozenset(function(new)) if new is not None else frozenset()
-            for value in before - after:
-                found = index[value]
-                del found[key]
-                if not found:
-                    del index[value]
+            before = tuple(function(old)) if old is not None else ()
+            after = tuple(function(new)) if new is not None else ()
+            # Nearly every change leaves an object where it is: then nothing has to be taken out.
+            if before != after:
+                for value in set(before).difference(after):
+                    found = index[value]
+                    del found[key]
+                    if not found:
+                        del index[value]
             if new is not None:
                 for value in after:
                     index.setdefault(value, {})[key] = new

@@ -215,7 +215,7 @@ def error_for(request: Request, response: Response) -> ApiError:
     status = _status_of(response)
     builder = _BY_CODE.get(response.status)
     operation = operation_of(request)
-    if "admission webhook" in status.message and "denied the request" in status.message and not _spent(status):
+    if "admission webhook" in status.message and "denied the request" in status.message:
         return Denied(operation, status.message, retry_after=_retry_after(response, status))
     if builder is None:
         builder = _server_fault if response.status >= 500 else _invalid

@@ -183,7 +183,9 @@ class EventRecorder:
             while self._due:
                 series = self._due.popleft()
                 series.queued = False
-                await self._write(series)
+                # Its window may have ended while its write was under way, which queued it once more.
+                if series.count > series.written:
+                    await self._write(series)
             self._wake_writer = anyio.Event()
             await self._wake_writer.wait()
 

@@ -89,6 +89,8 @@ def test_an_object_moves_between_the_values_of_an_index() -> None:
     moved = Thing("a", resource_version="2", groups=("y", "z"))
     cache.put(moved)
     assert [cache.by_index("group", value) for value in "xyz"] == [(), (moved,), (moved,)]
+    # A value that finds nothing any more is forgotten: nodes come and go.
+    assert cache.statistics().index_values == 2
     with pytest.raises(KeyError):
         cache.by_index("colour", "red")
 

@@ -200,6 +200,17 @@ async def test_recording_never_waits_and_the_backlog_is_bounded() -> None:
     assert [count for _, _, count in desk.written] == [2, 1, 1]
 
 
+async def test_a_window_that_ends_while_the_writer_is_busy_does_not_write_twice() -> None:
+    desk = Desk(EventSettings(window=10.0))
+    desk.transport.answers.extend([25.0, answer({}, 201)])
+    async with desk.open():
+        desk.recorder.record(POD, "Evicted", "m")
+        await desk.clock.sleep(1)
+        desk.recorder.record(NODE, "Draining", "m")
+        await desk.clock.sleep(60)
+    assert desk.written == [(0.0, "POST", 1), (25.0, "POST", 1)]
+
+
 async def test_failures_are_logged_once_a_minute_and_never_raised(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.refuse = refusal(403, "Forbidden", 'User "x" cannot create resource "events"')
