@@ -1,0 +1,39 @@
+"""The stories: end to end, a real controller process against a cluster over HTTP.
+
+`make e2e KUBECONFIG=…` runs them against somebody's cluster, `make test` against the embedded one; the stories do not
+know which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e_support.story import Story, told
+from e2e_support.target import Target, chosen_target
+
+NUMBERS = count(1)
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """The ordinary event loop: there are sockets and other processes."""
+    return ("asyncio", {})
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """The cluster of all stories of this run."""
+    with chosen_target(tmp_path_factory.mktemp("cluster")) as target:
+        yield target
+
+
+@pytest.fixture
+async def story(target: Target, tmp_path: Path) -> AsyncIterator[Story]:
+    """A namespace, nodes and workloads of this test's own, and eyes on them."""
+    async with told(target, str(next(NUMBERS)), tmp_path) as story:
+        yield story

@@ -1,0 +1,71 @@
+"""The controller under test: always the real command in a process of its own, with a settings file of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import orjson
+import yaml
+
+
+class Program:
+    """One running (or ended) `gracectl`. `errors`: the file of its stderr."""
+
+    def __init__(self, process: anyio.abc.Process, errors: Path) -> None:
+        self._process = process
+        self.errors = errors
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; the negative number of a signal that ended it."""
+        return self._process.returncode
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    async def ended(self, seconds: float = 10.0) -> int:
+        """Its exit code. Raises AssertionError if it has not ended after so many seconds."""
+        with anyio.move_on_after(seconds):
+            return await self._process.wait()
+        raise AssertionError(f"it still runs after {seconds:g} s; its last words:\n{self.text()[-2000:]}")
+
+    def text(self) -> str:
+        """All that it has said on stderr so far."""
+        return self.errors.read_text()
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Its log, as the JSON lines that it must be."""
+        return [orjson.loads(line) for line in self.text().splitlines()]
+
+    def said(self, words: str) -> list[dict[str, Any]]:
+        """The entries of its log whose message contains these words."""
+        return [entry for entry in self.entries() if words in entry["message"]]
+
+
+@asynccontextmanager
+async def running(kubeconfig: Path, settings: Mapping[str, Any], folder: Path) -> AsyncIterator[Program]:
+    """`gracectl controller` until the end of the block, at which it is killed if it still runs."""
+    number = len(list(folder.glob("controller-*.log")))
+    config, errors = folder / f"settings-{number}.yaml", folder / f"controller-{number}.log"
+    config.write_text(yaml.safe_dump(dict(settings)))
+    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
+    with errors.open("wb") as file:
+        process = await anyio.open_process(
+            command, stdin=None, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        )
+        try:
+            yield Program(process, errors)
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    process.kill()
+                await process.aclose()

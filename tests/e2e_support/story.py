@@ -1,0 +1,247 @@
+"""One story's part of a cluster: a namespace, nodes, workloads, a controller, and the sight of it all.
+
+Everything bears the story's run, and is taken away at the end, however the story ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from e2e_support import manifests
+from e2e_support.names import LABEL
+from e2e_support.program import Program, running
+from e2e_support.sight import Scope, Sight
+from e2e_support.target import Target, connected
+from e2e_support.wire import Wire, wire_to
+from gracectl.model.names import FINALIZER, NOT_READY_TAINT_KEY
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.api import JsonObject
+from gracectl.sim.world.client import MERGE, STRATEGIC, WorldApi, ask
+from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
+from gracectl.sim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
+
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
+
+
+class Story:
+    """The story called `run`; its namespace has the same name. `clock` is this machine's."""
+
+    def __init__(self, target: Target, api: WorldApi, run: str, folder: Path, stack: AsyncExitStack) -> None:
+        self.target = target
+        self.api = api
+        self.run = run
+        self.namespace = run
+        self.folder = folder
+        self.clock = SystemClock()
+        self.sight = Sight(
+            api,
+            self.clock,
+            Scope("Node", NODES, {"labelSelector": f"{LABEL}={run}"}),
+            Scope("Pod", path_of(PODS, run), {}),
+            Scope("PodDisruptionBudget", path_of(BUDGETS, run), {}),
+            Scope("Event", path_of(EVENTS, run), {}),
+            Scope("Event", path_of(EVENTS, "default"), {}),
+        )
+        self._stack = stack
+        self._nodes: list[str] = []
+
+    # -- the controller ------------------------------------------------------------------------------------------------
+
+    async def controller(self, *, through: Wire | None = None, **settings: Any) -> Program:
+        """Start a controller that manages the story's nodes, over a wire if one is given; killed when the story ends."""
+        kubeconfig = through.kubeconfig if through else self.target.kubeconfig
+        own = {
+            "nodeSelector": {"matchLabels": {LABEL: self.run, f"{LABEL}-managed": "true"}},
+            "drain": {"minimumSeconds": 0.3},
+            "log": {"level": "debug"},
+        }
+        return await self._stack.enter_async_context(running(kubeconfig, {**own, **settings}, self.folder))
+
+    async def wire(self) -> Wire:
+        """A wire to the cluster on which evictions are counted and can be held; cut when the story ends."""
+        return await self._stack.enter_async_context(wire_to(self.target.kubeconfig, self.folder))
+
+    # -- putting things in, and changing them --------------------------------------------------------------------------
+
+    async def create(self, manifest: JsonObject) -> JsonObject:
+        """Create an object, in the story's namespace where its kind has one."""
+        namespace = "" if manifest["kind"] in ("Node", "Namespace") else self.namespace
+        _, created = await ask(self.api, "POST", path_of(KINDS[manifest["kind"]], namespace), manifest)
+        answer: JsonObject = created
+        return answer
+
+    async def patch(self, kind: str, name: str, change: JsonObject, *, status: bool = False) -> JsonObject:
+        """Merge a change into an object or its status."""
+        namespace = "" if kind == "Node" else self.namespace
+        path = path_of(KINDS[kind], namespace, name, "status" if status else "")
+        _, answer = await ask(self.api, "PATCH", path, change, content_type=STRATEGIC if status else MERGE)
+        changed: JsonObject = answer
+        return changed
+
+    async def delete(self, kind: str, *names: str, **options: object) -> None:
+        """Delete objects of a kind; those that are gone are fine."""
+        namespace = "" if kind in ("Node", "Namespace") else self.namespace
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
+        async with anyio.create_task_group() as group:
+            for name in names:
+                path = path_of(KINDS[kind], namespace, name)
+                group.start_soon(lambda path=path: ask(self.api, "DELETE", path, body, allow=(404,)))
+
+    async def nodes(self, *suffixes: str, managed: bool = True, **spec: Any) -> list[str]:
+        """Nodes that take pods; `spec` is merged into theirs. Managed ones are waited for until the keeper holds them.
+        Returns their names.
+        """
+        names = [f"{self.run}-{suffix}" for suffix in suffixes]
+        for name in names:
+            manifest = manifests.node(name, self.run, managed=managed)
+            spec_of_all = manifest["spec"]
+            taints = [*spec_of_all["taints"], *spec.get("taints", ())]
+            manifest["spec"] = {**spec_of_all, **spec, "taints": taints}
+            self._nodes.append(name)
+            await self.create(manifest)
+        await self.sight.until(
+            f"nodes {names} are ready{' and held' * managed}",
+            lambda: all(self._takes_pods(name) and (not managed or self.is_held(name)) for name in names),
+        )
+        return names
+
+    def _takes_pods(self, name: str) -> bool:
+        node = self.sight.get("Node", name)
+        taints = (node or {}).get("spec", {}).get("taints") or ()
+        return node is not None and is_ready(node) and all(taint["key"] != NOT_READY_TAINT_KEY for taint in taints)
+
+    def is_held(self, name: str) -> bool:
+        """Does our finalizer hold this node?"""
+        node = self.sight.get("Node", name)
+        return node is not None and FINALIZER in (node["metadata"].get("finalizers") or ())
+
+    async def pod(self, name: str, **extra: Any) -> JsonObject:
+        """A pod of its own (see manifests.pod), once it is Ready."""
+        await self.create(manifests.pod(name, self.run, **extra))
+        await self.sight.until(f"pod {name} is ready", lambda: self.ready(name))
+        return self.sees("Pod", name)
+
+    async def workload(self, kind: str, name: str, count: int, **extra: Any) -> list[JsonObject]:
+        """A workload and its pods, once so many are Ready."""
+        await self.create(manifests.workload(kind, name, self.run, **extra))
+        await self.sight.until(f"{count} pods of {name} are ready", lambda: len(self.healthy(name)) == count)
+        return self.healthy(name)
+
+    async def budget(self, name: str, app: str, **bound: int | str) -> None:
+        """A budget, once it has been counted."""
+        await self.create(manifests.budget(name, app, **bound))
+        await self.counted(name)
+
+    async def counted(self, name: str) -> None:
+        """Wait until the disruption controller has looked at a budget as it is now."""
+
+        def is_counted() -> bool:
+            budget = self.sight.get("PodDisruptionBudget", name, self.namespace)
+            return budget is not None and (
+                (budget.get("status") or {}).get("observedGeneration") == budget["metadata"]["generation"]
+            )
+
+        await self.sight.until(f"budget {name} is counted", is_counted)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def sees(self, kind: str, name: str) -> JsonObject:
+        """The object as it is now; it must be there."""
+        found = self.sight.get(kind, name, "" if kind == "Node" else self.namespace)
+        assert found is not None, f"there is no {kind} {name}"
+        return found
+
+    def ready(self, pod: str) -> bool:
+        """Is the pod of that name there, and Ready?"""
+        found = self.sight.get("Pod", pod, self.namespace)
+        return found is not None and is_ready(found)
+
+    def healthy(self, app: str) -> list[JsonObject]:
+        """The pods of an app that are Ready and not told to end."""
+        return [pod for pod in self.sight.all("Pod", app=app) if is_ready(pod) and not is_terminating(pod)]
+
+    def pods_on(self, node: str) -> list[JsonObject]:
+        """The pods bound to a node that have not finished."""
+        return [p for p in self.sight.all("Pod") if p["spec"].get("nodeName") == node and not is_finished(p)]
+
+    def condition(self, node: str, type_: str) -> JsonObject:
+        """A condition of a node; empty if it has none of that type."""
+        found = self.sight.get("Node", node) or {}
+        for condition in found.get("status", {}).get("conditions") or ():
+            if condition["type"] == type_:
+                of_type: JsonObject = condition
+                return of_type
+        return {}
+
+    def events_about(self, object_: JsonObject, reason: str) -> list[str]:
+        """The messages of the Events of a reason about an object."""
+        uid = object_["metadata"]["uid"]
+        events = (e for e in self.sight.all("Event") if e["involvedObject"].get("uid") == uid)
+        return [event["message"] for event in events if event["reason"] == reason]
+
+    async def until_gone(self, *nodes: str, seconds: float = 30.0) -> None:
+        """Wait until nodes are no more."""
+        await self.sight.until(
+            f"{nodes} are gone", lambda: all(self.sight.get("Node", name) is None for name in nodes), seconds=seconds
+        )
+
+    # -- beginning and end ---------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Make the namespace, and wait until it takes pods (a real server wants a ServiceAccount first)."""
+        labels = {LABEL: self.run}
+        await self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}})
+        probe = manifests.pod("probe", self.run)
+        with anyio.fail_after(30):
+            while True:
+                status, answer = await self.api.call("POST", path_of(PODS, self.namespace), probe, query={"dryRun": "All"})
+                if status == 201:
+                    return
+                assert status == 403, answer
+                await self.clock.sleep(0.05)
+
+    async def clean(self) -> None:
+        """Take everything away; pods are not waited for, the rest is the garbage collector's."""
+        for kind in WORKLOADS:
+            collection = path_of(KINDS[kind], self.namespace)
+            await self.api.call("DELETE", collection, {"propagationPolicy": "Background"})
+        for name in self._nodes:
+            body = {"metadata": {"finalizers": None}}
+            await self.api.call("PATCH", path_of(NODES, name=name), body, content_type=MERGE)
+            await self.api.call("DELETE", path_of(NODES, name=name))
+            await self.api.call("DELETE", path_of(KINDS["Lease"], "kube-node-lease", name))
+        await self.api.call("DELETE", path_of(NAMESPACES, name=self.namespace))
+        with anyio.move_on_after(10):
+            while await self._pods_ended():
+                await self.clock.sleep(0.2)
+
+    async def _pods_ended(self) -> int:
+        """End what pods are left, and say how many there were."""
+        collection = path_of(PODS, self.namespace)
+        _, left = await self.api.call("GET", collection)
+        await self.api.call("DELETE", collection, {"gracePeriodSeconds": 0})
+        return len(left["items"])
+
+
+@asynccontextmanager
+async def told(target: Target, name: str, folder: Path) -> AsyncIterator[Story]:
+    """A story with its own namespace, watched from before its first object; cleaned up at the end."""
+    run = f"{target.run}-{name}"
+    async with connected(target.kubeconfig) as api, AsyncExitStack() as stack:
+        story = Story(target, api, run, folder, stack)
+        try:
+            async with anyio.create_task_group() as group:
+                await group.start(story.sight.run)
+                await story.begin()
+                yield story
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await stack.aclose()
+                await story.clean()
+

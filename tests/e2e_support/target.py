@@ -1,0 +1,79 @@
+"""The cluster that the stories run against: somebody's, named by an environment variable, or the embedded one.
+
+Both are reached by a kubeconfig over HTTP only. The embedded cluster is the shipped command `gracectl simulate` in a
+process of its own, and its kubelet serves whatever node appears. Anywhere else nobody does that for the stories' nodes,
+so a hollow kubelet of our own runs beside (`hollow.py`), again in a process of its own: it keeps the nodes Ready
+whatever the tests are busy with.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from gracectl.kube import credentials
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.world.client import OverHttp
+
+VARIABLE = "GRACECTL_E2E_KUBECONFIG"
+TESTS = Path(__file__).parent.parent
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A cluster that can be used. `run` begins every name that the stories make up."""
+
+    kubeconfig: Path
+    is_embedded: bool
+    run: str
+
+
+@contextmanager
+def chosen_target(folder: Path) -> Iterator[Target]:
+    """The cluster of the environment variable, with a hollow kubelet beside it; without the variable, an embedded one."""
+    run = f"e2e-{secrets.token_hex(3)}"
+    given = os.environ.get(VARIABLE)
+    if given:
+        kubeconfig = Path(given).expanduser()
+        with _service("-m", "e2e_support.hollow", str(kubeconfig), run):
+            yield Target(kubeconfig, is_embedded=False, run=run)
+    else:
+        with embedded_cluster(folder / "kubeconfig", "--nodes", "2", "--pods", "1"):
+            yield Target(folder / "kubeconfig", is_embedded=True, run=run)
+
+
+@contextmanager
+def embedded_cluster(kubeconfig: Path, *arguments: str) -> Iterator[None]:
+    """`gracectl simulate` while the block lasts."""
+    with _service("-m", "gracectl", "simulate", "--kubeconfig", str(kubeconfig), *arguments):
+        yield
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path) -> AsyncIterator[OverHttp]:
+    """Plain requests to the cluster of a kubeconfig, with the identity that the controller would have."""
+    found = await credentials.load(str(kubeconfig), clock=SystemClock())
+    identity = await found.identity()
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        yield OverHttp(session, found.url, headers=identity.headers, tls=identity.tls)
+
+
+@contextmanager
+def _service(*arguments: str) -> Iterator[None]:
+    """A Python process that says something on stdout as soon as it is ready, and ends by SIGTERM."""
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, env=environment, text=True) as process:
+        try:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise RuntimeError(f"{' '.join(arguments)} ended with {process.wait()} before it was ready")
+            yield
+        finally:
+            process.terminate()
