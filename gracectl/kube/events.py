@@ -89,7 +89,6 @@ class _Series:
         self.count = 0
         self.written = 0
         self.created = False
-        self.queued = False
         self.window_ends = 0.0
 
     @property
@@ -174,7 +173,6 @@ class EventRecorder:
         self._windows.append(series)
 
     def _queue(self, series: _Series) -> None:
-        series.queued = True
         self._due.append(series)
         self._wake_writer.set()
 
@@ -182,8 +180,7 @@ class EventRecorder:
         while True:
             while self._due:
                 series = self._due.popleft()
-                series.queued = False
-                # Its window may have ended while its write was under way, which queued it once more.
+                # A window that ends while its series waits here, or is being written, queues it once more.
                 if series.count > series.written:
                     await self._write(series)
             self._wake_writer = anyio.Event()
@@ -202,8 +199,7 @@ class EventRecorder:
             del self._series[series.identity]
             return
         self._open_window(series)
-        if not series.queued:
-            self._queue(series)
+        self._queue(series)
 
     async def _write(self, series: _Series) -> None:
         count = series.count
