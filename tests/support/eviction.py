@@ -1,0 +1,152 @@
+"""An API server that knows only evictions: what it answers is the test's, and it remembers who asked, and when."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import msgspec
+
+from gracectl.eviction.evictor import Evictor
+from gracectl.eviction.lane import Candidate
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.kube.cache import Cache
+from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.errors import ApiError
+from gracectl.kube.retry import RetrySettings
+from gracectl.kube.transport import Request, Response, Stream
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.policy.budgets import budgets_of
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import LoopClock
+from support.builders import NOW
+
+AGREED = Response(status=201, body=b'{"kind":"Status","status":"Success","code":201}')
+
+
+def a_status(code: int, message: str = "", headers: dict[str, str] | None = None, **details: Any) -> Response:
+    """A refusal with a Status body."""
+    status = {"kind": "Status", "status": "Failure", "code": code, "message": message, "details": details}
+    return Response(status=code, headers=headers or {}, body=msgspec.json.encode(status))
+
+
+SPENT = a_status(429, "Cannot evict pod", causes=[{"reason": "DisruptionBudget", "message": "needs 2 has 2"}])
+PROCESSING = a_status(
+    429, "processing", {"retry-after": "10"}, causes=[{"reason": "DisruptionBudget"}], retryAfterSeconds=10
+)
+TWO_BUDGETS = a_status(500, "This pod has more than one PodDisruptionBudget, which is not supported.")
+FAULT = a_status(500, "etcdserver: request timed out")
+ANOTHER_UID = a_status(409, "Precondition failed: UID in precondition: a, UID in object meta: b", name="x")
+TERMINATING = a_status(403, "is being terminated", causes=[{"reason": "NamespaceTerminating"}])
+
+
+def gone(name: str) -> Response:
+    """404 of a pod."""
+    return a_status(404, f'pods "{name}" not found', name=name, kind="pods")
+
+
+def busy(seconds: int) -> Response:
+    """429 of a server that has too much to do, in plain text."""
+    return Response(status=429, headers={"retry-after": str(seconds)}, body=b"Too many requests")
+
+
+class EvictionServer:
+    """A transport. Every answer takes `seconds`; what it is stands in `answers` by pod name, else it is agreement."""
+
+    def __init__(self, clock: LoopClock, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.answers: defaultdict[str, deque[Response | ApiError]] = defaultdict(deque)
+        self.pods: dict[str, Response] = {}
+        self.asked: list[tuple[float, str]] = []
+        self.looked_at: list[tuple[float, str]] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self._clock = clock
+
+    async def send(self, request: Request) -> Response:
+        name = request.path.split("/")[6]
+        log = self.looked_at if request.method == "GET" else self.asked
+        log.append((round(self._clock.monotonic(), 6), name))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await self._clock.sleep(self.seconds)
+        finally:
+            self.in_flight -= 1
+        if request.method == "GET":
+            return self.pods.get(name) or gone(name)
+        answer = self.answers[name].popleft() if self.answers[name] else AGREED
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        raise AssertionError("nobody watches here")
+
+    def instants_of(self, name: str) -> list[float]:
+        """When the server was asked to evict this pod."""
+        return [instant for instant, asked in self.asked if asked == name]
+
+    @property
+    def names(self) -> list[str]:
+        """Whom the server was asked for, in order."""
+        return [name for _, name in self.asked]
+
+
+class EvictionStage:
+    """An evictor, its caches and its server, on the loop's time."""
+
+    def __init__(self, seconds: float = 0.0, **settings: Any) -> None:
+        self.clock = LoopClock()
+        self.server = EvictionServer(self.clock, seconds)
+        client_settings = ClientSettings(timeout=5.0, retry=RetrySettings(attempts=1))
+        self.client = KubeClient(self.server, self.clock, settings=client_settings, rng=random.Random(1))
+        self.pods: Cache[Pod] = Cache("pods")
+        self.budgets: Cache[PodDisruptionBudget] = Cache("budgets")
+        chosen = EvictionSettings(**settings)
+        backoff = partial(
+            Backoff, chosen.backoff_initial_seconds, chosen.backoff_maximum_seconds, jitter=0.0, rng=random.Random(1)
+        )
+        self.evictor = Evictor(self.client, self.pods, self.budgets, self.clock, chosen, backoff)
+        self._versions = 100
+
+    def show(self, *objects: Pod | PodDisruptionBudget) -> None:
+        """The watch shows these in a new version."""
+        for object_ in objects:
+            self._versions += 1
+            versioned = msgspec.structs.replace(object_, resource_version=str(self._versions))
+            if isinstance(versioned, Pod):
+                self.pods.put(versioned)
+            else:
+                self.budgets.put(versioned)
+
+    def show_terminating(self, *names: str) -> None:
+        """The watch shows that these pods of `shop` are on their way."""
+        for name in names:
+            pod = self.pods.get("shop", name)
+            assert pod is not None
+            self.show(msgspec.structs.replace(pod, deletion_timestamp=NOW + 30))
+
+    def want(self, node: str, *pods: Pod) -> None:
+        """As a drain would: each pod with the budgets that select it now."""
+        self.evictor.want(node, [self.candidate(pod, node) for pod in pods])
+
+    def candidate(self, pod: Pod, node: str = "n1") -> Candidate:
+        budgets = tuple(budget.key for budget in budgets_of(pod, self.budgets.values()))
+        return Candidate(pod.namespace, pod.name, pod.uid, node, budgets, NOW)
+
+
+@asynccontextmanager
+async def evicting(seconds: float = 0.0, **settings: Any) -> AsyncIterator[EvictionStage]:
+    """A stage whose evictor runs."""
+    stage = EvictionStage(seconds, **settings)
+    async with anyio.create_task_group() as group:
+        group.start_soon(stage.evictor.run)
+        yield stage
+        group.cancel_scope.cancel()
