@@ -5,31 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import anyio
 
 logger = logging.getLogger(__name__)
-
-
-@asynccontextmanager
-async def stop_on_signal() -> AsyncGenerator[anyio.Event]:
-    """Inside, the event is set at the first SIGTERM or SIGINT, and the second ends the process; see set_on_signal.
-
-    What the body raises comes out as it is, not in the ExceptionGroup of the task group that listens.
-    """
-    stop = anyio.Event()
-    failure: Exception | None = None
-    async with anyio.create_task_group() as group:
-        group.start_soon(set_on_signal, stop)
-        try:
-            yield stop
-        except Exception as error:  # it is raised again below, outside the group
-            failure = error
-        group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 async def set_on_signal(stop: anyio.Event) -> None:
