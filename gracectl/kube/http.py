@@ -8,6 +8,7 @@ alive connection turns out to be closed; our deletions carry the uid they mean.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
@@ -187,4 +188,13 @@ def _translated(request: Request) -> Iterator[None]:
 
 
 def _unreachable(request: Request, error: Exception, *, sent: bool) -> ApiError:
-    return Unreachable(operation_of(request), str(error) or type(error).__name__, sent=sent)
+    return Unreachable(operation_of(request), _in_words(error), sent=sent)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        # aiohttp's own sentence shows its settings, and the reason only as the function that failed.
+        cause = error.os_error
+        reason = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
+        return f"no connection to {error.host}:{error.port}: {reason}"
+    return str(error) or type(error).__name__
