@@ -116,6 +116,7 @@ class EmbeddedCluster:
         self.server.mount(clouds.PREFIX, self.cloud)
         self._pods = self.views.of(PODS)
         self._nodes = self.views.of(NODES)
+        self._pods.index("unsettled", lambda pod: () if _is_settled(pod) else ("",))
         self._parts = self._compose()
 
     def _compose(self) -> list[Part]:
@@ -185,6 +186,11 @@ class EmbeddedCluster:
         """All pods there are, as the world sees them."""
         return self._pods.values()
 
+    @property
+    def pod_count(self) -> int:
+        """How many pods there are."""
+        return len(self._pods)
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition on pods and nodes holds; asked again at each change of one."""
         with self._changes() as changed:
@@ -194,7 +200,7 @@ class EmbeddedCluster:
 
     async def until_ready(self) -> None:
         """Wait until there are pods and all of them, but those that end, are Ready."""
-        await self.until(lambda: bool(self.pods()) and all(map(_is_settled, self.pods())))
+        await self.until(lambda: len(self._pods) > 0 and not self._pods.count("unsettled", ""))
 
     @contextmanager
     def _changes(self) -> Iterator[_Bell]:

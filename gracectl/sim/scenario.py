@@ -85,7 +85,7 @@ class World(msgspec.Struct, frozen=True):
                 cluster.add_static_pod(node.name, manifest)
         for object_ in self.objects:
             await cluster.create(object_)
-        await cluster.until(lambda: len(cluster.pods()) >= self.all_pods)
+        await cluster.until(lambda: cluster.pod_count >= self.all_pods)
         await cluster.until_ready()
 
 

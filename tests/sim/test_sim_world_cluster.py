@@ -122,7 +122,7 @@ async def a_short_life(seed: int) -> tuple[list[tuple[float, str, str]], list[tu
         cluster.cloud.terminate(cluster.cloud.instances[0].id)
         await cluster.pace.clock.sleep(60)
         group.cancel_scope.cancel()
-    return list(timeline.rows), [tuple(entry) for entry in cluster.cloud.journal]
+    return list(timeline.rows), [(entry.instant, entry.id, entry.what) for entry in cluster.cloud.journal]
 
 
 async def test_two_runs_with_one_seed_are_the_same_to_the_last_event() -> None:

@@ -20,6 +20,7 @@ from gracectl.sim.world.objects import (
     Key,
     condition_of,
     controller_of,
+    controller_uid,
     is_ready,
     is_terminating,
     key_of,
@@ -99,7 +100,7 @@ class Disruption(Controller[Key]):
         self._scales = Scales(views.of(REPLICA_SETS), views.of(DEPLOYMENTS), views.of(STATEFUL_SETS))
         self._selectors: dict[Key, tuple[JsonObject | None, LabelSelector | None]] = {}
         self._budgets.index("namespace", lambda budget: (budget["metadata"]["namespace"],))
-        self._pods.index("namespace", lambda pod: (pod["metadata"]["namespace"],))
+        self._pods.index("labels", _label_keys)
         enqueue_own(self._budgets, self.queue.add)
         self._pods.subscribe(self._pod_changed)
         for path in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS):
@@ -129,6 +130,15 @@ class Disruption(Controller[Key]):
             kept = self._selectors[key_of(budget)] = (raw, read_selector(raw))
         return kept[1]
 
+    def _selected(self, namespace: str, selector: LabelSelector | None) -> list[JsonObject]:
+        if selector is None:
+            return []
+        label = next((f"{key}={value}" for key, value in selector.match_labels.items()), "")
+        candidates = self._pods.by("labels", f"{namespace}/{label}")
+        if len(selector.match_labels) == 1 and not selector.match_expressions:
+            return candidates  # The index has said it all.
+        return [pod for pod in candidates if selector.matches(labels_of(pod))]
+
     async def reconcile(self, key: Key) -> None:
         """See Controller.reconcile."""
         budget = self._budgets.get(*key)
@@ -136,7 +146,7 @@ class Disruption(Controller[Key]):
             self._selectors.pop(key, None)
             return
         selector = self._selector(budget)
-        pods = [pod for pod in self._pods.by("namespace", key[0]) if selects(selector, labels_of(pod))]
+        pods = self._selected(key[0], selector)
         now = self.pace.clock.now()
         try:
             expected = expectation(budget["spec"], pods, self._scales)
@@ -247,7 +257,8 @@ def expectation(spec: JsonObject, pods: list[JsonObject], scales: Scales) -> Exp
 
 
 def _scale_of(pods: list[JsonObject], scales: Scales) -> int:
-    return sum(dict(scale for pod in pods if (scale := scales.of(pod)) is not None).values())
+    one_of_each = {controller_uid(pod): pod for pod in pods}
+    return sum(dict(scale for pod in one_of_each.values() if (scale := scales.of(pod)) is not None).values())
 
 
 def _condition(budget: JsonObject, reason: str, message: str, now: float) -> JsonObject:
@@ -264,6 +275,12 @@ def _condition(budget: JsonObject, reason: str, message: str, now: float) -> Jso
         "reason": reason,
         "message": message,
     }
+
+
+def _label_keys(pod: JsonObject) -> list[str]:
+    """Under what a pod is found by its namespace and one label, or by its namespace alone."""
+    namespace = pod["metadata"]["namespace"]
+    return [f"{namespace}/", *(f"{namespace}/{key}={value}" for key, value in labels_of(pod).items())]
 
 
 def _resource(reference: JsonObject) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import orjson
+
 from gracectl.model.times import format_time
 from gracectl.sim.api import JsonObject
 from gracectl.sim.world.client import STRATEGIC
@@ -50,11 +52,13 @@ class Scheduler(Controller[Key]):
         self._siblings: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._placed: dict[str, tuple[str, str]] = {}
         self._waiting: dict[Key, None] = {}
+        self._suitable: dict[bytes, list[tuple[str, int]]] = {}
         self._nodes.subscribe(self._node_changed)
         self._pods.subscribe(self._pod_changed)
 
     def _node_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
-        if new is not None and (old is None or _offer(old) != _offer(new)):
+        if old is None or new is None or _offer(old) != _offer(new):
+            self._suitable.clear()
             self._retry()
 
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
@@ -116,12 +120,18 @@ class Scheduler(Controller[Key]):
 
     def _choose(self, pod: JsonObject) -> str | None:
         siblings = self._siblings.get(controller_uid(pod)) or Counter()
-        names = [
-            node["metadata"]["name"]
-            for node in self._nodes.values()
-            if self._load[node["metadata"]["name"]] < room_of(node) and fits(pod, node)
-        ]
+        names = [name for name, room in self._suitable_for(pod) if self._load[name] < room]
         return min(names, key=lambda name: (siblings[name], self._load[name], name), default=None)
+
+    def _suitable_for(self, pod: JsonObject) -> list[tuple[str, int]]:
+        """(name, room) of the nodes that the pod fits; worked out once for all pods that ask for the same."""
+        spec = pod["spec"]
+        wish = orjson.dumps((spec.get("nodeSelector"), spec.get("tolerations")), option=orjson.OPT_SORT_KEYS)
+        if wish not in self._suitable:
+            self._suitable[wish] = [
+                (node["metadata"]["name"], room_of(node)) for node in self._nodes.values() if fits(pod, node)
+            ]
+        return self._suitable[wish]
 
     async def _bind(self, pod: JsonObject, node: str) -> bool:
         namespace, name = key_of(pod)

@@ -64,6 +64,10 @@ class View:
         """The objects that an index holds under a value, in the order in which they came there."""
         return list(self._indexed[index].get(value, {}).values())
 
+    def count(self, index: str, value: str) -> int:
+        """How many objects an index holds under a value."""
+        return len(self._indexed[index].get(value, ()))
+
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` for every change from now on, and at once for every object that is here already."""
         self._listeners.append(listener)

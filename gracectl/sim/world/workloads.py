@@ -69,7 +69,10 @@ class ReplicaSets(Controller[Key]):
         super().__init__(views, pace, REPLICA_SETS, PODS)
         self._sets = views.of(REPLICA_SETS)
         self._pods = views.of(PODS)
-        self._pods.index("controller", lambda pod: (controller_uid(pod),))
+        self._pods.index("active", lambda pod: (controller_uid(pod),) if is_active(pod) else ())
+        self._pods.index(
+            "active and ready", lambda pod: (controller_uid(pod),) if is_active(pod) and is_ready(pod) else ()
+        )
         enqueue_own(self._sets, self.queue.add)
         enqueue_owner(self._pods, "ReplicaSet", self.queue.add)
 
@@ -78,22 +81,22 @@ class ReplicaSets(Controller[Key]):
         replica_set = self._sets.get(*key)
         if replica_set is None:
             return
-        active = [pod for pod in self._pods.by("controller", replica_set["metadata"]["uid"]) if is_active(pod)]
-        missing = replica_set["spec"].get("replicas", 1) - len(active)
+        uid = replica_set["metadata"]["uid"]
+        missing = replica_set["spec"].get("replicas", 1) - self._pods.count("active", uid)
         if not is_terminating(replica_set):
-            active += [await self._create(replica_set) for _ in range(missing)]
-            for pod in sorted(active, key=_worth)[: max(0, -missing)]:
-                await self._delete(pod)
-        await self._report(replica_set, active)
+            for _ in range(missing):
+                await self._create(replica_set)
+            if missing < 0:
+                for pod in sorted(self._pods.by("active", uid), key=_worth)[:-missing]:
+                    await self._delete(pod)
+        await self._report(replica_set)
 
-    async def _create(self, replica_set: JsonObject) -> JsonObject:
+    async def _create(self, replica_set: JsonObject) -> None:
         namespace, name = key_of(replica_set)
         owner = owner_reference("apps/v1", "ReplicaSet", replica_set)
         metadata = {"generateName": f"{name}-", "ownerReferences": [owner]}
         _, pod = await self.ask("POST", path_of(PODS, namespace), pod_from(replica_set["spec"]["template"], metadata))
         self._pods.remember(pod)
-        created: JsonObject = pod
-        return created
 
     async def _delete(self, pod: JsonObject) -> None:
         options = {"preconditions": {"uid": pod["metadata"]["uid"]}}
@@ -101,11 +104,12 @@ class ReplicaSets(Controller[Key]):
         if status == 200 and answer.get("kind") == "Pod":
             self._pods.remember(answer)
 
-    async def _report(self, replica_set: JsonObject, active: list[JsonObject]) -> None:
-        ready = sum(1 for pod in active if is_ready(pod))
+    async def _report(self, replica_set: JsonObject) -> None:
+        uid = replica_set["metadata"]["uid"]
+        active, ready = self._pods.count("active", uid), self._pods.count("active and ready", uid)
         status = {
-            "replicas": len(active),
-            "fullyLabeledReplicas": len(active),
+            "replicas": active,
+            "fullyLabeledReplicas": active,
             "readyReplicas": ready,
             "availableReplicas": ready,
             "observedGeneration": replica_set["metadata"].get("generation", 1),
