@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.runtime.clock import Clock
@@ -37,7 +38,7 @@ class FinalizerKeeper:
     async def run(self) -> None:
         """Keep finalizers in place until cancelled."""
         await self._observed.wait_live()
-        await run_workers(self._queue, self.reconcile, WORKERS)
+        await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Add the finalizer to the node if it is missing; safe to repeat."""

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from gracectl.kube.errors import ApiError
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -63,7 +64,7 @@ class NodeTermination:
     async def run(self) -> None:
         """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
         await self._tools.observed.wait_live()
-        await run_workers(self._queue, self.reconcile, self._tools.settings.workers)
+        await run_workers(self._queue, self.reconcile, self._tools.settings.workers, expected=(ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
         """Where each termination stands now, oldest first."""
