@@ -10,7 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-# A process with a write under way that takes `sys.argv[1]` seconds.
+pytestmark = pytest.mark.real_time
+
+# A process with a write under way that takes `sys.argv[1]` seconds; "busy" never lets the event loop run again.
 PROGRAM = """
 import sys, anyio
 from gracectl.runtime.signals import set_on_signal
@@ -34,6 +36,8 @@ async def main():
 async def tell(stop):
     await stop.wait()
     print("stopping", flush=True)
+    while sys.argv[2:] == ["busy"]:
+        pass
 
 anyio.run(main)
 """
@@ -71,3 +75,12 @@ def test_the_second_signal_ends_the_process_at_once(number: signal.Signals, code
         process.send_signal(number)
         assert process.wait(10) == code
         assert said(process) == ""
+
+
+def test_the_second_signal_ends_even_a_process_whose_event_loop_does_not_run() -> None:
+    with program("0", "busy") as process:
+        assert [said(process), said(process)] == ["writing", "written"]
+        process.send_signal(signal.SIGTERM)
+        assert said(process) == "stopping"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 143
