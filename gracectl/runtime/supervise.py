@@ -41,10 +41,21 @@ async def run_parts(parts: Mapping[str, Part], stop: anyio.Event, grace_seconds:
     A part is asked to end by cancellation, and the one before it when it has ended, so that what a part needs outlives
     it (Events are still written while the controllers end). After `grace_seconds` all that are left are asked at once.
     What a part must finish (a write that is under way) it shields from the cancellation itself, for a time that it
-    limits. Raises PartDied for the first death; what dies after it is logged.
+    limits. Raises PartDied for the first death; what dies after it, or while somebody else cancels us, is logged.
     """
-    lives = [_Life(name, part) for name, part in parts.items()]
     deaths: list[PartDied] = []
+    try:
+        await _run_lives([_Life(name, part) for name, part in parts.items()], stop, grace_seconds, deaths)
+    except anyio.get_cancelled_exc_class():
+        # Whoever cancels from outside gets the cancellation, as always; the log gets what went wrong meanwhile.
+        _log(deaths)
+        raise
+    _log(deaths[1:])
+    if deaths:
+        raise deaths[0]
+
+
+async def _run_lives(lives: list[_Life], stop: anyio.Event, grace_seconds: float, deaths: list[PartDied]) -> None:
     async with anyio.create_task_group() as group:
 
         async def live(life: _Life) -> None:
@@ -54,7 +65,7 @@ async def run_parts(parts: Mapping[str, Part], stop: anyio.Event, grace_seconds:
             except Exception as error:  # any failure of a part is its death; it is raised again below, with its cause
                 deaths.extend(_died(life.name, leaf) for leaf in _leaves(error))
             else:
-                if not stop.is_set() and not group.cancel_scope.cancel_called:
+                if not stop.is_set() and not _is_cancelled():
                     deaths.append(PartDied(life.name, "it ended though nobody asked it to"))
             life.ended.set()
             if not stop.is_set():
@@ -66,10 +77,11 @@ async def run_parts(parts: Mapping[str, Part], stop: anyio.Event, grace_seconds:
         logger.info("stopping: what is under way is finished first")
         await _end_in_reverse(lives, grace_seconds)
         group.cancel_scope.cancel()
-    for death in deaths[1:]:
-        logger.error("%s", death, exc_info=death.__cause__)
-    if deaths:
-        raise deaths[0]
+
+
+def _is_cancelled() -> bool:
+    """Whether a scope around the current task has been cancelled, by a death or from outside."""
+    return anyio.current_effective_deadline() == float("-inf")
 
 
 async def _end_in_reverse(lives: list[_Life], grace_seconds: float) -> None:
@@ -80,6 +92,11 @@ async def _end_in_reverse(lives: list[_Life], grace_seconds: float) -> None:
     left = [life.name for life in lives if not life.ended.is_set()]
     if left:
         logger.warning("not stopped after %g s: %s; what they shield is still finished", grace_seconds, ", ".join(left))
+
+
+def _log(deaths: list[PartDied]) -> None:
+    for death in deaths:
+        logger.error("%s", death, exc_info=death.__cause__)
 
 
 def _died(part: str, cause: Exception) -> PartDied:

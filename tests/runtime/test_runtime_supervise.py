@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -157,3 +158,29 @@ async def test_a_cancellation_from_outside_ends_all_parts_without_a_death() -> N
     with anyio.move_on_after(4):
         await run_parts({name: partial(live, name, ended.append) for name in "ab"}, anyio.Event())
     assert (sorted(ended), anyio.current_time()) == (["a", "b"], 4)
+
+
+async def test_what_fails_during_a_cancellation_from_outside_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def trip() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise RuntimeError("tripped")
+
+    with anyio.move_on_after(4) as scope:
+        await run_parts({"part": trip, "other": anyio.sleep_forever}, anyio.Event())
+    assert scope.cancelled_caught
+    assert [(r.getMessage(), r.exc_info is not None) for r in caplog.records] == [
+        ("part has died: RuntimeError: tripped", True)
+    ]
+
+
+async def test_a_part_that_returns_when_cancelled_from_outside_has_not_died(caplog: pytest.LogCaptureFixture) -> None:
+    async def part() -> None:
+        with contextlib.suppress(anyio.get_cancelled_exc_class()):
+            await anyio.sleep_forever()
+
+    with anyio.move_on_after(4) as scope:
+        await run_parts({"part": part, "other": anyio.sleep_forever}, anyio.Event())
+    assert scope.cancelled_caught
+    assert caplog.records == []
