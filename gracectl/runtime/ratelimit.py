@@ -52,11 +52,12 @@ class TokenBucket:
             self._waiting -= 1
 
     def pause(self, seconds: float) -> None:
-        """Grant nothing for so many seconds: the other side has asked for patience. The longest pause wins.
+        """Grant nothing for so many seconds: the other side has asked for patience. The longest pause wins; 0 is none.
 
         Nothing is saved up meanwhile: a burst at the end would bring back the very load that called for the pause.
         """
-        self._full_at = max(self._full_at, self._clock.monotonic() + seconds + self._reserve)
+        if seconds > 0:
+            self._full_at = max(self._full_at, self._clock.monotonic() + seconds + self._reserve)
 
     def statistics(self) -> BucketStatistics:
         """What was granted, and who waits."""

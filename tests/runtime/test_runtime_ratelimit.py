@@ -87,6 +87,26 @@ async def test_the_longest_pause_wins() -> None:
     assert callers.instants == [5]
 
 
+@pytest.mark.parametrize("seconds", [0, -5])
+async def test_a_pause_of_nothing_takes_nothing_from_the_burst(seconds: float) -> None:
+    callers = Callers(qps=1, burst=3)
+    callers.bucket.pause(seconds)
+    for _ in range(4):
+        await callers.ask("x")
+    assert callers.instants == [0, 0, 0, 1]
+
+
+async def test_a_pause_may_be_extended_while_somebody_sleeps_and_who_leaves_it_frees_the_line() -> None:
+    callers = Callers(qps=1, burst=1)
+    callers.bucket.pause(5)
+    async with anyio.create_task_group() as group:
+        group.start_soon(callers.ask, "patient")
+        with anyio.move_on_after(4):
+            await callers.ask("impatient")
+        callers.bucket.pause(6)
+    assert callers.granted == [("patient", 10)]
+
+
 @pytest.mark.parametrize("leaver", [0, 1, 2])
 async def test_a_caller_that_leaves_takes_no_token_and_holds_nobody_up(leaver: int) -> None:
     callers = Callers(qps=1, burst=1)
