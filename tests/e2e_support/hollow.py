@@ -1,6 +1,6 @@
 """The kubelet of the stories' nodes on a cluster that is not ours: `python -m e2e_support.hollow KUBECONFIG RUN`.
 
-It serves the nodes whose label says that they belong to the run, and no others: heartbeats and leases keep them Ready,
+It serves the nodes whose label says that they belong to the run, and no others: its heartbeats keep them Ready,
 pods start and stop as their annotations say. Prints a line once it sees the cluster; runs until SIGTERM.
 """
 
@@ -32,7 +32,7 @@ async def serve(kubeconfig: Path, run: str) -> None:
 
     async with connected(kubeconfig) as api, anyio.create_task_group() as group:
         views = Views(api, clock)
-        kubelet = HollowKubelet(views, Pace(clock), KubeletSettings(leases=True), manages=is_ours)
+        kubelet = HollowKubelet(views, Pace(clock), KubeletSettings(), manages=is_ours)
         group.start_soon(set_on_signal, stop)
         group.start_soon(views.run)
         await views.of(NODES).synced.wait()

@@ -15,12 +15,15 @@ import anyio.abc
 import orjson
 import yaml
 
+from gracectl.runtime.clock import SystemClock
+
 
 class Program:
     """One running (or ended) `gracectl`. `errors`: the file of its stderr."""
 
     def __init__(self, process: anyio.abc.Process, errors: Path) -> None:
         self._process = process
+        self._clock = SystemClock()
         self.errors = errors
 
     @property
@@ -43,12 +46,20 @@ class Program:
         return self.errors.read_text()
 
     def entries(self) -> list[dict[str, Any]]:
-        """Its log, as the JSON lines that it must be."""
-        return [orjson.loads(line) for line in self.text().splitlines()]
+        """The whole lines of its log, as the JSON that they must be."""
+        return [orjson.loads(line) for line in self.text().splitlines(keepends=True) if line.endswith("\n")]
 
     def said(self, words: str) -> list[dict[str, Any]]:
         """The entries of its log whose message contains these words."""
         return [entry for entry in self.entries() if words in entry["message"]]
+
+    async def until_said(self, words: str, seconds: float = 10.0) -> None:
+        """Wait until its log contains a message with these words."""
+        with anyio.move_on_after(seconds):
+            while not self.said(words):
+                await self._clock.sleep(0.02)
+            return
+        raise AssertionError(f"not said within {seconds:g} s: {words}")
 
 
 @asynccontextmanager
@@ -69,3 +80,5 @@ async def running(kubeconfig: Path, settings: Mapping[str, Any], folder: Path) -
                 if process.returncode is None:
                     process.kill()
                 await process.aclose()
+            # Shown by pytest beside a failure.
+            print(f"the end of {errors.name}:", *errors.read_text().splitlines()[-40:], sep="\n")

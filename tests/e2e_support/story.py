@@ -19,6 +19,7 @@ from e2e_support.sight import Scope, Sight
 from e2e_support.target import Target, connected
 from e2e_support.wire import Wire, wire_to
 from gracectl.model.names import FINALIZER, NOT_READY_TAINT_KEY
+from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.api import JsonObject
 from gracectl.sim.world.client import MERGE, STRATEGIC, WorldApi, ask
@@ -196,14 +197,23 @@ class Story:
         """Make the namespace, and wait until it takes pods (a real server wants a ServiceAccount first)."""
         labels = {LABEL: self.run}
         await self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}})
-        probe = manifests.pod("probe", self.run)
         with anyio.fail_after(30):
             while True:
-                status, answer = await self.api.call("POST", path_of(PODS, self.namespace), probe, query={"dryRun": "All"})
+                status, answer = await self._probe()
                 if status == 201:
                     return
                 assert status == 403, answer
                 await self.clock.sleep(0.05)
+
+    async def server_time(self) -> float:
+        """The server's idea of now, in whole seconds since the epoch."""
+        status, answer = await self._probe()
+        assert status == 201, answer
+        return parse_time(answer["metadata"]["creationTimestamp"])
+
+    async def _probe(self) -> tuple[int, Any]:
+        probe = manifests.pod("probe", self.run)
+        return await self.api.call("POST", path_of(PODS, self.namespace), probe, query={"dryRun": "All"})
 
     async def clean(self) -> None:
         """Take everything away; pods are not waited for, the rest is the garbage collector's."""

@@ -37,11 +37,11 @@ class Eviction(NamedTuple):
 
 
 class Hold:
-    """A place where the next evictions stop. `reached` is set when one has come; all go on when `go_on` is set."""
+    """A place where evictions stop. `reached` is set when one has come; all go on when `go_on` is set."""
 
-    def __init__(self, where: Literal["request", "answer"], after: int) -> None:
+    def __init__(self, where: Literal["request", "answer"], agreements: int) -> None:
         self.where = where
-        self.after = after
+        self.agreements = agreements
         self.reached = anyio.Event()
         self.go_on = anyio.Event()
 
@@ -57,9 +57,11 @@ class Wire:
         self._session = session
         self._hold: Hold | None = None
 
-    def hold(self, where: Literal["request", "answer"], *, after: int = 0) -> Hold:
-        """Hold evictions from now on: each `request` or, once so many have been agreed to, each further `answer`."""
-        self._hold = Hold(where, after)
+    def hold(self, where: Literal["request", "answer"], *, agreements: int = 0) -> Hold:
+        """Hold each request to evict before the server hears it, or each answer to one, as soon as the server has
+        agreed to so many.
+        """
+        self._hold = Hold(where, agreements)
         return self._hold
 
     @property
@@ -77,7 +79,7 @@ class Wire:
         headers = {**self._identity.headers, "Accept-Encoding": "identity"}
         headers |= {key: incoming.headers[key] for key in ("Accept", "Content-Type") if key in incoming.headers}
         tls = self._identity.tls if self._identity.tls is not None else True
-        async with self._session.request(incoming.method, url, data=body, headers=headers, ssl=tls) as answer:
+        async with self._session.request(incoming.method, url, data=body or None, headers=headers, ssl=tls) as answer:
             if eviction:
                 uid = orjson.loads(body)["deleteOptions"]["preconditions"]["uid"]
                 self.evictions.append(Eviction(*eviction.groups(), uid, answer.status))
@@ -96,7 +98,7 @@ class Wire:
 
     async def _held_at(self, where: Literal["request", "answer"]) -> None:
         hold = self._hold
-        if hold is not None and hold.where == where and len(self.agreed) > hold.after:
+        if hold is not None and hold.where == where and len(self.agreed) >= hold.agreements:
             hold.reached.set()
             await hold.go_on.wait()
 

@@ -1,0 +1,157 @@
+"""The controller as a process: killed, told to stop, told twice, started again."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import anyio
+import orjson
+import pytest
+import yaml
+
+from e2e_support.program import Program, running
+from e2e_support.sight import Scope, Sight
+from e2e_support.story import Story
+from e2e_support.target import connected, embedded_cluster
+from e2e_support.wire import Hold
+from gracectl.model.names import FINALIZER
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.api import JsonObject
+from gracectl.sim.world.client import WorldApi
+from gracectl.sim.world.paths import NODES, PODS, path_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+
+PODS_OF_ONE_BUDGET = 6
+
+
+async def reached(hold: Hold) -> None:
+    """Wait until an eviction stands there."""
+    with anyio.fail_after(30):
+        await hold.reached.wait()
+
+
+async def one_pod_on_a_deleted_node(story: Story) -> str:
+    """A controller's smallest job; returns the pod's uid."""
+    (leaving,) = await story.nodes("a")
+    pod = await story.pod("web", on=leaving)
+    await story.delete("Node", leaving)
+    uid: str = pod["metadata"]["uid"]
+    return uid
+
+
+async def test_a_drain_whose_controller_was_killed_is_finished_by_the_next_one(story: Story) -> None:
+    wire = await story.wire()
+    first = await story.controller(through=wire)
+    leaving = await story.nodes("a", "b")
+    pods = await story.workload("Deployment", "web", PODS_OF_ONE_BUDGET, replicas=PODS_OF_ONE_BUDGET)
+    await story.budget("web", "web", maxUnavailable=1)
+    await story.nodes("refuge")
+
+    # The worst instant: the server has agreed, the pod is going, and the controller will never know.
+    hold = wire.hold("answer", agreements=3)
+    before = len(story.sight.journal)
+    await story.delete("Node", *leaving)
+    await reached(hold)
+    first.send(signal.SIGKILL)
+    assert await first.ended() == -signal.SIGKILL
+    hold.go_on.set()
+
+    await story.controller(through=wire)
+    await story.until_gone(*leaving, seconds=60)
+    assert sorted(wire.agreed) == sorted(pod["metadata"]["uid"] for pod in pods), "each once, and nobody else"
+    assert story.sight.lowest_health(before, app="web") >= PODS_OF_ONE_BUDGET - 1
+    for pod in pods:
+        ends = {
+            seen.object["metadata"].get("deletionTimestamp")
+            for seen in story.sight.events("Pod", pod["metadata"]["uid"])
+            if seen.object["metadata"].get("deletionGracePeriodSeconds")  # the kubelet's own last DELETE has none
+        }
+        assert len(ends) == 1, "nobody shortened its grace"
+
+
+async def test_sigterm_finishes_the_eviction_under_way_and_exits_with_0(story: Story) -> None:
+    wire = await story.wire()
+    controller = await story.controller(through=wire)
+    hold = wire.hold("request")
+    uid = await one_pod_on_a_deleted_node(story)
+    await reached(hold)
+
+    controller.send(signal.SIGTERM)
+    await controller.until_said("stopping")
+    await story.clock.sleep(0.3)
+    assert controller.exit_code is None, "it waits for the answer"
+    hold.go_on.set()
+    assert await controller.ended(5) == 0
+    assert wire.agreed == [uid]
+    assert [entry["uid"] for entry in controller.said("pod evicted")] == [uid]
+    assert_json_lines(controller)
+
+
+def assert_json_lines(controller: Program) -> None:
+    """Every line of its log is one JSON object with the keys that everybody relies on."""
+    lines = controller.text().splitlines()
+    assert lines
+    for line in lines:
+        assert {"ts", "level", "logger", "message"} <= orjson.loads(line).keys()
+
+
+async def test_sigterm_ends_an_idle_controller_with_0(story: Story) -> None:
+    controller = await story.controller()
+    (node,) = await story.nodes("a")
+    controller.send(signal.SIGTERM)
+    assert await controller.ended(5) == 0
+    assert_json_lines(controller)
+    assert story.is_held(node), "what it has promised stays"
+
+
+async def test_a_second_sigterm_ends_it_at_once(story: Story) -> None:
+    wire = await story.wire()
+    controller = await story.controller(through=wire)
+    hold = wire.hold("request")
+    await one_pod_on_a_deleted_node(story)
+    await reached(hold)
+
+    controller.send(signal.SIGTERM)
+    await controller.until_said("stopping")
+    assert controller.exit_code is None
+    controller.send(signal.SIGTERM)
+    assert await controller.ended(2) == 128 + signal.SIGTERM
+    assert wire.evictions == []
+
+
+async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) -> None:
+    """On an embedded cluster of its own, whatever the others run against: only there, instances can be counted."""
+    kubeconfig = tmp_path / "kubeconfig"
+    with embedded_cluster(kubeconfig, "--nodes", "5", "--pods", "40", "--speed", "4"):
+        async with connected(kubeconfig) as api, anyio.create_task_group() as group:
+            sight = Sight(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", PODS, {}))
+            await group.start(sight.run)
+            leaving = sight.all("Node")[:3]
+            await drain_with_two_controllers(sight, api, leaving, kubeconfig)
+            for node in leaving:
+                id_ = node["spec"]["providerID"].rsplit("/", 1)[-1]
+                status, instance = await api.call("GET", f"/cloud/v1/instances/{id_}")
+                assert status == 404 or instance["state"] == "terminated"
+            group.cancel_scope.cancel()
+
+
+async def drain_with_two_controllers(sight: Sight, api: WorldApi, leaving: list[JsonObject], kubeconfig: Path) -> None:
+    """Delete nodes; one controller is killed once pods are leaving, another ends what it began."""
+    endpoint = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    settings = {"provider": {"name": "simulated", "options": {"endpoint": endpoint}}, "drain": {"minimumSeconds": 0.3}}
+
+    def is_held(node: JsonObject) -> bool:
+        return FINALIZER in node["metadata"].get("finalizers", ())
+
+    async with running(kubeconfig, settings, kubeconfig.parent) as first:
+        await sight.until("all nodes are held", lambda: all(map(is_held, sight.all("Node"))))
+        for node in leaving:
+            await api.call("DELETE", path_of(NODES, name=node["metadata"]["name"]))
+        await sight.until("pods are leaving", lambda: any(map(sight.asked, sight.all("Pod"))))
+        first.send(signal.SIGKILL)
+        await first.ended()
+    assert all(sight.gone("Node", node) is None for node in leaving), "killed in the middle"
+    async with running(kubeconfig, settings, kubeconfig.parent):
+        await sight.until("they are gone", lambda: all(sight.gone("Node", node) for node in leaving), seconds=60)
