@@ -6,6 +6,7 @@ import click
 
 from gracectl import __version__
 from gracectl.cli.controller import controller
+from gracectl.cli.demo import demo
 from gracectl.cli.simulate import simulate
 
 EPILOG = "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed."
@@ -27,6 +28,7 @@ def version() -> None:
 
 root.add_command(controller)
 root.add_command(simulate)
+root.add_command(demo)
 
 
 def main() -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 import anyio
 import click
 
-from gracectl.cli.failures import MISUSED, end, run_async
-from gracectl.runtime.clock import SystemClock
+from gracectl.cli.embedded import served
+from gracectl.cli.failures import run_async, told_to_people
 from gracectl.runtime.signals import set_on_signal
-from gracectl.sim.cluster import EmbeddedCluster, write_kubeconfig
-from gracectl.sim.http import HttpFace
-from gracectl.sim.scenario import World, demo_options, demo_world
+from gracectl.sim.scenario import World, demo_world
 
 
 @click.command()
@@ -27,29 +25,18 @@ def simulate(nodes: int, pods: int, seed: int, speed: float, port: int, kubeconf
     """Run the embedded cluster until SIGTERM or Ctrl-C; prints the kubeconfig with which kubectl reaches it."""
     world = demo_world(nodes=nodes, pods=pods, seed=seed)
     path = kubeconfig or Path(tempfile.mkdtemp(prefix="gracectl-")) / "kubeconfig"
-    run_async(lambda: _run(world, speed, seed, port, path))
+    with told_to_people():
+        run_async(lambda: _run(world, speed, seed, port, path))
 
 
 async def _run(world: World, speed: float, seed: int, port: int, path: Path) -> None:
-    cluster = EmbeddedCluster(SystemClock(), demo_options(speed=speed, seed=seed))
-    face = HttpFace(cluster.server)
-    try:
-        url = await face.start(port=port)
-        write_kubeconfig(path, url)
-    except OSError as error:
-        end(f"the embedded cluster cannot start: {error}; choose another --port or --kubeconfig", MISUSED)
     stop = anyio.Event()
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(set_on_signal, stop)
-            await group.start(cluster.run)
-            await world.build(cluster)
-            click.echo(_greeting(world, url, path))
-            await stop.wait()
-            group.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await face.stop()
+    async with served(path, speed=speed, seed=seed, port=port) as (cluster, url), anyio.create_task_group() as group:
+        group.start_soon(set_on_signal, stop)
+        await world.build(cluster)
+        click.echo(_greeting(world, url, path))
+        await stop.wait()
+        group.cancel_scope.cancel()
 
 
 def _greeting(world: World, url: str, path: Path) -> str:

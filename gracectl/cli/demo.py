@@ -1,0 +1,147 @@
+"""`gracectl demo`: three nodes of an embedded cluster are deleted and end gracefully, before your eyes."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import click
+from rich.console import Console, Group
+
+from gracectl.cli.demo_play import Order, perform
+from gracectl.cli.demo_report import Result, as_json, summary
+from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
+from gracectl.cli.failures import FAILED, run_async, told_to_people
+from gracectl.telemetry import logs
+
+PLAIN_WIDTH = 200
+"""Columns where there is no terminal: nothing is cut off."""
+
+
+def _finite(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a number to multiply speed with.")
+    return value
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(min=2), default=8, show_default=True, help="How many nodes.")
+@click.option("--pods", type=click.IntRange(min=1), default=120, show_default=True, help="How many ordinary pods.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same world.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    callback=_finite,
+    help="Of the cluster: 2 is twice as fast.",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object, no more.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the controller's log on stderr (and lines, no live table).")
+def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text", "json"], verbose: bool) -> None:
+    """Drain nodes of an embedded cluster, and watch.
+
+    Starts a cluster in this process (nothing else is needed), runs the controller on it over HTTP, deletes three nodes
+    and shows how they end. A referee watches the pods on its own and counts whether a budget was ever violated.
+
+    \b
+    -o json prints one object:
+      seconds, seed, speed, ok,
+      nodes [{name, seconds, steps {cordon, drain, volumes, instance, finalizer}, pods}],
+      evictions, evictionsSeen, refusals, budgetViolations,
+      violations [{seconds, budget, pod, healthy, required}],
+      budgets [{name, bound, pods, required, lowest, violations}],
+      replacements {expected, running}, volumes {before, left}, instances {before, left},
+      touchedTwice [pod], blindSeconds, failures [text]
+
+    Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
+    """
+    order = Order(nodes, pods, seed, speed)
+    console = _console()
+    view: View
+    if output == "json":
+        view = SilentView()
+    elif console.is_terminal and not console.is_dumb_terminal and not verbose:
+        view = LiveView(console)
+    else:
+        view = PlainView(console)
+    with told_to_people(), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _log(verbose) as log:
+        ending = run_async(lambda: _until_interrupted(order, Path(folder), view))
+        if isinstance(ending, Result):
+            _tell(ending, output, console)
+            if not ending.ok:
+                sys.exit(_complain(ending, log))
+        if log is not None:
+            log.unlink()
+    if not isinstance(ending, Result):
+        click.echo("gracectl: interrupted", err=True)
+        sys.exit(128 + ending)
+
+
+async def _until_interrupted(order: Order, folder: Path, view: View) -> Result | signal.Signals:
+    """The result, or the signal that came before it."""
+    ending: list[Result | signal.Signals] = []
+
+    async def listen(scope: anyio.CancelScope) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                ending.append(number)
+                scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(listen, group.cancel_scope)
+        ending.append(await perform(order, folder, view))
+        group.cancel_scope.cancel()
+    return ending[0]
+
+
+@contextmanager
+def _log(verbose: bool) -> Iterator[Path | None]:
+    """Where the controller's log goes meanwhile: to stderr, or into a file, whose path this is."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        if verbose:
+            logs.configure(sys.stderr)
+            yield None
+        else:
+            handle, name = tempfile.mkstemp(prefix="gracectl-demo-", suffix=".log")
+            with os.fdopen(handle, "w") as file:
+                logs.configure(file, format="text")
+                yield Path(name)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def _console() -> Console:
+    is_terminal = sys.stdout.isatty()
+    return Console(force_terminal=is_terminal, width=None if is_terminal else PLAIN_WIDTH)
+
+
+def _tell(result: Result, output: str, console: Console) -> None:
+    if output == "json":
+        click.echo(as_json(result))
+        return
+    with console.capture() as captured:
+        console.print(Group("", summary(result)))
+    # Tables fill their columns with spaces, which a file or a log does not want.
+    text = captured.get()
+    click.echo(text if console.is_terminal else "\n".join(line.rstrip() for line in text.splitlines()))
+
+
+def _complain(result: Result, log: Path | None) -> int:
+    for failure in result.failures:
+        click.echo(f"gracectl: {failure}", err=True)
+    if log is not None:
+        click.echo(f"gracectl: the controller's log is {log}", err=True)
+    return FAILED

@@ -1,0 +1,318 @@
+"""The play of the demo: an embedded cluster, the controller on it over HTTP, three nodes deleted, a referee watching.
+
+The controller is the one of `gracectl controller`, over a kubeconfig like any other; the nodes are deleted as anybody
+would delete them; and what came of it is the referee's word, taken from its own watch over HTTP.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import aiohttp
+import anyio
+import msgspec
+
+from gracectl.app import Controller
+from gracectl.cli.controller import provider_of
+from gracectl.cli.demo_report import (
+    STEPS,
+    BudgetResult,
+    Leavings,
+    NodeResult,
+    Replacements,
+    Result,
+    ViolationResult,
+    judged,
+)
+from gracectl.cli.demo_view import Row, Scene, View
+from gracectl.cli.embedded import closed_in_any_case, served
+from gracectl.cloud.registry import ProviderSettings
+from gracectl.config import Settings
+from gracectl.kube import credentials
+from gracectl.kube.http import HttpTransport
+from gracectl.kube.skew import SkewEstimate
+from gracectl.model import names
+from gracectl.model.selectors import read_selector, selects
+from gracectl.runtime.clock import Clock, SystemClock
+from gracectl.sim.api import JsonObject
+from gracectl.sim.referee import Departure, NodeRecord, Referee
+from gracectl.sim.scenario import demo_world
+from gracectl.sim.world.behaviour import PREFIX
+from gracectl.sim.world.client import OverHttp, WorldApi, ask
+from gracectl.sim.world.cloud import PREFIX as INSTANCES
+from gracectl.sim.world.objects import annotations_of, labels_of, node_of
+from gracectl.sim.world.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
+from gracectl.termination.termination import Progress
+
+DELETED = 3
+GUARD_SECONDS = 120.0
+REFRESH_SECONDS = 0.25
+LOOK_AGAIN_SECONDS = 0.05
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What was asked for on the command line."""
+
+    nodes: int
+    pods: int
+    seed: int
+    speed: float
+
+    @property
+    def guard(self) -> float:
+        """Seconds after which the play ends, finished or not."""
+        return GUARD_SECONDS / min(self.speed, 1.0)
+
+
+async def perform(order: Order, folder: Path, view: View) -> Result:
+    """Give the whole play; whatever fails in it stands in the result. Raises ApiError, PartDied for a broken stage.
+
+    `folder` is the play's own, for the kubeconfig.
+    """
+    deadline = anyio.current_time() + order.guard
+    world = demo_world(nodes=order.nodes, pods=order.pods, seed=order.seed)
+    view.say(f"Starting an embedded cluster of {order.nodes} nodes and {world.all_pods} pods …")
+    kubeconfig = folder / "kubeconfig"
+    async with served(kubeconfig, speed=order.speed, seed=order.seed) as (cluster, url):
+        with anyio.CancelScope(deadline=deadline) as building:
+            await world.build(cluster)
+        if building.cancelled_caught:
+            empty = Result(seconds=0.0, seed=order.seed, speed=order.speed, ok=False)
+            return judged(empty, f"the embedded cluster was not ready after {order.guard:.0f} s")
+        clock = SystemClock()
+        identity = await credentials.load(str(kubeconfig), clock=clock)
+        settings = Settings(provider=ProviderSettings("simulated", {"endpoint": url}))
+        async with (
+            closed_in_any_case(HttpTransport(identity, clock, skew=SkewEstimate(clock.adjust))) as transport,
+            closed_in_any_case(aiohttp.ClientSession()) as session,
+        ):
+            controller = Controller(settings, transport, clock, provider_of(settings))
+            await controller.check()
+            # The audience has a clock of its own, which the controller does not set.
+            play = _Play(order, controller, OverHttp(session, identity.url), SystemClock(), view)
+            return await play.run(deadline)
+
+
+class _Play:
+    """One performance; `run` it once."""
+
+    def __init__(self, order: Order, controller: Controller, api: WorldApi, clock: Clock, view: View) -> None:
+        self._order = order
+        self._controller = controller
+        self._api = api
+        self._clock = clock
+        self._view = view
+        self._referee = Referee(api, clock)
+        self._targets: dict[str, NodeRecord] = {}  # by name, as they were before their deletion
+        self._began = 0.0
+        self._seconds = 0.0
+        self._volumes_before = 0
+        self._reached: dict[str, int] = {}
+
+    async def run(self, deadline: float) -> Result:
+        stop = anyio.Event()
+        async with anyio.create_task_group() as audience:
+            await audience.start(self._referee.run)
+            async with anyio.create_task_group() as stage:
+                stage.start_soon(self._controller.run, stop)
+                with anyio.CancelScope(deadline=deadline) as playing:
+                    await self._prepare()
+                    await self._show_the_end_of_nodes()
+                result = await self._result(is_over_time=playing.cancelled_caught)
+                stop.set()
+            audience.cancel_scope.cancel()
+        return result
+
+    async def _prepare(self) -> None:
+        """Wait until every node is held by the finalizer, and choose those that will be deleted."""
+        await self._referee.until(lambda: all(names.FINALIZER in node.finalizers for node in self._referee.nodes()))
+        pods, budgets = await self._items(PODS), await self._items(BUDGETS)
+        nodes = {node.name: node for node in self._referee.nodes()}
+        count = min(DELETED, len(nodes) - 1)
+        self._targets = {name: nodes[name] for name in chosen(count, sorted(nodes), pods, budgets)}
+        self._volumes_before = await self._volumes()
+        self._view.say("The controller watches it over HTTP, and every node has its finalizer.")
+        self._view.say(f"Deleting {', '.join(self._targets)} …")
+
+    async def _show_the_end_of_nodes(self) -> None:
+        with self._view.showing():
+            async with anyio.create_task_group() as show:
+                show.start_soon(self._keep_showing)
+                await self._end_nodes()
+                show.cancel_scope.cancel()
+            self._view.show(self._scene())
+
+    async def _end_nodes(self) -> None:
+        self._began = self._clock.now()
+        for name in self._targets:
+            await ask(self._api, "DELETE", path_of(NODES, name=name))
+        await self._referee.until(self._is_over)
+        self._seconds = self._clock.now() - self._began
+        # The controller learns of the end by its own watch, a moment earlier or later than the referee.
+        while not self._ended_uids() <= {progress.uid for progress in self._controller.finished()}:
+            await self._clock.sleep(LOOK_AGAIN_SECONDS)
+
+    def _is_over(self) -> bool:
+        if len(self._ended_uids()) < len(self._targets):
+            return False
+        expected = [pod for pod in self._evictions() if pod.is_replaceable]
+        return all(self._runs_elsewhere(pod) for pod in expected)
+
+    def _ended_uids(self) -> set[str]:
+        uids = {node.uid for node in self._targets.values()}
+        return {node.uid for node in self._referee.nodes() if node.uid in uids and node.gone_at is not None}
+
+    def _evictions(self) -> list[Departure]:
+        findings = self._referee.findings()
+        return [pod for name in self._targets for pod in findings.evictions(name)]
+
+    def _runs_elsewhere(self, pod: Departure) -> bool:
+        heir = pod.replacement
+        return heir is not None and heir.is_running and heir.node not in self._targets
+
+    # -- what is shown -------------------------------------------------------------------------------------------------
+
+    async def _keep_showing(self) -> None:
+        while True:
+            self._view.show(self._scene())
+            await self._clock.sleep(REFRESH_SECONDS)
+
+    def _scene(self) -> Scene:
+        statistics = self._controller.statistics().client
+        ready, pods = self._referee.ready_pods()
+        now = self._clock.now()
+        return Scene(
+            seconds=now - self._began,
+            rows=tuple(self._rows(now)),
+            budgets=self._referee.budgets(),
+            evictions=statistics.count("create", "pods/eviction", "ok"),
+            refusals=statistics.count("create", "pods/eviction", "BudgetExhausted"),
+            ready=ready,
+            pods=pods,
+        )
+
+    def _rows(self, now: float) -> Iterable[Row]:
+        under_way = {progress.uid: progress for progress in self._controller.under_way()}
+        records = {node.uid: node for node in self._referee.nodes()}
+        for name, node in self._targets.items():
+            gone_at = records[node.uid].gone_at
+            progress = under_way.get(node.uid)
+            seconds = (gone_at or now) - self._began
+            if gone_at is not None or progress is None:
+                yield Row(name, "", 0, seconds, "", is_gone=gone_at is not None)
+            else:
+                yield Row(name, self._step(progress), progress.pods_left, seconds, progress.waits_for)
+
+    def _step(self, progress: Progress) -> str:
+        """The furthest step so far: each look at a node walks through those that are done."""
+        place = STEPS.index(progress.step) if progress.step in STEPS else 0
+        self._reached[progress.uid] = max(place, self._reached.get(progress.uid, 0))
+        return STEPS[self._reached[progress.uid]]
+
+    # -- what came of it -----------------------------------------------------------------------------------------------
+
+    async def _result(self, *, is_over_time: bool) -> Result:
+        findings, client = self._referee.findings(), self._controller.statistics().client
+        expected = [pod for pod in self._evictions() if pod.is_replaceable]
+        seconds = self._seconds or (self._clock.now() - self._began if self._began else 0.0)
+        result = Result(
+            seconds=round(seconds, 3),
+            seed=self._order.seed,
+            speed=self._order.speed,
+            ok=False,
+            nodes=tuple(self._node_results()),
+            evictions=client.count("create", "pods/eviction", "ok"),
+            evictions_seen=len(self._evictions()),
+            refusals=client.count("create", "pods/eviction", "BudgetExhausted"),
+            budget_violations=len(findings.violations),
+            violations=tuple(
+                ViolationResult(round(v.at - self._began, 3), v.budget, v.pod, v.healthy, v.required)
+                for v in findings.violations
+            ),
+            budgets=tuple(
+                BudgetResult(b.name, b.bound, b.expected, b.required, b.lowest, b.violations) for b in findings.budgets
+            ),
+            replacements=Replacements(len(expected), sum(map(self._runs_elsewhere, expected))),
+            volumes=Leavings(self._volumes_before, await self._volumes()),
+            instances=Leavings(len(self._targets), await self._instances()),
+            touched_twice=findings.touched_twice,
+            blind_seconds=round(findings.blind_seconds, 3),
+        )
+        return judged(result, *(self._over_time() if is_over_time else ()))
+
+    def _node_results(self) -> Iterable[NodeResult]:
+        findings = self._referee.findings()
+        gone_at = {node.uid: node.gone_at for node in findings.nodes}
+        progress = {p.uid: p for p in (*self._controller.under_way(), *self._controller.finished())}
+        for name, node in self._targets.items():
+            end = gone_at[node.uid]
+            spent = progress[node.uid].seconds if node.uid in progress else {}
+            yield NodeResult(
+                name=name,
+                seconds=None if end is None else round(end - self._began, 3),
+                steps=_by_step(spent),
+                pods=len(findings.evictions(name)),
+            )
+
+    def _over_time(self) -> tuple[str, ...]:
+        message = f"it was not over after {self._order.guard:.0f} s"
+        if not self._targets:
+            return (f"{message}: the controller has not put its finalizer onto every node",)
+        waiting = (
+            f"{p.node}: {p.step}: {p.waits_for or 'nothing that it names'}" for p in self._controller.under_way()
+        )
+        return (message, *waiting)
+
+    async def _items(self, path: str) -> list[JsonObject]:
+        _, body = await ask(self._api, "GET", path)
+        items: list[JsonObject] = body["items"]
+        return items
+
+    async def _volumes(self) -> int:
+        return sum(item["spec"]["nodeName"] in self._targets for item in await self._items(ATTACHMENTS))
+
+    async def _instances(self) -> int:
+        """How many instances of the deleted nodes are not at their end, by the cloud's own word."""
+        running = 0
+        for node in self._targets.values():
+            id_ = node.provider_id.rsplit("/", 1)[-1]
+            status, body = await ask(self._api, "GET", INSTANCES + id_, allow=(404,))
+            running += status != 404 and body["state"] != "terminated"
+        return running
+
+
+def _by_step(spent: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by step as the report has them; what comes before the cordon counts to it."""
+    seconds = dict.fromkeys(STEPS, 0.0)
+    for step, spent_there in spent.items():
+        seconds[step if step in STEPS else STEPS[0]] += spent_there
+    return {step: round(seconds[step], 3) for step in STEPS}
+
+
+def chosen(count: int, nodes: list[str], pods: list[JsonObject], budgets: list[JsonObject]) -> tuple[str, ...]:
+    """The nodes whose end is the most telling: one with a pod that is slow to stop, one with a pod that has a volume,
+    and each with as many pods as there are under the tightest budgets (`maxUnavailable: 1`).
+    """
+    tight, slow, stateful = Counter[str](), Counter[str](), Counter[str]()
+    selectors = [
+        (budget["metadata"]["namespace"], read_selector(budget["spec"].get("selector")))
+        for budget in budgets
+        if budget["spec"].get("maxUnavailable") == 1
+    ]
+    for pod in pods:
+        node, namespace = node_of(pod), pod["metadata"]["namespace"]
+        tight[node] += any(namespace == its and selects(selector, labels_of(pod)) for its, selector in selectors)
+        slow[node] += f"{PREFIX}stop-seconds" in annotations_of(pod)
+        stateful[node] += any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ())
+    picked: list[str] = []
+    for wanted in (slow, stateful):
+        if len(picked) < count and not any(wanted[node] for node in picked):
+            picked += _best([node for node in nodes if wanted[node] and node not in picked], tight, 1)
+    picked += _best([node for node in nodes if node not in picked], tight, count - len(picked))
+    return tuple(sorted(picked))
+
+
+def _best(nodes: list[str], worth: Counter[str], count: int) -> list[str]:
+    return sorted(nodes, key=lambda node: (-worth[node], node))[:count]

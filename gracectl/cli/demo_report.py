@@ -1,0 +1,181 @@
+"""What a demo has come to: one value that is printed as JSON, as a summary for people, and decides the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+STEPS = ("cordon", "drain", "volumes", "instance", "finalizer")
+"""The steps of a termination as people are told of them; the look at the instance before the first one counts to it."""
+
+
+class NodeResult(msgspec.Struct, frozen=True, rename="camel"):
+    """One deleted node. `seconds`: from its DELETE until the watch showed it gone (null: it is not gone).
+
+    `steps`: seconds by step, as the controller counted them. `pods`: how many left it, as the watch showed.
+    """
+
+    name: str
+    seconds: float | None
+    steps: Mapping[str, float]
+    pods: int
+
+
+class BudgetResult(msgspec.Struct, frozen=True, rename="camel"):
+    """A budget as the referee saw it. `lowest`: fewest healthy pods at any event (null: it was never fulfilled)."""
+
+    name: str
+    bound: str
+    pods: int
+    required: int
+    lowest: int | None
+    violations: int
+
+
+class ViolationResult(msgspec.Struct, frozen=True, rename="camel"):
+    """`seconds` after the deletion of the nodes, an event about `pod` broke `budget`."""
+
+    seconds: float
+    budget: str
+    pod: str
+    healthy: int
+    required: int
+
+
+class Replacements(msgspec.Struct, frozen=True, rename="camel"):
+    """How many of the evicted pods are to run again on other nodes, and how many of these are Ready there."""
+
+    expected: int = 0
+    running: int = 0
+
+
+class Leavings(msgspec.Struct, frozen=True, rename="camel"):
+    """Things of the deleted nodes: how many there were, and how many of them are left now."""
+
+    before: int = 0
+    left: int = 0
+
+
+class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The JSON object of `-o json`, in this order.
+
+    `seconds`: from the first DELETE until all was done. `evictions` and `refusals`: answers 201 and 429 (budget spent)
+    that the controller got; `evictionsSeen`: pods that the watch showed leaving. `blindSeconds`: for how long the
+    referee's watch was cut. `failures`: what is not as it should be; empty exactly if `ok`.
+    """
+
+    seconds: float
+    seed: int
+    speed: float
+    ok: bool
+    nodes: tuple[NodeResult, ...] = ()
+    evictions: int = 0
+    evictions_seen: int = 0
+    refusals: int = 0
+    budget_violations: int = 0
+    violations: tuple[ViolationResult, ...] = ()
+    budgets: tuple[BudgetResult, ...] = ()
+    replacements: Replacements = Replacements()
+    volumes: Leavings = Leavings()
+    instances: Leavings = Leavings()
+    touched_twice: tuple[str, ...] = ()
+    blind_seconds: float = 0.0
+    failures: tuple[str, ...] = ()
+
+
+def judged(result: Result, *failures: str) -> Result:
+    """The result with `ok` and `failures` filled in: those given, and those that its own figures show."""
+    found = (*failures, *_failures(result))
+    return msgspec.structs.replace(result, ok=not found, failures=found)
+
+
+def as_json(result: Result) -> str:
+    """One JSON object, indented."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+
+
+def summary(result: Result) -> RenderableType:
+    """Tables and sentences that fit into 80 columns."""
+    parts: list[RenderableType] = []
+    if result.nodes:
+        parts += [_nodes_table(result.nodes), Text()]
+    if result.budgets:
+        parts += [_budgets_table(result.budgets), Text()]
+    parts += [_figures(result), _closing(result)]
+    return Group(*parts)
+
+
+def _failures(result: Result) -> list[str]:
+    found = [f"node {node.name} is not gone" for node in result.nodes if node.seconds is None]
+    found += [
+        f"budget {v.budget} was violated after {v.seconds:.2f} s: {v.healthy} healthy, {v.required} required ({v.pod})"
+        for v in result.violations
+    ]
+    if result.replacements.running < result.replacements.expected:
+        missing = result.replacements.expected - result.replacements.running
+        found.append(f"{missing} of {result.replacements.expected} replacement pods do not run on another node")
+    if result.instances.left:
+        found.append(f"{result.instances.left} of {result.instances.before} instances still run")
+    if result.volumes.left:
+        found.append(f"{result.volumes.left} of {result.volumes.before} volumes are still attached")
+    if result.evictions_seen > result.evictions:
+        found.append(f"{result.evictions_seen} pods left, but only {result.evictions} were evicted")
+    if result.touched_twice:
+        found.append(f"asked to leave twice: {', '.join(result.touched_twice)}")
+    if result.blind_seconds:
+        found.append(f"the watch was cut for up to {result.blind_seconds:.2f} s, so the budgets cannot be vouched for")
+    return found
+
+
+def _table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
+    """No borders: the same table reads well at 80 columns and in a file. `numbers`: columns that align right."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _nodes_table(nodes: tuple[NodeResult, ...]) -> Table:
+    table = _table("node (seconds)", *STEPS, "total", "pods", numbers=(*STEPS, "total", "pods"))
+    for node in nodes:
+        steps = (f"{node.steps[step]:.2f}" if step in node.steps else "-" for step in STEPS)
+        total = Text("not gone", "red") if node.seconds is None else f"{node.seconds:.2f}"
+        table.add_row(node.name, *steps, total, str(node.pods))
+    return table
+
+
+def _budgets_table(budgets: tuple[BudgetResult, ...]) -> Table:
+    numbers = ("pods", "required", "lowest")
+    table = _table("budget", "bound", *numbers, "verdict", numbers=numbers)
+    for budget in budgets:
+        lowest = "-" if budget.lowest is None else str(budget.lowest)
+        verdict = Text(f"VIOLATED {budget.violations}×", "bold red") if budget.violations else Text("kept", "green")
+        if not budget.violations and budget.lowest is not None:
+            verdict = Text("never violated", "green")
+        table.add_row(budget.name, budget.bound, str(budget.pods), str(budget.required), lowest, verdict)
+    return table
+
+
+def _figures(result: Result) -> RenderableType:
+    table = _table("", "")
+    table.show_header = False
+    replacements, instances, volumes = result.replacements, result.instances, result.volumes
+    table.add_row("evictions", f"{result.evictions} ({result.evictions_seen} seen in the watch)")
+    table.add_row("refused (429)", str(result.refusals))
+    table.add_row("replacements", f"{replacements.running} of {replacements.expected} run on other nodes")
+    table.add_row("instances", f"{instances.before - instances.left} of {instances.before} ended")
+    table.add_row("volumes", f"{volumes.before - volumes.left} of {volumes.before} detached")
+    return table
+
+
+def _closing(result: Result) -> Text:
+    if not result.ok:
+        return Text("\nNot as it should be: see below.", "bold red")
+    pods = sum(node.pods for node in result.nodes)
+    nodes, them = ("1 node", "it") if len(result.nodes) == 1 else (f"{len(result.nodes)} nodes", "them")
+    left = f"{pods} pod{'' if pods == 1 else 's'} left {them}"
+    return Text(f"\n{nodes} ended in {result.seconds:.1f} s; {left}, and no budget was violated.", "bold green")
