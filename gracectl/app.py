@@ -110,8 +110,9 @@ class Controller:
             clock=clock,
             settings=settings.termination,
         )
-        self._terminations = NodeTermination(tools, partial(Backoff, rng=rng))
-        self._keeper = FinalizerKeeper(self._client, observed, clock, settings.termination)
+        backoff = partial(Backoff, rng=rng)
+        self._terminations = NodeTermination(tools, backoff)
+        self._keeper = FinalizerKeeper(self._client, observed, clock, settings.termination, backoff)
         # What pods and nodes have in common (labels, names) is kept once for both caches.
         sharing = Sharing()
         nodes, pods = NODES.read_by(NodeDecoder(sharing)), PODS.read_by(PodDecoder(sharing))

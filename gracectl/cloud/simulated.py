@@ -49,7 +49,14 @@ class SimulatedProvider:
         if status == 404:
             return InstanceState.GONE
         self._check(status, body, provider_id)
-        return STATES.get(msgspec.json.decode(body, type=_Instance).state, InstanceState.UNKNOWN)
+        try:
+            instance = msgspec.json.decode(body, type=_Instance)
+        except msgspec.DecodeError as error:
+            message = (
+                f"instance {_id(provider_id)}: the answer is no instance ({error}); is endpoint the right address?"
+            )
+            raise ProviderUnavailable(message) from error
+        return STATES.get(instance.state, InstanceState.UNKNOWN)
 
     async def terminate(self, provider_id: str) -> None:
         """See Provider.terminate."""

@@ -88,8 +88,8 @@ class Evictor:
         self._taking: set[LaneKey] = set()  # the lanes that take a turn
         self._answers: Counter[str] = Counter()
         self._listeners: list[EvictionListener] = []
-        self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock)
-        self._crowd: WorkQueue[LaneKey] = WorkQueue(clock)
+        self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
+        self._crowd: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
         pods.subscribe(self._pod_changed)
         budgets.subscribe(self._budget_changed)

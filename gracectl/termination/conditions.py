@@ -10,7 +10,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model.meta import condition_of
 from gracectl.model.times import format_time
 from gracectl.termination.steps import Tools
-from gracectl.termination.termination import Termination
+from gracectl.termination.termination import Termination, Told
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +23,19 @@ async def set_condition(
     A condition is for people: when it cannot be written, that is logged, and the termination goes on.
     """
     now = tools.clock.now()
-    old = condition_of(termination.node.conditions, type_)
-    if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+    shown = condition_of(termination.node.conditions, type_)
+    if shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message):
         return
-    is_turn = old is None or old.status != status
-    written = termination.condition_written.get(type_)
-    if not is_turn and written is not None and now < written + tools.settings.status_interval_seconds:
+    # What we wrote last counts even if the watch, or a write of somebody else, shows an older state.
+    told = termination.told.get(type_)
+    if told is not None and told.status == status and now < told.at + tools.settings.status_interval_seconds:
         return
-    turned = now if is_turn or old is None or old.last_transition is None else old.last_transition
+    turned = now
+    if told is not None and told.status == status:
+        turned = told.turned
+    elif told is None and shown is not None and shown.status == status and shown.last_transition is not None:
+        turned = shown.last_transition
+    termination.told[type_] = Told(status, reason, message, at=now, turned=turned)
     condition = {
         "type": type_,
         "status": status,
@@ -41,7 +46,6 @@ async def set_condition(
     }
     # A strategic merge changes the entry of this type and leaves the kubelet's own alone.
     patch = StrategicPatch({"status": {"conditions": [condition]}})
-    termination.condition_written[type_] = now
     try:
         node = await tools.client.patch(NODES, termination.node.key, patch, subresource="status", uid=termination.uid)
     except NotFound:

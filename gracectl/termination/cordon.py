@@ -29,11 +29,14 @@ async def cordon(tools: Tools, termination: Termination) -> Answer:
 
 
 def missing(node: Node) -> list[dict[str, Any]]:
-    """The JSON patch operations that are still needed; taints of others are left exactly as they are."""
+    """The JSON patch operations that are still needed; taints of others are left exactly as they are.
+
+    A taint of that key and effect counts whatever its value: the API server takes no two of them.
+    """
     operations: list[dict[str, Any]] = []
     if not node.unschedulable:
         operations.append({"op": "add", "path": "/spec/unschedulable", "value": True})
-    if DISRUPTED_TAINT not in node.taints:
+    if not any((taint.key, taint.effect) == (DISRUPTED_TAINT.key, DISRUPTED_TAINT.effect) for taint in node.taints):
         taint = {"key": DISRUPTED_TAINT.key, "effect": DISRUPTED_TAINT.effect}
         # "-" appends, but only to a list that exists; an empty one is not stored.
         path, value = ("/spec/taints/-", taint) if node.taints else ("/spec/taints", [taint])

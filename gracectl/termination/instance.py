@@ -20,12 +20,16 @@ logger = logging.getLogger(__name__)
 REMIND_SECONDS = 60.0
 """A provider that accepted the end and still shows the instance is asked for it again this often."""
 
+NOTICE_SECONDS = 10.0
+"""A drain is looked at with every event of a pod; the provider is asked about a lost node no more often than this."""
+
 
 async def notice_loss(tools: Tools, termination: Termination) -> Answer:
     """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
-    node = termination.node
-    if node.ready or not node.provider_id or termination.instance.asked_at is not None:
+    node, wait, now = termination.node, termination.instance, tools.clock.now()
+    if node.ready or not node.provider_id or wait.asked_at is not None or now < wait.next_notice:
         return Proceed()
+    wait.next_notice = now + NOTICE_SECONDS
     try:
         state = await tools.provider.state(node.provider_id)
     except ProviderError as error:

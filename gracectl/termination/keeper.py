@@ -7,11 +7,13 @@ controller does. (At DELETE it would be too late: kubernetes issue 77988.)
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.node import Node
+from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
@@ -24,15 +26,25 @@ logger = logging.getLogger(__name__)
 
 WORKERS = 4
 
+FIRST_RETRY, LAST_RETRY = 0.05, 60.0
+"""Seconds before a node that could not be written is tried again; doubled with each failure."""
+
 
 class FinalizerKeeper:
     """Watches nodes; each one that is managed and lacks the finalizer is a key in its queue."""
 
-    def __init__(self, client: KubeClient, observed: Observed, clock: Clock, settings: TerminationSettings) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        observed: Observed,
+        clock: Clock,
+        settings: TerminationSettings,
+        backoff: Callable[[float, float], Backoff],
+    ) -> None:
         self._client = client
         self._observed = observed
         self._settings = settings
-        self._queue: WorkQueue[str] = WorkQueue(clock)
+        self._queue: WorkQueue[str] = WorkQueue(clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         observed.nodes.subscribe(self._node_changed)
 
     async def run(self) -> None:
@@ -45,8 +57,9 @@ class FinalizerKeeper:
         node = self._observed.node(name)
         if node is None or not self._is_wanted(node):
             return None
-        await amend_node(self._client, node, addition)
-        logger.info("finalizer added: the node will be drained when it is deleted", extra={"node": name})
+        after = await amend_node(self._client, node, addition)
+        if after is not None and names.FINALIZER in after.finalizers:
+            logger.info("finalizer added: the node will be drained when it is deleted", extra={"node": name})
         return None
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

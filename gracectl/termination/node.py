@@ -42,6 +42,9 @@ STEPS = (
     RELEASE,
 )
 
+FIRST_RETRY, LAST_RETRY = 0.05, 10.0
+"""Seconds before a node whose step has failed is looked at again; doubled with each failure."""
+
 REMEMBERED = 1000
 """Finished terminations that are kept for `status` and the summary of a demo."""
 
@@ -52,7 +55,7 @@ class NodeTermination:
     def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
         self._tools = tools
         self._backoff = backoff
-        self._queue: WorkQueue[str] = WorkQueue(tools.clock)
+        self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._under_way: dict[str, Termination] = {}
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
         observed = tools.observed

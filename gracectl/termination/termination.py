@@ -37,6 +37,18 @@ class InstanceWait(msgspec.Struct):
     retry: Backoff
     asked_at: float | None = None
     next_call: float = 0.0
+    next_notice: float = 0.0
+    """Before this instant nobody asks whether the instance of a node that is not Ready is still there."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A condition as we wrote it last, `at` when, and when its status `turned` (Unix seconds)."""
+
+    status: str
+    reason: str
+    message: str
+    at: float
+    turned: float
 
 
 class Termination:
@@ -49,7 +61,7 @@ class Termination:
         self.cordoned_at: float | None = None
         self.plan: Plan | None = None
         self.instance = instance
-        self.condition_written: dict[str, float] = {}
+        self.told: dict[str, Told] = {}
         self.waits_for = ""
         self._replaced: set[str] = set()
         self._step = ""

@@ -1,0 +1,185 @@
+"""A Transport straight into an embedded API server: no sockets, and every way in which a connection can fail.
+
+The faults are those of gracectl.sim, but they strike between the controller and the server only: the world around the
+server stays well. `before` strikes until the server has looked at a request, `behind` when it has carried it out (so a
+Refuse there is a 500 after the deed, a Latency an answer that is late, a Reset one that is lost).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import anyio
+import msgspec
+import orjson
+
+from gracectl.kube.errors import Unreachable
+from gracectl.kube.operation import Operation, operation_of
+from gracectl.kube.transport import Request, Response, Stream
+from gracectl.runtime.clock import Clock
+from gracectl.sim import api
+from gracectl.sim.core import ApiServer
+from gracectl.sim.faults import Faults
+
+
+class Executed(NamedTuple):
+    """A request that the server has carried out, whatever the client heard of it. `instant` is monotonic."""
+
+    instant: float
+    request: Request
+    operation: Operation
+    status: int
+
+
+class InProcessTransport:
+    """Give each controller its own line (`line`): cutting one is what a kill -9 looks like from the server."""
+
+    def __init__(self, server: ApiServer, clock: Clock, *, seed: int = 0) -> None:
+        self._server = server
+        self._clock = clock
+        rng = random.Random(f"transport/{seed}")
+        self.before = Faults(clock, random.Random(rng.random()))
+        self.behind = Faults(clock, random.Random(rng.random()))
+        self.executed: list[Executed] = []
+        self.is_listening = True
+
+    def line(self) -> Line:
+        """A way to the server that can be cut."""
+        return Line(self)
+
+    async def send(self, request: Request) -> Response:
+        """See Transport."""
+        plain = self._translated(request)
+        try:
+            answer = await self._met(plain) or await self._carried_out(request, plain)
+        except api.ConnectionLost as error:
+            raise Unreachable(operation_of(request), "the connection was reset", sent=True) from error
+        return Response(status=answer.status, headers=answer.headers, body=_encoded(answer))
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """See Transport."""
+        plain = self._translated(request)
+        faults = self.before.striking(plain)
+        try:
+            answer = await self.before.before(faults) or self.before.after(faults, await self._server.handle(plain))
+        except api.ConnectionLost as error:
+            raise Unreachable(operation_of(request), "the connection was reset", sent=True) from error
+        try:
+            yield _Lines(request, answer)
+        finally:
+            if answer.stream is not None:
+                with anyio.CancelScope(shield=True):
+                    await answer.stream.aclose()
+
+    def of(self, verb: str, resource: str) -> list[Executed]:
+        """What was carried out: `of("create", "pods/eviction")`."""
+        return [each for each in self.executed if (each.operation.verb, each.operation.resource) == (verb, resource)]
+
+    async def _met(self, plain: api.Request) -> api.Response | None:
+        return await self.before.before(self.before.striking(plain))
+
+    async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
+        answer = await self._server.handle(plain)
+        instant = self._clock.monotonic()
+        self.executed.append(Executed(instant, request, operation_of(request), answer.status))
+        faults = self.behind.striking(plain)
+        return await self.behind.before(faults) or answer
+
+    def _translated(self, request: Request) -> api.Request:
+        if not self.is_listening:
+            raise Unreachable(operation_of(request), "connection refused", sent=False)
+        headers = {"accept": "application/json", "content-type": request.content_type}
+        return api.Request(
+            method=request.method,
+            path=request.path,
+            query=dict(request.query),
+            headers=headers,
+            body=request.body,
+        )
+
+
+class Line:
+    """One controller's way to the server; after `cut` nothing goes through any more, in neither direction."""
+
+    def __init__(self, transport: InProcessTransport) -> None:
+        self._transport = transport
+        self._cut = anyio.Event()
+
+    def cut(self) -> None:
+        """The process at this end is dead: what it has sent may still be carried out, but it hears no answer."""
+        self._cut.set()
+
+    async def send(self, request: Request) -> Response:
+        """See Transport."""
+        answers: list[Response] = []
+        failures: list[Exception] = []
+        if self._cut.is_set():
+            raise Unreachable(operation_of(request), "cut", sent=False)
+
+        async def ask() -> None:
+            try:
+                answers.append(await self._transport.send(request))
+            except Unreachable as error:
+                failures.append(error)
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await self._cut.wait()
+            group.cancel_scope.cancel()
+        if answers:
+            return answers[0]
+        raise failures[0] if failures else Unreachable(operation_of(request), "cut", sent=True)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """See Transport. A cut ends no stream: nobody reads it any more."""
+        if self._cut.is_set():
+            raise Unreachable(operation_of(request), "cut", sent=False)
+        async with self._transport.stream(request) as stream:
+            yield stream
+
+
+class _Lines:
+    """An answer as a stream."""
+
+    def __init__(self, request: Request, answer: api.Response) -> None:
+        self._request = request
+        self._answer = answer
+        self.status = answer.status
+        self.headers: Mapping[str, str] = answer.headers
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        """See Stream."""
+        if self._answer.stream is None:
+            return
+        try:
+            async for event in self._answer.stream:
+                yield event.line
+        except api.ConnectionLost as error:
+            raise Unreachable(operation_of(self._request), "the stream broke", sent=True) from error
+
+    async def read(self) -> bytes:
+        """See Stream."""
+        return _encoded(self._answer)
+
+
+def uid_of(request: Request) -> str:
+    """The uid that an eviction or deletion carries as its precondition."""
+    body = msgspec.json.decode(request.body or b"{}")
+    options = body.get("deleteOptions", body)
+    uid: str = options.get("preconditions", {}).get("uid", "")
+    return uid
+
+
+def _encoded(answer: api.Response) -> bytes:
+    body = answer.body
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    return b"" if body is None else orjson.dumps(body)

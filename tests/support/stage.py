@@ -1,0 +1,263 @@
+"""A whole controller against a whole embedded cluster in one process, on virtual time.
+
+Everything that a story needs: nodes, workloads, budgets, a cloud whose moods the test decides, controllers that can be
+started, killed and started again, and afterwards what the server has seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from support.inprocess import Executed, InProcessTransport, Line, uid_of
+
+from gracectl.app import Controller
+from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderUnavailable
+from gracectl.cloud.simulated import STATES
+from gracectl.config import Settings
+from gracectl.model import names
+from gracectl.runtime.clock import Clock, LoopClock
+from gracectl.sim import api
+from gracectl.sim.api import JsonObject
+from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from gracectl.sim.world.behaviour import PREFIX
+from gracectl.sim.world.cloud import Cloud
+
+NAMESPACE = "shop"
+
+
+class CloudProvider:
+    """Ends the instances of the embedded cluster. `moods` are met call by call, `seconds` is what a call takes."""
+
+    name = "stand-in"
+    needs_provider_id = True
+
+    def __init__(self, cloud: Cloud, clock: Clock) -> None:
+        self.moods: deque[ProviderError | None] = deque()
+        self.seconds = 0.0
+        self.calls: list[tuple[float, str]] = []
+        self.is_closed = False
+        self._cloud = cloud
+        self._clock = clock
+
+    async def state(self, provider_id: str) -> InstanceState:
+        status, body = await self._call("state", "GET", provider_id)
+        return InstanceState.GONE if status == 404 else STATES[body["state"]]
+
+    async def terminate(self, provider_id: str) -> None:
+        status, _ = await self._call("terminate", "DELETE", provider_id)
+        if status == 404:
+            raise InstanceGone(provider_id)
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+    async def _call(self, verb: str, method: str, provider_id: str) -> tuple[int, JsonObject]:
+        self.calls.append((round(self._clock.monotonic(), 3), verb))
+        await self._clock.sleep(self.seconds)
+        mood = self.moods.popleft() if self.moods else None
+        if mood is not None:
+            raise mood
+        path = f"/cloud/v1/instances/{provider_id.rsplit('/', 1)[-1]}"
+        answer = await self._cloud(api.Request(method=method, path=path))
+        if answer.status >= 500:
+            raise ProviderUnavailable(answer.body["message"])
+        return answer.status, answer.body
+
+    def instants_of(self, verb: str) -> list[float]:
+        """When it was called for this."""
+        return [instant for instant, called in self.calls if called == verb]
+
+
+class Stage:
+    """See the module. Instants are monotonic seconds, 0 when the test began."""
+
+    def __init__(self, settings: Settings, options: ClusterOptions, seed: int) -> None:
+        self.clock = LoopClock()
+        self.cluster = EmbeddedCluster(self.clock, options)
+        self.server = self.cluster.server
+        self.transport = InProcessTransport(self.server, self.clock, seed=seed)
+        self.provider = CloudProvider(self.cluster.cloud, self.clock)
+        self.settings = settings
+        self.instances: dict[str, str] = {}
+        self._seed = seed
+        self._lives = 0
+
+    async def add_nodes(self, *nodes: str, **spec: Any) -> None:
+        """Nodes with their instances, Ready."""
+        for name in nodes:
+            self.instances[name] = await self.cluster.add_node(NodeSpec(name=name, **spec))
+
+    async def create(self, *manifests: JsonObject) -> None:
+        """Create objects; waits until all pods are Ready or finished."""
+        for manifest in manifests:
+            await self.cluster.create(manifest)
+        await self.cluster.until_ready()
+
+    @asynccontextmanager
+    async def controller(self) -> AsyncIterator[Controller]:
+        """A controller that runs; on leaving it is told to stop, as by SIGTERM."""
+        async with self._life() as (controller, _, stop):
+            yield controller
+            stop.set()
+
+    @asynccontextmanager
+    async def mortal(self) -> AsyncIterator[Controller]:
+        """A controller that runs; on leaving it is killed: what it has not sent is never sent."""
+        async with self._life() as (controller, line, stop):
+            yield controller
+            line.cut()
+            stop.set()
+
+    @asynccontextmanager
+    async def _life(self) -> AsyncIterator[tuple[Controller, Line, anyio.Event]]:
+        self._lives += 1
+        rng = random.Random(f"controller/{self._seed}/{self._lives}")
+        line = self.transport.line()
+        controller = Controller(self.settings, line, self.clock, self.provider, rng=rng)
+        stop = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(controller.run, stop)
+            yield controller, line, stop
+
+    async def settle(self, controller: Controller) -> None:
+        """Wait until the controller sees everything and every node has its finalizer."""
+        await controller.wait_live()
+        await self.cluster.until(lambda: all(names.FINALIZER in _finalizers(node) for node in self.nodes()))
+
+    # -- doing things to the cluster -----------------------------------------------------------------------------------
+
+    async def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """A request of somebody else, as he gets it answered; AssertionError when it is refused."""
+        status, answer = await self.cluster.api.call(method, path, body, content_type=content_type)
+        assert status < 300, f"{method} {path}: {status} {answer}"
+        return answer
+
+    async def delete_node(self, name: str) -> float:
+        """What a person does; returns the instant."""
+        await self.call("DELETE", f"/api/v1/nodes/{name}")
+        return self.clock.monotonic()
+
+    async def patch_node(self, name: str, patch: JsonObject, subresource: str = "") -> None:
+        """A merge patch of somebody else."""
+        path = f"/api/v1/nodes/{name}{subresource}"
+        await self.call("PATCH", path, patch, "application/merge-patch+json")
+
+    async def until_gone(self, *nodes: str) -> float:
+        """Wait until none of these nodes is left; returns the instant."""
+        await self.cluster.until(lambda: all(self.node(name) is None for name in nodes))
+        return self.clock.monotonic()
+
+    async def until(self, condition: Callable[[], bool]) -> float:
+        """Wait until a condition on pods and nodes holds; returns the instant."""
+        await self.cluster.until(condition)
+        return self.clock.monotonic()
+
+    # -- what the server has --------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[JsonObject]:
+        return list(self.server.store.table("nodes"))
+
+    def node(self, name: str) -> JsonObject | None:
+        return self.server.store.table("nodes").get("", name)
+
+    def pods_on(self, name: str) -> list[JsonObject]:
+        return [pod for pod in self.server.store.table("pods") if pod["spec"].get("nodeName") == name]
+
+    def condition(self, node: str, type_: str) -> JsonObject | None:
+        found = self.node(node)
+        conditions = found["status"].get("conditions", []) if found else []
+        return next((each for each in conditions if each["type"] == type_), None)
+
+    async def events(self) -> list[tuple[str, str, str]]:
+        """(object, reason, message) of all Events of ours, oldest first."""
+        found = (await self.call("GET", "/api/v1/events"))["items"]
+        ours = [each for each in found if each["source"].get("component") == names.EVENT_COMPONENT]
+        # A repeated Event is patched, so its version says nothing; its name ends with the instant of the first one.
+        ours.sort(key=lambda each: int(each["metadata"]["name"].rpartition(".")[2], 16))
+        return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in ours]
+
+    def instance_state(self, node: str) -> str:
+        return next(each.state for each in self.cluster.cloud.instances if each.id == self.instances[node])
+
+    # -- what was asked of the server ------------------------------------------------------------------------------------
+
+    @property
+    def evictions(self) -> list[Executed]:
+        """The evictions that the server was asked for, whatever it answered."""
+        return self.transport.of("create", "pods/eviction")
+
+    def agreed(self) -> Counter[str]:
+        """By pod uid, how often the server has agreed to an eviction."""
+        return Counter(uid_of(each.request) for each in self.evictions if each.status == 201)
+
+    def status_writes(self, node: str) -> list[float]:
+        """The instants at which we wrote conditions of a node."""
+        writes = self.transport.of("patch", "nodes/status")
+        return [each.instant for each in writes if each.operation.name == node]
+
+
+@asynccontextmanager
+async def staged(*nodes: str, settings: Settings | None = None, seed: int = 0, **options: Any) -> AsyncIterator[Stage]:
+    """A cluster that runs, with these nodes."""
+    stage = Stage(settings or Settings(), ClusterOptions(seed=seed, **options), seed)
+    async with anyio.create_task_group() as group:
+        await group.start(stage.cluster.run)
+        await stage.add_nodes(*nodes)
+        yield stage
+        group.cancel_scope.cancel()
+
+
+def a_pod_manifest(name: str, node: str = "", **more: Any) -> JsonObject:
+    """A pod of `shop`; `annotations`, `labels`, `owners` go to the metadata, `behaviour` to the kubelet, the rest to
+    the spec."""
+    behaviour = {f"{PREFIX}{key}": str(value) for key, value in more.pop("behaviour", {}).items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": more.pop("labels", {"app": name}),
+            "annotations": {**behaviour, **more.pop("annotations", {})},
+            "ownerReferences": more.pop("owners", []),
+        },
+        "spec": {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {}), **more},
+    }
+
+
+def a_workload(kind: str, name: str, replicas: int, **more: Any) -> JsonObject:
+    """A Deployment or StatefulSet of `shop`; `behaviour` is what its pods do, the rest goes to its spec."""
+    pod = a_pod_manifest(name, behaviour=more.pop("behaviour", {}), **more.pop("pod", {}))
+    template = {"metadata": {key: pod["metadata"][key] for key in ("labels", "annotations")}, "spec": pod["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template, **more},
+    }
+
+
+def a_budget_manifest(name: str, **bound: Any) -> JsonObject:
+    """A budget over `app: <name>`; `bound` is maxUnavailable or minAvailable."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"selector": {"matchLabels": {"app": name}}, **bound},
+    }
+
+
+def the_settings(**fields: Any) -> Settings:
+    """Settings as a file would have them, in Python's words of the file (`nodeSelector`, `drain`)."""
+    return msgspec.convert(fields, Settings)
+
+
+def _finalizers(node: JsonObject) -> list[str]:
+    found: list[str] = node["metadata"].get("finalizers", [])
+    return found
