@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,48 @@ def test_no_value_can_lose_a_line(value: object, shown: object) -> None:
     assert (entry["message"], entry["node"], entry["odd"]) == ("pod evicted", "worker-1", shown)
 
 
+def test_an_odd_value_leaves_the_others_as_they_are() -> None:
+    entry = as_json(record(odd=2**70, attempts=2, names=["a", "b"]))
+    assert (entry["attempts"], entry["names"]) == (2, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "shown"),
+    [
+        ("%d pods", ("two",), "%d pods two"),
+        ("no place for it", (7,), "no place for it 7"),
+        ("%s and %s", ("one",), "%s and %s one"),
+        ("%(pod)s", ({"node": "a"},), "%(pod)s {'node': 'a'}"),
+        ("broken: %s", (Broken(),), "broken: %s <Broken>"),
+        (Broken(), (), "<Broken>"),
+        ("100% sure", (), "100% sure"),
+    ],
+)
+def test_arguments_that_do_not_fit_their_message_lose_no_line(message: Any, arguments: Any, shown: str) -> None:
+    made = record(message, *arguments)
+    assert as_json(made)["message"] == shown
+    assert TextFormatter().format(made).endswith(shown)
+
+
+def test_a_message_of_several_lines_is_one_line_of_json_and_indented_as_text() -> None:
+    made = record("refused:\nfirst\nsecond", pod="shop/web\n-1")
+    assert as_json(made)["message"] == "refused:\nfirst\nsecond"
+    assert TextFormatter().format(made) == ("00:00:00.250 INFO    refused:  pod=shop/web -1\n    first\n    second")
+
+
+def test_text_shows_control_characters_and_does_not_send_them_to_the_terminal() -> None:
+    made = record("\x1b[31mred\rover\tit", name_of_pod="\x07")
+    assert TextFormatter().format(made) == ("00:00:00.250 INFO    \\x1b[31mred\\x0dover\tit  name_of_pod=\\x07")
+
+
+def test_a_stack_that_was_asked_for_is_shown() -> None:
+    made = record(stack="mine")
+    made.stack_info = "Stack (most recent call last):\n  here"
+    entry = as_json(made)
+    assert (entry["stack"], entry["stack_"]) == (made.stack_info, "mine")
+    assert TextFormatter().format(made).endswith("\n  here")
+
+
 def test_a_value_that_holds_itself_is_shown_as_text() -> None:
     around: list[object] = []
     around.append(around)
@@ -119,14 +162,15 @@ class Repeats:
     """Sends records through a filter that lets two a minute pass."""
 
     def __init__(self) -> None:
-        self.filter = RepeatFilter(2)
+        self.now = 0.0
+        self.filter = RepeatFilter(2, lambda: self.now)
 
     def passes(self, at: float, message: str = "cannot be written: %s", **keywords: Any) -> bool:
         return self.sent(at, message, **keywords) is not None
 
     def sent(self, at: float, message: str = "cannot be written: %s", **keywords: Any) -> logging.LogRecord | None:
         made = record(message, **keywords)
-        made.created = CREATED + at
+        self.now = at
         return made if self.filter.filter(made) else None
 
 
@@ -155,10 +199,42 @@ def test_debug_messages_always_pass() -> None:
     assert all(repeats.passes(0, level=logging.DEBUG) for _ in range(50))
 
 
-def test_a_clock_that_is_set_back_does_not_silence_a_message() -> None:
+def test_any_thread_may_log_while_the_oldest_are_forgotten() -> None:
     repeats = Repeats()
-    assert [repeats.passes(3600) for _ in range(3)] == [True, True, False]
-    assert repeats.passes(0)
+    failures: list[BaseException] = []
+
+    def log(thread: int) -> None:
+        try:
+            for number in range(2000):
+                repeats.filter.filter(record(node=f"node-{thread}-{number}"))
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=log, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failures == []
+
+
+def test_a_line_that_comes_up_while_another_is_judged_is_judged_too() -> None:
+    judged: list[bool] = []
+
+    def now() -> float:
+        if not judged:
+            judged.append(False)
+            judged[0] = judge.filter(record("from within"))  # as the garbage collector would, in the same thread
+        return 0.0
+
+    judge = RepeatFilter(2, now)
+    assert judge.filter(record("busy"))
+    assert judged == [True]
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -175,7 +251,8 @@ def root() -> Iterator[logging.Logger]:
     yield logger
     logger.handlers[:] = before[0]
     logger.setLevel(before[1])
-    logging.getLogger("kubernetes_asyncio").setLevel(logging.NOTSET)
+    for library in ("aiohttp.access", "asyncio", "kubernetes_asyncio"):
+        logging.getLogger(library).setLevel(logging.NOTSET)
 
 
 class Terminal(io.StringIO):
@@ -220,3 +297,33 @@ def test_a_failing_reconcile_is_logged_with_its_traceback(root: logging.Logger) 
     root.error("failed", exc_info=error)
     assert "ValueError: because" in json.loads(stream.getvalue())["exception"]
     assert sys.exc_info() == (None, None, None)
+
+
+def test_libraries_speak_up_only_when_it_matters(root: logging.Logger) -> None:
+    stream = io.StringIO()
+    configure(stream, format="json", level="debug")
+    for name in ("aiohttp.access", "asyncio", "kubernetes_asyncio.config.kube_config"):
+        logging.getLogger(name).info("chatter")
+        logging.getLogger(name).error("trouble")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["trouble"] * 3
+
+
+def test_libraries_keep_to_a_stricter_level(root: logging.Logger) -> None:
+    stream = io.StringIO()
+    configure(stream, format="json", level="error")
+    logging.getLogger("asyncio").warning("slow")
+    assert stream.getvalue() == ""
+
+
+def test_configure_takes_the_time_of_its_repeats_from_outside(root: logging.Logger) -> None:
+    stream = io.StringIO()
+    now = 0.0
+    configure(stream, format="text", repeats=1, monotonic=lambda: now)
+    for instant in (0.0, 59.0, 60.0):
+        now = instant
+        root.warning("busy", extra={"node": "worker-1"})
+    lines = stream.getvalue().splitlines()
+    assert [line.partition("WARNING ")[2] for line in lines] == [
+        "busy  node=worker-1",
+        "busy  node=worker-1 suppressed=1",
+    ]
