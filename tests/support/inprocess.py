@@ -37,9 +37,10 @@ class Executed(NamedTuple):
 class InProcessTransport:
     """Give each controller its own line (`line`): cutting one is what a kill -9 looks like from the server."""
 
-    def __init__(self, server: ApiServer, clock: Clock, *, seed: int = 0) -> None:
+    def __init__(self, server: ApiServer, clock: Clock, *, seed: int = 0, token: str = "") -> None:
         self._server = server
         self._clock = clock
+        self._credentials = {"authorization": f"Bearer {token}"} if token else {}
         rng = random.Random(f"transport/{seed}")
         self.before = Faults(clock, random.Random(rng.random()))
         self.behind = Faults(clock, random.Random(rng.random()))
@@ -92,7 +93,7 @@ class InProcessTransport:
     def _translated(self, request: Request) -> api.Request:
         if not self.is_listening:
             raise Unreachable(operation_of(request), "connection refused", sent=False)
-        headers = {"accept": "application/json", "content-type": request.content_type}
+        headers = {"accept": "application/json", "content-type": request.content_type, **self._credentials}
         return api.Request(
             method=request.method,
             path=request.path,

@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 import msgspec
-from support.inprocess import Executed, InProcessTransport, Line, uid_of
 
 from gracectl.app import Controller
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderUnavailable
@@ -27,6 +26,7 @@ from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from gracectl.sim.world.behaviour import PREFIX
 from gracectl.sim.world.cloud import Cloud
+from support.inprocess import Executed, InProcessTransport, Line, uid_of
 
 NAMESPACE = "shop"
 
@@ -158,7 +158,7 @@ class Stage:
         await self.cluster.until(condition)
         return self.clock.monotonic()
 
-    # -- what the server has --------------------------------------------------------------------------------------------
+    # -- what the server has -------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[JsonObject]:
         return list(self.server.store.table("nodes"))
@@ -185,7 +185,7 @@ class Stage:
     def instance_state(self, node: str) -> str:
         return next(each.state for each in self.cluster.cloud.instances if each.id == self.instances[node])
 
-    # -- what was asked of the server ------------------------------------------------------------------------------------
+    # -- what was asked of the server ----------------------------------------------------------------------------------
 
     @property
     def evictions(self) -> list[Executed]:

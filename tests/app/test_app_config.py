@@ -1,0 +1,184 @@
+"""The settings file: every default pinned, and a message with field and remedy for whatever does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gracectl.config import ConfigError, Settings, load_settings
+from gracectl.model import names
+from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
+
+DEFAULTS: dict[str, Any] = {
+    "nodeSelector": None,
+    "drain": {"minimumSeconds": 2.0},
+    "protection": {"from": "creation", "maximumSeconds": None},
+    "eviction": {
+        "qps": 100.0,
+        "burst": 100,
+        "maxInFlight": 50,
+        "backoffInitialSeconds": 0.1,
+        "backoffMaximumSeconds": 10.0,
+        "misconfiguredRetrySeconds": 60.0,
+        "probeSeconds": 60.0,
+    },
+    "instance": {
+        "pollInitialSeconds": 0.5,
+        "pollMaximumSeconds": 10.0,
+        "retryInitialSeconds": 1.0,
+        "retryMaximumSeconds": 300.0,
+    },
+    "provider": {"name": "none", "options": {}},
+    "client": {"requestTimeoutSeconds": 30.0},
+    "log": {"format": "auto", "level": "info"},
+}
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path) -> Path:
+    return tmp_path / "settings.yaml"
+
+
+def paths(fields: dict[str, Any], before: str = "") -> Iterator[str]:
+    """Every field as a message names it: `eviction.qps`."""
+    for name, value in fields.items():
+        if isinstance(value, dict) and value:
+            yield from paths(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
+
+
+def refused(file: Path, text: str) -> str:
+    """The message with which a file of this text is refused, without the file's name."""
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    message = str(caught.value)
+    assert message.startswith(f"settings file {file}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"settings file {file}: ")
+
+
+def test_every_default_is_pinned() -> None:
+    assert msgspec.to_builtins(Settings()) == DEFAULTS
+    assert load_settings(None) == Settings()
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "# nothing but a comment\n", "{}"])
+def test_an_empty_file_means_the_defaults(settings_file: Path, text: str) -> None:
+    settings_file.write_text(text)
+    assert load_settings(settings_file) == Settings()
+
+
+def test_the_rooms_get_what_is_theirs(settings_file: Path) -> None:
+    settings_file.write_text(
+        """
+        nodeSelector:
+          matchLabels: {pool: workers}
+          matchExpressions:
+            - {key: zone, operator: In, values: [a, b]}
+        drain: {minimumSeconds: 5}
+        protection: {from: start, maximumSeconds: 3600}
+        instance: {retryMaximumSeconds: 60}
+        eviction: {qps: 0}
+        """
+    )
+    settings = load_settings(settings_file)
+    termination = settings.termination
+    assert termination.policy == PolicySettings(
+        drain=DrainSettings(minimum_seconds=5.0),
+        protection=ProtectionSettings(reference="start", maximum_seconds=3600.0),
+    )
+    assert termination.instance.retry_maximum_seconds == 60.0
+    assert termination.instance.retry_initial_seconds == 1.0
+    assert settings.eviction.qps == 0.0
+    assert termination.node_selector.matches({"pool": "workers", "zone": "b"})
+    assert not termination.node_selector.matches({"pool": "workers", "zone": "c"})
+
+
+def test_left_out_the_selector_takes_all_but_the_control_plane() -> None:
+    selector = Settings().termination.node_selector
+    assert selector.matches({})
+    assert not selector.matches({names.CONTROL_PLANE_ROLE: ""})
+
+
+def test_an_empty_selector_takes_every_node(settings_file: Path) -> None:
+    settings_file.write_text("nodeSelector: {}")
+    assert load_settings(settings_file).termination.node_selector.matches({names.CONTROL_PLANE_ROLE: ""})
+
+
+@pytest.mark.parametrize("field", list(paths(DEFAULTS)))
+def test_a_value_of_a_wrong_type_names_its_field(settings_file: Path, field: str) -> None:
+    section, _, name = field.partition(".")
+    text = f"{section}: {{{name}: [wrong]}}" if name else f"{section}: [wrong]"
+    assert refused(settings_file, text).startswith(f"{field}: Expected ")
+
+
+@pytest.mark.parametrize("section", ["", *(name for name, value in DEFAULTS.items() if isinstance(value, dict))])
+def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section: str) -> None:
+    message = refused(settings_file, f"{section}: {{evcition: 1}}" if section else "evcition: 1")
+    assert message.startswith(f"{section or 'the document'}: ")
+    assert "`evcition`" in message
+    assert "correct its name" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("eviction: {qps: -1}", "eviction.qps: Expected `float` >= 0.0"),
+        ("eviction: {burst: 0}", "eviction.burst: Expected `int` >= 1"),
+        ("eviction: {maxInFlight: 2.5}", "eviction.maxInFlight: Expected `int`, got `float`"),
+        ("eviction: {backoffInitialSeconds: 0}", "eviction.backoffInitialSeconds: Expected `float` > 0.0"),
+        ("eviction: {max_in_flight: 3}", "eviction: Object contains unknown field `max_in_flight`"),
+        ("drain: {minimumSeconds: 2s}", "drain.minimumSeconds: Expected `float`, got `str`"),
+        ("protection: {from: birth}", "protection.from: Invalid enum value 'birth'"),
+        ("log: {level: loud}", "log.level: Invalid enum value 'loud'"),
+        ("log:", "log: Expected `object`, got `null`"),
+        ("- a\n- b", "the document: Expected `object`, got `array`"),
+        ("a", "the document: Expected `object`, got `str`"),
+        ("nodeSelector: {matchLabels: {a: 1}}", "nodeSelector.matchLabels[...]: Expected `str`, got `int`"),
+        ("nodeSelector: {matchLabel: {a: b}}", "nodeSelector: Object contains unknown field `matchLabel`"),
+        (
+            "nodeSelector: {matchExpressions: [{key: a, operator: In}]}",
+            "nodeSelector: operator In on label 'a' needs at least one value",
+        ),
+        (
+            "nodeSelector: {matchExpressions: [{key: a, operator: Near}]}",
+            "nodeSelector: 'Near' is no selector operator",
+        ),
+        ("provider: {options: 3}", "provider.options: Expected `object`, got `int`"),
+    ],
+)
+def test_what_does_not_fit_is_named(settings_file: Path, text: str, message: str) -> None:
+    assert refused(settings_file, text).startswith(message)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\ta: 1", "!!python/object/apply:os.getcwd []", "a: \x00"])
+def test_what_is_not_yaml_says_where(settings_file: Path, text: str) -> None:
+    message = refused(settings_file, text)
+    assert message.startswith("is not YAML: ")
+    assert "line 1" in message or "position" in message
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    for file, reason in ((tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError) as caught:
+            load_settings(file)
+        assert str(caught.value) == f"settings file {file}: cannot be read: {reason}"
+
+
+def test_a_file_that_is_not_text(settings_file: Path) -> None:
+    settings_file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        load_settings(settings_file)
+
+
+def test_the_readme_lists_every_field() -> None:
+    """The remedy for an unknown field sends people there."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    missing = [field for field in paths(DEFAULTS) if f"`{field.rpartition('.')[2]}`" not in readme]
+    assert [field for field in missing if f"`{field}`" not in readme] == []

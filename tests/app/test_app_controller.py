@@ -1,0 +1,165 @@
+"""The composed controller: what it checks before it begins, and how it ends when one of its parts does."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from support.inprocess import InProcessTransport
+from support.stage import CloudProvider, Stage, staged
+
+from gracectl.app import RIGHTS, Controller, MissingRights
+from gracectl.cloud.none import NoneProvider
+from gracectl.config import Settings
+from gracectl.kube.access import Right
+from gracectl.kube.errors import Forbidden, ServerFault, Unauthorized, Unreachable
+from gracectl.model.pod import Pod
+from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import PartDied
+from gracectl.sim.access import Grant
+from gracectl.sim.core import ApiServer
+from gracectl.sim.faults import Refuse, Rule
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING = (
+    Grant(("get", "list", "watch", "patch"), ("nodes",)),
+    Grant(("patch",), ("nodes/status",)),
+    Grant(("get", "list", "watch"), ("pods",)),
+    Grant(("create",), ("pods/eviction",)),
+    Grant(("list", "watch"), ("poddisruptionbudgets",), ("policy",)),
+    Grant(("list", "watch"), ("volumeattachments",), ("storage.k8s.io",)),
+    Grant(("get",), ("persistentvolumeclaims",)),
+    Grant(("create", "patch"), ("events",)),
+)
+"""What the README asks for, no more."""
+
+
+def a_controller(server: ApiServer, clock: LoopClock, token: str = "") -> tuple[Controller, InProcessTransport]:
+    transport = InProcessTransport(server, clock, token=token)
+    return Controller(Settings(), transport, clock, NoneProvider(NoneProvider.Options())), transport
+
+
+def a_server(clock: LoopClock, *grants: Grant) -> ApiServer:
+    return ApiServer(clock, tokens={"t": "gracectl"}, grants={"gracectl": grants})
+
+
+async def test_check_returns_the_servers_version() -> None:
+    clock = LoopClock()
+    controller, transport = a_controller(ApiServer(clock), clock)
+    assert (await controller.check()).startswith("v1.")
+    reviews = [each for each in transport.executed if each.operation.resource == "selfsubjectaccessreviews"]
+    assert len(reviews) == len(RIGHTS)
+
+
+async def test_the_documented_rights_are_enough() -> None:
+    clock = LoopClock()
+    controller, _ = a_controller(a_server(clock, *EVERYTHING), clock, "t")
+    await controller.check()
+
+
+async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
+    """A whole drain with no more rights than those that are checked."""
+    async with staged("n1") as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.until_gone("n1")
+        asked = {Right(op.verb, op.plural, op.group, op.subresource) for _, _, op, _ in stage.transport.executed}
+        assert asked <= set(RIGHTS)
+
+
+async def test_check_lists_every_right_that_is_missing() -> None:
+    clock = LoopClock()
+    some = tuple(grant for grant in EVERYTHING if "nodes" not in grant.resources)
+    few = tuple(grant for grant in some if "pods/eviction" not in grant.resources)
+    controller, _ = a_controller(a_server(clock, *few), clock, "t")
+    with pytest.raises(MissingRights) as caught:
+        await controller.check()
+    missing = [str(right) for right in caught.value.rights]
+    assert missing == ["get nodes", "list nodes", "watch nodes", "patch nodes", "create pods/eviction"]
+    assert "; ".join(missing) in str(caught.value)
+
+
+async def test_check_tells_a_bad_token_from_missing_rights() -> None:
+    clock = LoopClock()
+    controller, _ = a_controller(a_server(clock), clock, "unknown")
+    with pytest.raises(Unauthorized):
+        await controller.check()
+
+
+@pytest.mark.parametrize("kind", ["down", "failing"])
+async def test_a_server_that_does_not_answer_is_told_soon(kind: str) -> None:
+    clock = LoopClock()
+    controller, transport = a_controller(ApiServer(clock), clock)
+    if kind == "down":
+        transport.is_listening = False
+    else:
+        transport.before.add(Rule(fault=Refuse(500)))
+    with pytest.raises((Unreachable, ServerFault)):
+        await controller.check()
+    assert clock.monotonic() < 1.0
+
+
+async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
+    async with staged("n1") as stage:
+        controller = a_fresh(stage)
+        controller._observed.pods.subscribe(fail)
+        await stage.create({**POD})
+        with pytest.raises(PartDied) as caught:
+            await controller.run(anyio.Event())
+        assert caught.value.part == "watch of pods"
+        assert str(caught.value) == "watch of pods has died: ZeroDivisionError: division by zero"
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert stage.provider.is_closed
+
+
+async def test_rights_that_are_taken_away_before_the_first_list_end_it() -> None:
+    clock = LoopClock()
+    controller, _ = a_controller(a_server(clock, *EVERYTHING[1:]), clock, "t")
+    with pytest.raises(PartDied) as caught:
+        await controller.run(anyio.Event())
+    assert caught.value.part == "watch of nodes"
+    assert isinstance(caught.value.__cause__, Forbidden)
+
+
+async def test_told_to_stop_it_returns_and_gives_back_the_provider() -> None:
+    async with staged("n1") as stage:
+        controller, stop = a_fresh(stage), anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(controller.run, stop)
+            await controller.wait_live()
+            stop.set()
+        assert stage.provider.is_closed
+
+
+async def test_the_statistics_are_of_every_part() -> None:
+    async with staged("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.clock.sleep(1)
+        numbers = controller.statistics()
+        assert {cache.name: (cache.live, cache.objects) for cache in numbers.caches} == {
+            "nodes": (True, 2),
+            "pods": (True, 0),
+            "budgets": (True, 0),
+            "attachments": (True, 0),
+        }
+        assert numbers.client.count("patch", "nodes") == 2
+        assert numbers.evictor.requests == 0
+        assert controller.under_way() == controller.finished() == ()
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "a", "namespace": "shop"},
+    "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+}
+
+
+def fail(old: Pod | None, new: Pod | None) -> None:
+    raise ZeroDivisionError("division by zero")
+
+
+def a_fresh(stage: Stage) -> Controller:
+    assert isinstance(stage.provider, CloudProvider)
+    return Controller(stage.settings, stage.transport, stage.clock, stage.provider)

@@ -1,0 +1,77 @@
+"""Finding a provider by name, and refusing what does not fit."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import msgspec
+import pytest
+
+from gracectl.cli.controller import provider_of
+from gracectl.cloud import registry
+from gracectl.cloud.none import NoneProvider
+from gracectl.cloud.provider import InstanceGone, InstanceState, Provider
+from gracectl.cloud.registry import ProviderSettings, UnknownProvider, load_provider
+from gracectl.cloud.simulated import SimulatedProvider
+from gracectl.config import ConfigError, Settings
+
+
+def test_the_default_ends_nothing() -> None:
+    assert isinstance(load_provider(ProviderSettings()), NoneProvider)
+
+
+def test_an_installed_one_gets_its_options() -> None:
+    settings = ProviderSettings("simulated", {"endpoint": "http://127.0.0.1:1", "timeoutSeconds": 2})
+    provider = load_provider(settings)
+    assert isinstance(provider, SimulatedProvider)
+    assert (provider.name, provider.needs_provider_id) == ("simulated", True)
+
+
+def test_an_unknown_one_lists_those_there_are() -> None:
+    with pytest.raises(UnknownProvider, match=r'there is no provider "azure"; installed: .*none, .*simulated'):
+        load_provider(ProviderSettings("azure"))
+
+
+def test_none_installed_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints())
+    with pytest.raises(UnknownProvider, match="installed: none is installed"):
+        load_provider(ProviderSettings("none"))
+
+
+def test_one_from_another_package_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", f"{NoneProvider.__module__}:NoneProvider", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([entry]))
+    assert isinstance(load_provider(ProviderSettings("mine")), NoneProvider)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("simulated", {}, "Object missing required field `endpoint`"),
+        ("simulated", {"endpoint": 7}, r"Expected `str`, got `int` - at `\$\.endpoint`"),
+        ("simulated", {"endpoint": "x", "timeoutSeconds": 0}, r"Expected `float` > 0.0 - at `\$\.timeoutSeconds`"),
+        ("simulated", {"endpoint": "x", "timeout": 1}, "unknown field `timeout`"),
+        ("none", {"endpoint": "x"}, "unknown field `endpoint`"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=message):
+        load_provider(ProviderSettings(name, options))
+
+
+def test_people_are_told_which_field_of_the_settings_it_is() -> None:
+    with pytest.raises(ConfigError, match=r'^provider\.name: there is no provider "azure"'):
+        provider_of(Settings(provider=ProviderSettings("azure")))
+    with pytest.raises(ConfigError, match=r"^provider\.options of provider simulated: .*`endpoint`"):
+        provider_of(Settings(provider=ProviderSettings("simulated")))
+
+
+@pytest.mark.anyio
+async def test_none_is_honest() -> None:
+    provider: Provider = NoneProvider(NoneProvider.Options())
+    assert await provider.state("") is InstanceState.UNKNOWN
+    with pytest.raises(InstanceGone):
+        await provider.terminate("")
+    await provider.aclose()
+    assert not provider.needs_provider_id
