@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from e2e_support.story import Story, told
 from e2e_support.target import Target, chosen_target
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
 from e2e_support import manifests
 from e2e_support.story import Story
+
 from gracectl.model import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
 from e2e_support import manifests
 from e2e_support.story import Story
+
 from gracectl.model import names
 from gracectl.sim.api import JsonObject
 
@@ -38,8 +38,10 @@ async def test_a_deleted_node_is_held_cordoned_drained_wave_by_wave_and_goes(sto
     await story.create(manifests.pod("job", story.run, on=node_name, spec={"restartPolicy": "Never"}))
     await story.sight.until(
         "all pods are ready",
-        lambda: all(map(story.ready, ("dns", "lonely", "stays", "static", "job")))
-        and [len(story.healthy(app)) for app in ("agent", "network", "web")] == [1, 1, 3],
+        lambda: (
+            all(map(story.ready, ("dns", "lonely", "stays", "static", "job")))
+            and [len(story.healthy(app)) for app in ("agent", "network", "web")] == [1, 1, 3]
+        ),
     )
     await story.patch("Pod", "job", {"status": {"phase": "Succeeded"}}, status=True)
 
@@ -136,7 +138,9 @@ async def test_the_cordon_leaves_what_others_have_put_on_the_node(story: Story) 
 
     await story.delete("Node", leaving)
     await story.until_gone(leaving)
-    cordoned = [seen.object for seen in story.sight.events("Node", before["metadata"]["uid"]) if is_cordoned(seen.object)]
+    cordoned = [
+        seen.object for seen in story.sight.events("Node", before["metadata"]["uid"]) if is_cordoned(seen.object)
+    ]
     assert cordoned
     for node in cordoned:
         assert all(taint in node["spec"]["taints"] for taint in own)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 import yaml
-
 from e2e_support.program import running
 from e2e_support.story import Story
+
 from gracectl.model import names
 from gracectl.sim.world.client import ask
 
@@ -74,9 +75,12 @@ async def kubeconfig_of_nobody(story: Story) -> Path:
     status, answer = await story.api.call("POST", f"{accounts}/nobody/token", request)
     if status != 201:
         pytest.skip(f"this cluster gives no tokens to service accounts ({status})")
-    config = yaml.safe_load(story.target.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": answer["status"]["token"]}
     path = story.folder / "nobody"
-    path.write_text(yaml.safe_dump(config))
+    _write_with_token(path, story.target.config, answer["status"]["token"])
     return path
+
+
+def _write_with_token(path: Path, config: Any, token: str) -> None:
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    path.write_text(yaml.safe_dump(config))

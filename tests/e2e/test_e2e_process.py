@@ -8,13 +8,12 @@ from pathlib import Path
 import anyio
 import orjson
 import pytest
-import yaml
-
 from e2e_support.program import Program, running
 from e2e_support.sight import Scope, Sight
 from e2e_support.story import Story
-from e2e_support.target import connected, embedded_cluster
+from e2e_support.target import Target, connected, embedded_cluster
 from e2e_support.wire import Hold
+
 from gracectl.model.names import FINALIZER
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.api import JsonObject
@@ -123,13 +122,12 @@ async def test_a_second_sigterm_ends_it_at_once(story: Story) -> None:
 
 async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) -> None:
     """On an embedded cluster of its own, whatever the others run against: only there, instances can be counted."""
-    kubeconfig = tmp_path / "kubeconfig"
-    with embedded_cluster(kubeconfig, "--nodes", "5", "--pods", "40", "--speed", "4"):
+    with embedded_cluster(tmp_path, "--nodes", "5", "--pods", "40", "--speed", "4") as kubeconfig:
         async with connected(kubeconfig) as api, anyio.create_task_group() as group:
             sight = Sight(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", PODS, {}))
             await group.start(sight.run)
             leaving = sight.all("Node")[:3]
-            await drain_with_two_controllers(sight, api, leaving, kubeconfig)
+            await drain_with_two_controllers(sight, api, leaving, Target(kubeconfig, "demo"))
             for node in leaving:
                 id_ = node["spec"]["providerID"].rsplit("/", 1)[-1]
                 status, instance = await api.call("GET", f"/cloud/v1/instances/{id_}")
@@ -137,15 +135,16 @@ async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) 
             group.cancel_scope.cancel()
 
 
-async def drain_with_two_controllers(sight: Sight, api: WorldApi, leaving: list[JsonObject], kubeconfig: Path) -> None:
+async def drain_with_two_controllers(sight: Sight, api: WorldApi, leaving: list[JsonObject], target: Target) -> None:
     """Delete nodes; one controller is killed once pods are leaving, another ends what it began."""
-    endpoint = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    endpoint = target.config["clusters"][0]["cluster"]["server"]
     settings = {"provider": {"name": "simulated", "options": {"endpoint": endpoint}}, "drain": {"minimumSeconds": 0.3}}
+    folder = target.kubeconfig.parent
 
     def is_held(node: JsonObject) -> bool:
         return FINALIZER in node["metadata"].get("finalizers", ())
 
-    async with running(kubeconfig, settings, kubeconfig.parent) as first:
+    async with running(target.kubeconfig, settings, folder) as first:
         await sight.until("all nodes are held", lambda: all(map(is_held, sight.all("Node"))))
         for node in leaving:
             await api.call("DELETE", path_of(NODES, name=node["metadata"]["name"]))
@@ -153,5 +152,5 @@ async def drain_with_two_controllers(sight: Sight, api: WorldApi, leaving: list[
         first.send(signal.SIGKILL)
         await first.ended()
     assert all(sight.gone("Node", node) is None for node in leaving), "killed in the middle"
-    async with running(kubeconfig, settings, kubeconfig.parent):
+    async with running(target.kubeconfig, settings, folder):
         await sight.until("they are gone", lambda: all(sight.gone("Node", node) for node in leaving), seconds=60)

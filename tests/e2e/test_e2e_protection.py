@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from e2e_support.story import Story
+
 from gracectl.model import names
 from gracectl.model.times import parse_time
 

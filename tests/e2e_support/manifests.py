@@ -48,7 +48,9 @@ def pod(
 
 def template(run: str, labels: Mapping[str, str], **extra: Unpack[PodExtra]) -> JsonObject:
     """The metadata and spec of pods that run at once and stop fast."""
-    pace = {"start-seconds": "0.05", "ready-seconds": "0.05", "stop-seconds": "0.2", "jitter": "0"} | dict(extra.get("behaviour", {}))
+    pace = {"start-seconds": "0.05", "ready-seconds": "0.05", "stop-seconds": "0.2", "jitter": "0"} | dict(
+        extra.get("behaviour", {})
+    )
     return {
         "metadata": {
             "labels": dict(labels),
@@ -56,7 +58,10 @@ def template(run: str, labels: Mapping[str, str], **extra: Unpack[PodExtra]) -> 
         },
         "spec": {
             "nodeSelector": {LABEL: run},
-            "tolerations": [{"key": LABEL, "operator": "Exists", "effect": "NoSchedule"}, *extra.get("tolerations", ())],
+            "tolerations": [
+                {"key": LABEL, "operator": "Exists", "effect": "NoSchedule"},
+                *extra.get("tolerations", ()),
+            ],
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "containers": [{"name": "main", "image": "registry.invalid/hollow:1"}],
             **extra.get("spec", {}),

@@ -65,9 +65,7 @@ class Program:
 @asynccontextmanager
 async def running(kubeconfig: Path, settings: Mapping[str, Any], folder: Path) -> AsyncIterator[Program]:
     """`gracectl controller` until the end of the block, at which it is killed if it still runs."""
-    number = len(list(folder.glob("controller-*.log")))
-    config, errors = folder / f"settings-{number}.yaml", folder / f"controller-{number}.log"
-    config.write_text(yaml.safe_dump(dict(settings)))
+    config, errors = _files(folder, settings)
     command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
     with errors.open("wb") as file:
         process = await anyio.open_process(
@@ -82,3 +80,11 @@ async def running(kubeconfig: Path, settings: Mapping[str, Any], folder: Path) -
                 await process.aclose()
             # Shown by pytest beside a failure.
             print(f"the end of {errors.name}:", *errors.read_text().splitlines()[-40:], sep="\n")
+
+
+def _files(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
+    """The settings file of one more controller, and where its stderr goes."""
+    number = len(list(folder.glob("controller-*.log")))
+    config = folder / f"settings-{number}.yaml"
+    config.write_text(yaml.safe_dump(dict(settings)))
+    return config, folder / f"controller-{number}.log"

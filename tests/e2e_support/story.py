@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class Story:
     # -- the controller ------------------------------------------------------------------------------------------------
 
     async def controller(self, *, through: Wire | None = None, **settings: Any) -> Program:
-        """Start a controller that manages the story's nodes, over a wire if one is given; killed when the story ends."""
+        """Start a controller of the story's nodes, over a wire if one is given; it is killed when the story ends."""
         kubeconfig = through.kubeconfig if through else self.target.kubeconfig
         own = {
             "nodeSelector": {"matchLabels": {LABEL: self.run, f"{LABEL}-managed": "true"}},
@@ -91,7 +92,7 @@ class Story:
         async with anyio.create_task_group() as group:
             for name in names:
                 path = path_of(KINDS[kind], namespace, name)
-                group.start_soon(lambda path=path: ask(self.api, "DELETE", path, body, allow=(404,)))
+                group.start_soon(partial(ask, self.api, "DELETE", path, body, allow=(404,)))
 
     async def nodes(self, *suffixes: str, managed: bool = True, **spec: Any) -> list[str]:
         """Nodes that take pods; `spec` is merged into theirs. Managed ones are waited for until the keeper holds them.
@@ -196,7 +197,9 @@ class Story:
     async def begin(self) -> None:
         """Make the namespace, and wait until it takes pods (a real server wants a ServiceAccount first)."""
         labels = {LABEL: self.run}
-        await self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}})
+        await self.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}}
+        )
         with anyio.fail_after(30):
             while True:
                 status, answer = await self._probe()
@@ -254,4 +257,3 @@ async def told(target: Target, name: str, folder: Path) -> AsyncIterator[Story]:
             with anyio.CancelScope(shield=True):
                 await stack.aclose()
                 await story.clean()
-

@@ -15,9 +15,11 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
+import yaml
 
 from gracectl.kube import credentials
 from gracectl.runtime.clock import SystemClock
@@ -31,29 +33,34 @@ class Target(msgspec.Struct, frozen=True):
     """A cluster that can be used. `run` begins every name that the stories make up."""
 
     kubeconfig: Path
-    is_embedded: bool
     run: str
+
+    @property
+    def config(self) -> Any:
+        """What stands in the kubeconfig."""
+        return yaml.safe_load(self.kubeconfig.read_text())
 
 
 @contextmanager
 def chosen_target(folder: Path) -> Iterator[Target]:
-    """The cluster of the environment variable, with a hollow kubelet beside it; without the variable, an embedded one."""
+    """The cluster that the environment names, with a hollow kubelet beside it, or else an embedded one."""
     run = f"e2e-{secrets.token_hex(3)}"
     given = os.environ.get(VARIABLE)
     if given:
         kubeconfig = Path(given).expanduser()
         with _service("-m", "e2e_support.hollow", str(kubeconfig), run):
-            yield Target(kubeconfig, is_embedded=False, run=run)
+            yield Target(kubeconfig, run)
     else:
-        with embedded_cluster(folder / "kubeconfig", "--nodes", "2", "--pods", "1"):
-            yield Target(folder / "kubeconfig", is_embedded=True, run=run)
+        with embedded_cluster(folder, "--nodes", "2", "--pods", "1") as kubeconfig:
+            yield Target(kubeconfig, run)
 
 
 @contextmanager
-def embedded_cluster(kubeconfig: Path, *arguments: str) -> Iterator[None]:
-    """`gracectl simulate` while the block lasts."""
+def embedded_cluster(folder: Path, *arguments: str) -> Iterator[Path]:
+    """`gracectl simulate` while the block lasts; yields its kubeconfig, written into `folder`."""
+    kubeconfig = folder / "kubeconfig"
     with _service("-m", "gracectl", "simulate", "--kubeconfig", str(kubeconfig), *arguments):
-        yield
+        yield kubeconfig
 
 
 @asynccontextmanager

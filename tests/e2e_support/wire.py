@@ -82,7 +82,7 @@ class Wire:
         async with self._session.request(incoming.method, url, data=body or None, headers=headers, ssl=tls) as answer:
             if eviction:
                 uid = orjson.loads(body)["deleteOptions"]["preconditions"]["uid"]
-                self.evictions.append(Eviction(*eviction.groups(), uid, answer.status))
+                self.evictions.append(Eviction(eviction[1], eviction[2], uid, answer.status))
                 await self._held_at("answer")
             outgoing = web.StreamResponse(
                 status=answer.status, headers={key: answer.headers[key] for key in PASSED_ON if key in answer.headers}
