@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,10 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def nobody_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nobody_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs this may have a kubeconfig; it is not to be found."""
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    yield
 
 
 def run(*arguments: str | Path) -> Result:
