@@ -18,12 +18,11 @@ from benchmarks.report import Figure, Outcome
 from benchmarks.stage import Stage, stage
 from gracectl.app import Controller
 from gracectl.cloud.none import NoneProvider
-from gracectl.config import Settings
+from gracectl.config import NodeSelector, Settings
 from gracectl.kube.resources import NODES
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.names import FINALIZER
 from gracectl.model.pod import Pod
-from gracectl.model.selectors import WireLabelSelector
 from gracectl.sim.cluster import NodeSpec
 
 IDEAL, MANAGED = "ideal", "managed"
@@ -98,7 +97,7 @@ def _budget(one: Stage, name: str) -> PodDisruptionBudget:
 
 
 async def _managed(one: Stage, pods: int, ideal: float) -> Run:
-    settings = Settings(node_selector=WireLabelSelector(match_labels={"pool": MANAGED}))
+    settings = Settings(node_selector=NodeSelector(match_labels={"pool": MANAGED}))
     program = Controller(settings, one.transport, one.clock, NoneProvider(NoneProvider.Options()))
     stop, least = anyio.Event(), pods
 

@@ -10,7 +10,7 @@ URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.TERMINATING, Outcome.EVIC
 
 
 def explain(plan: Plan, *, shown: int = 3) -> str:
-    """`5 pods left: shop/web-1 (budget …), …, and 2 more`; names the first `shown`, those that block before the others."""
+    """`5 pods left: shop/web-1 (budget …), …, and 2 more`: the first `shown` by name, those that block first."""
     left = sorted(plan.left, key=lambda entry: URGENCY.index(entry.outcome))
     if not left:
         return "all pods are gone"
