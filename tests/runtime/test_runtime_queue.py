@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import anyio
 import pytest
 
@@ -247,9 +249,48 @@ async def test_statistics_tell_depth_latency_and_work() -> None:
     assert (statistics.oldest_wait, statistics.work_total) == (0.75, 0.25)
 
 
+async def test_a_key_that_is_armed_ever_earlier_leaves_no_heap_of_void_wake_ups() -> None:
+    line = Line()
+    largest = 0
+    for number in range(10_000):
+        line.queue.add_after("a", 20_000 - number)
+        largest = max(largest, len(line.queue._heap))
+    assert largest < 100
+    assert await line.take_and_finish() == ("a", 10_001)
+    assert await line.is_empty_for(100_000)
+
+
+async def test_wake_ups_that_are_void_behind_an_earlier_one_do_not_pile_up() -> None:
+    line = Line()
+    line.queue.add_after("early", 10)
+    largest = 0
+    for number in range(2000):
+        line.queue.add("a")
+        await line.take_and_finish()
+        line.queue.add_after("a", 20 + number % 7)
+        largest = max(largest, len(line.queue._heap))
+    assert largest < 100
+    assert await line.take() == ("early", 10)
+    assert await line.take() == ("a", 20 + 1_999 % 7)
+
+
+async def test_the_order_survives_the_dropping_of_void_wake_ups() -> None:
+    line = Line()
+    rng = random.Random(3)
+    wake_at: dict[str, float] = {}
+    for _ in range(5000):
+        key, seconds = f"key {rng.randrange(100)}", rng.randrange(1, 1_000_000) / 64
+        line.queue.add_after(key, seconds)
+        wake_at[key] = min(seconds, wake_at.get(key, seconds))
+    assert len(line.queue._heap) <= 2 * 100 + 65
+    taken = [await line.take_and_finish() for _ in range(100)]
+    assert [instant for _, instant in taken] == sorted(wake_at.values())
+    assert dict(taken) == wake_at
+
+
 async def test_wake_ups_that_are_void_do_not_pile_up() -> None:
     line = Line()
-    for _ in range(10_000):
+    for _ in range(2000):
         line.queue.add("a")
         await line.take()
         line.queue.done("a")

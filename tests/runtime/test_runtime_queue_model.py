@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from unittest import mock
 
 import anyio
 import looptime
@@ -15,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gracectl.runtime import queue as queue_module
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.queue import WorkQueue
@@ -27,6 +29,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.runner = asyncio.Runner(loop_factory=looptime.new_event_loop)
+        # So low that the few keys of this test make the queue drop its void wake-ups often.
+        self.tolerance = mock.patch.object(queue_module, "_VOID_ENTRIES", 0)
+        self.tolerance.start()
         self.queue: WorkQueue[str] = WorkQueue(LoopClock(), lambda: Backoff(0.5, 4.0, jitter=0.0))
         self.now = 0.0
         self.ready: list[str] = []
@@ -39,6 +44,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "runner"):
             self.runner.close()
+            self.tolerance.stop()
 
     # The model.
 
@@ -142,4 +148,4 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
 
 TestQueueAgainstModel = QueueAgainstModel.TestCase
-TestQueueAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueueAgainstModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

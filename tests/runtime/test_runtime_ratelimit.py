@@ -136,6 +136,31 @@ async def test_who_comes_later_does_not_overtake() -> None:
     assert [name for name, _ in callers.granted] == ["first", "second", "third"]
 
 
+class BlockedClock(LoopClock):
+    """Time that passes while the event loop is blocked: its timers are late by `missed` seconds."""
+
+    missed = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.missed
+
+
+async def test_after_a_blocked_event_loop_who_waits_comes_before_who_asks() -> None:
+    callers = Callers(qps=1, burst=5)
+    clock = BlockedClock()
+    callers.bucket = TokenBucket(clock, qps=1, burst=5)
+    for _ in range(5):
+        await callers.ask("burst")
+    callers.granted.clear()
+    async with anyio.create_task_group() as group:
+        group.start_soon(callers.ask, "first")
+        group.start_soon(callers.ask, "second")
+        await callers.clock.sleep(0.5)
+        clock.missed = 3.0
+        group.start_soon(callers.ask, "late")
+    assert [name for name, _ in callers.granted] == ["first", "second", "late"]
+
+
 async def test_statistics_tell_who_waits_and_until_when() -> None:
     callers = Callers(qps=0.5, burst=1)
     async with anyio.create_task_group() as group:
