@@ -107,7 +107,7 @@ async def test_nobody_listens() -> None:
         async with transport_to(taken.getsockname()[1]) as transport:
             with pytest.raises(
                 errors.Unreachable,
-                match=r"list nodes: the server cannot be reached: no connection to 127\.0\.0\.1:\d+: Connection refused",
+                match=r"the server cannot be reached: no connection to 127\.0\.0\.1:\d+: Connection refused",
             ) as caught:
                 await transport.send(GET)
     assert not caught.value.sent
