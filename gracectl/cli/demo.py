@@ -10,8 +10,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal, TextIO
 
 import anyio
 import click
@@ -74,17 +75,37 @@ def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text",
         view = LiveView(console)
     else:
         view = PlainView(console)
-    with told_to_people(), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _log(verbose) as log:
-        ending = run_async(lambda: _until_interrupted(order, Path(folder), view))
+    with told_to_people(), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
+        ending = _given(order, Path(folder), view)
         if isinstance(ending, Result):
             _tell(ending, output, console)
             if not ending.ok:
-                sys.exit(_complain(ending, log))
-        if log is not None:
-            log.unlink()
-    if not isinstance(ending, Result):
-        click.echo("gracectl: interrupted", err=True)
-        sys.exit(128 + ending)
+                raise _Failed(*ending.failures)
+            return
+    click.echo("gracectl: interrupted", err=True)
+    sys.exit(128 + ending)
+
+
+class _Failed(click.ClickException):
+    """The demo was shown to its end, and not all is as it should be: one line each."""
+
+    exit_code = FAILED
+
+    def __init__(self, *failures: str) -> None:
+        super().__init__("\n".join(f"gracectl: {failure}" for failure in failures))
+
+    def show(self, file: IO[str] | None = None) -> None:
+        click.echo(self.message, err=True, file=file)
+
+
+def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
+    try:
+        return run_async(lambda: _until_interrupted(order, folder, view))
+    except BaseExceptionGroup as group:
+        # rich ends the program so when nobody reads what it prints any more (`gracectl demo | head -1`).
+        if group.subgroup(SystemExit) is None:
+            raise
+        sys.exit(FAILED)
 
 
 async def _until_interrupted(order: Order, folder: Path, view: View) -> Result | signal.Signals:
@@ -105,25 +126,41 @@ async def _until_interrupted(order: Order, folder: Path, view: View) -> Result |
 
 
 @contextmanager
-def _log(verbose: bool) -> Iterator[Path | None]:
-    """Where the controller's log goes meanwhile: to stderr, or into a file, whose path this is."""
+def _logging(verbose: bool) -> Iterator[None]:
+    """The controller's log goes to stderr, or into a file that is kept, and named on stderr, if something fails."""
+    if verbose:
+        with _logging_to(sys.stderr):
+            yield
+        return
+    handle, name = tempfile.mkstemp(prefix="gracectl-demo-", suffix=".log")
+    try:
+        with os.fdopen(handle, "w") as file, _logging_to(file):
+            yield
+    except Exception:
+        click.echo(f"gracectl: the controller's log is {name}", err=True)
+        raise
+    except BaseException:
+        os.unlink(name)
+        raise
+    os.unlink(name)
+
+
+@contextmanager
+def _logging_to(stream: TextIO) -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    logs.configure(stream, format="text")
     try:
-        if verbose:
-            logs.configure(sys.stderr)
-            yield None
-        else:
-            handle, name = tempfile.mkstemp(prefix="gracectl-demo-", suffix=".log")
-            with os.fdopen(handle, "w") as file:
-                logs.configure(file, format="text")
-                yield Path(name)
+        yield
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
 
 
 def _console() -> Console:
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that knows no "…" gets a "?" instead of a traceback.
+        sys.stdout.reconfigure(errors="replace")
     is_terminal = sys.stdout.isatty()
     return Console(force_terminal=is_terminal, width=None if is_terminal else PLAIN_WIDTH)
 
@@ -137,11 +174,3 @@ def _tell(result: Result, output: str, console: Console) -> None:
     # Tables fill their columns with spaces, which a file or a log does not want.
     text = captured.get()
     click.echo(text if console.is_terminal else "\n".join(line.rstrip() for line in text.splitlines()))
-
-
-def _complain(result: Result, log: Path | None) -> int:
-    for failure in result.failures:
-        click.echo(f"gracectl: {failure}", err=True)
-    if log is not None:
-        click.echo(f"gracectl: the controller's log is {log}", err=True)
-    return FAILED
