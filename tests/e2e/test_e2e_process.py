@@ -44,7 +44,10 @@ async def test_a_drain_whose_controller_was_killed_is_finished_by_the_next_one(s
     wire = await story.wire()
     first = await story.controller(through=wire)
     leaving = await story.nodes("a", "b")
-    pods = await story.workload("Deployment", "web", PODS_OF_ONE_BUDGET, replicas=PODS_OF_ONE_BUDGET)
+    # Slow to stop, so that the next controller finds pods that the first has evicted and that are still there.
+    pods = await story.workload(
+        "Deployment", "web", PODS_OF_ONE_BUDGET, replicas=PODS_OF_ONE_BUDGET, behaviour={"stop-seconds": "3"}
+    )
     await story.budget("web", "web", maxUnavailable=1)
     await story.nodes("refuge")
 
