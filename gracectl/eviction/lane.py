@@ -123,6 +123,10 @@ class Lane:
         if not living:
             return Sleep(self._unshown(now) - now) if self._granted else Done()
         self._note_news(now, _versions(budgets))
+        if 0 < len(budgets) < len(self.budgets):
+            # One of several budgets is gone: its pods are about to be moved to the lane of what is left, and until
+            # then two lanes must not ask under the same budget.
+            return Sleep(self._settings.probe_seconds)
         if now < self._closed_until:
             return Sleep(self._closed_until - now)
         return self._choose(now, living, budgets)

@@ -28,7 +28,11 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     message = explain(decision)
     if is_first_look and decision.left:
         announce(tools, termination, names.EventReason.DRAINING, message)
-    await set_condition(tools, termination, names.DRAINED, names.FALSE, "Draining", message)
+    if decision.left:
+        await set_condition(tools, termination, names.DRAINED, names.FALSE, "Draining", message)
+    else:
+        # The minimum time: nobody needs to be told of two seconds, least of all again after a restart.
+        message = "no pod is left; one may have been bound in the instant of the cordon"
     patience = tools.settings.status_interval_seconds
     if decision.next_change is not None:
         patience = min(patience, decision.next_change - now)

@@ -358,6 +358,27 @@ async def test_two_budgets_on_a_pod_are_told_and_tried_slowly() -> None:
     assert listener.heard == [("web-1", "Misconfigured")] * 3 + [("web-1", "evicted")]
 
 
+async def test_when_one_of_two_budgets_goes_its_pods_wait_to_be_moved() -> None:
+    """Two lanes under one budget would ask for the same disruption."""
+    async with evicting() as stage:
+        pods = [a_pod("web-1", labels={"app": "web", "tier": "front"}), a_pod("web-2")]
+        stage.show(a_budget(disruptions_allowed=0), *pods)
+        stage.show(a_budget("front", selector=LabelSelector({"tier": "front"})))
+        stage.server.answers["web-1"].append(TWO_BUDGETS)
+        stage.want("n1", *pods)
+        await stage.clock.sleep(1)
+        stage.budgets.remove(("shop", "front"))
+        stage.show(a_budget())
+        await stage.clock.sleep(1)
+        assert stage.server.asked[1:] == [(1.0, "web-2")]
+        stage.want("n1", pods[0])
+        stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-2": NOW}))
+        stage.show_terminating("web-2")
+        stage.show(a_budget())
+        await stage.clock.sleep(1)
+        assert stage.server.asked[2:] == [(2.0, "web-1")]
+
+
 async def test_a_busy_server_is_asked_again_when_it_has_said_and_everybody_waits() -> None:
     async with evicting() as stage:
         stage.show(a_budget(), *web(1), *loose(1))

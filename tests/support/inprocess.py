@@ -34,17 +34,27 @@ class Executed(NamedTuple):
     status: int
 
 
+class Stutter(NamedTuple):
+    """Before a line of a watch is shown, with this probability, up to so many seconds pass: the watches get out of
+    step with each other and with the answers."""
+
+    probability: float = 0.0
+    most: float = 0.0
+
+
 class InProcessTransport:
     """Give each controller its own line (`line`): cutting one is what a kill -9 looks like from the server."""
 
     def __init__(self, server: ApiServer, clock: Clock, *, seed: int = 0, token: str = "") -> None:
         self._server = server
-        self._clock = clock
+        self.clock = clock
         self._credentials = {"authorization": f"Bearer {token}"} if token else {}
         rng = random.Random(f"transport/{seed}")
         self.before = Faults(clock, random.Random(rng.random()))
         self.behind = Faults(clock, random.Random(rng.random()))
+        self.stutter = Stutter()
         self.executed: list[Executed] = []
+        self.rng = random.Random(rng.random())
         self.is_listening = True
 
     def line(self) -> Line:
@@ -70,7 +80,7 @@ class InProcessTransport:
         except api.ConnectionLost as error:
             raise Unreachable(operation_of(request), "the connection was reset", sent=True) from error
         try:
-            yield _Lines(request, answer)
+            yield _Lines(self, request, answer)
         finally:
             if answer.stream is not None:
                 with anyio.CancelScope(shield=True):
@@ -85,7 +95,7 @@ class InProcessTransport:
 
     async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
         answer = await self._server.handle(plain)
-        instant = self._clock.monotonic()
+        instant = self.clock.monotonic()
         self.executed.append(Executed(instant, request, operation_of(request), answer.status))
         faults = self.behind.striking(plain)
         return await self.behind.before(faults) or answer
@@ -148,7 +158,8 @@ class Line:
 class _Lines:
     """An answer as a stream."""
 
-    def __init__(self, request: Request, answer: api.Response) -> None:
+    def __init__(self, transport: InProcessTransport, request: Request, answer: api.Response) -> None:
+        self._transport = transport
         self._request = request
         self._answer = answer
         self.status = answer.status
@@ -160,6 +171,9 @@ class _Lines:
             return
         try:
             async for event in self._answer.stream:
+                stutter, rng = self._transport.stutter, self._transport.rng
+                if stutter.probability and rng.random() < stutter.probability:
+                    await self._transport.clock.sleep(rng.uniform(0.0, stutter.most))
                 yield event.line
         except api.ConnectionLost as error:
             raise Unreachable(operation_of(self._request), "the stream broke", sent=True) from error

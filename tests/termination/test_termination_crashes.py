@@ -64,6 +64,23 @@ async def test_killed_again_and_again() -> None:
         assert await only_one_was_missing(stage)
 
 
+async def test_a_restart_takes_back_no_condition() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(5)
+        before = stage.condition("n1", "Drained")
+        assert before is not None
+        assert before["status"] == "True"
+        async with stage.controller():
+            for _ in range(30):
+                await stage.clock.sleep(0.1)
+                assert stage.condition("n1", "Drained") == before
+            await stage.until_gone("n1")
+
+
 async def test_a_stop_finishes_what_is_under_way() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1"))

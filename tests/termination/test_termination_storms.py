@@ -12,9 +12,11 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 import pytest
+from support.inprocess import Stutter
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.app import Controller
@@ -27,9 +29,15 @@ from gracectl.sim.world.paths import NODES, PODS
 pytestmark = pytest.mark.anyio
 
 FIRST = int(os.environ.get("GRACECTL_FIRST_STORM", "0"))
-COUNT = int(os.environ.get("GRACECTL_STORMS", "24"))
+COUNT = int(os.environ.get("GRACECTL_STORMS", "16"))
 PATIENCE = 1800.0
 """Virtual seconds in which every drain must be over when the storm has passed."""
+
+
+VOLUME: JsonObject = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 
 
 class Referee:
@@ -65,6 +73,9 @@ class Referee:
             name = old["metadata"]["name"]
             if self._stage.instance_state(name) != "terminated":
                 self.broken.append(f"node {name} was let go while its instance is {self._stage.instance_state(name)}")
+            attachments = self._stage.server.store.table("volumeattachments.storage.k8s.io")
+            if any(each["spec"]["nodeName"] == name for each in attachments):
+                self.broken.append(f"node {name} was let go with a volume attached")
 
 
 def is_ready(pod: JsonObject) -> bool:
@@ -84,7 +95,7 @@ async def build(stage: Stage, referee: Referee, chance: random.Random, nodes: li
             "jitter": 0.5,
         }
         kind = chance.choice(["Deployment", "Deployment", "StatefulSet"])
-        more = {"serviceName": name} if kind == "StatefulSet" else {}
+        more = {"serviceName": name, "volumeClaimTemplates": [VOLUME]} if kind == "StatefulSet" else {}
         await stage.cluster.create(a_workload(kind, name, replicas, behaviour=behaviour, **more))
         await stage.cluster.create(a_budget_manifest(name, maxUnavailable=allowed))
         referee.needed[name] = replicas - allowed
@@ -100,12 +111,18 @@ async def build(stage: Stage, referee: Referee, chance: random.Random, nodes: li
             annotations=protection,
         )
         await stage.cluster.create(manifest)
+    if chance.random() < 0.5:
+        daemon = a_workload("DaemonSet", "agent", 1, behaviour={"stop-seconds": 1})
+        del daemon["spec"]["replicas"]
+        await stage.cluster.create(daemon)
     await stage.cluster.until_ready()
 
 
 def rain(stage: Stage, chance: random.Random) -> None:
     """Some of the faults there are, all at once, with probabilities that let the work go on at times."""
     before, behind = stage.transport.before, stage.transport.behind
+    if chance.random() < 0.6:
+        stage.transport.stutter = Stutter(chance.uniform(0.02, 0.5), chance.choice([0.05, 0.5, 5.0]))
     kinds: list[Callable[[float], None]] = [
         lambda p: before.add(Rule(fault=Refuse(500), probability=p)),
         lambda p: before.add(Rule(fault=Refuse(503), probability=p)),
@@ -156,6 +173,7 @@ async def storm(stage: Stage, chance: random.Random, doomed: list[str]) -> None:
             await stage.clock.sleep(chance.uniform(5, 90))
         group.cancel_scope.cancel()
     stage.transport.is_listening = True
+    stage.transport.stutter = Stutter()
     stage.transport.before.clear()
     stage.transport.behind.clear()
 
@@ -178,7 +196,8 @@ async def weather(seed: int) -> Stage:
         answer_delay=chance.choice([0.0, 0.2]),
         failure_probability=chance.choice([0.0, 0.3]),
     )
-    async with staged(*nodes, seed=seed, cloud=cloud) as stage:
+    delays: dict[str, Any] = {"attach_seconds": chance.uniform(0, 0.5), "detach_seconds": chance.uniform(0, 3)}
+    async with staged(*nodes, seed=seed, cloud=cloud, **delays) as stage:
         referee = Referee(stage)
         await build(stage, referee, chance, nodes)
         async with stage.mortal() as controller:
