@@ -172,5 +172,4 @@ def _tell(result: Result, output: str, console: Console) -> None:
     with console.capture() as captured:
         console.print(Group("", summary(result)))
     # Tables fill their columns with spaces, which a file or a log does not want.
-    text = captured.get()
-    click.echo(text if console.is_terminal else "\n".join(line.rstrip() for line in text.splitlines()))
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

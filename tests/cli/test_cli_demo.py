@@ -30,7 +30,7 @@ from gracectl.cli.demo_report import (
     summary,
 )
 from gracectl.cli.demo_report import Result as DemoResult
-from gracectl.cli.demo_view import PlainView, Row, Scene, answer, drawn
+from gracectl.cli.demo_view import LiveView, PlainView, Row, Scene, answer, drawn
 from gracectl.cli.root import root
 from gracectl.cloud.provider import InstanceState
 from gracectl.cloud.simulated import SimulatedProvider
@@ -284,6 +284,18 @@ class TestViews:
         assert draining.rstrip().endswith("…")
         assert gone.split() == ["node-b-xxxxx", "✓", "gone", "0", "9.0", "s"]
         assert lines[-1].rstrip() == "40 evictions, 1 refused (429), 128 of 130 pods Ready"
+
+    def test_the_live_view_leaves_its_last_scene_behind_and_the_cursor_visible(self) -> None:
+        stream = io.StringIO()
+        view = LiveView(Console(file=stream, width=80, height=24, force_terminal=True, _environ={"TERM": "xterm"}))
+        view.say("Starting …")
+        with view.showing():
+            view.show(a_scene(1.0, Row("n", "drain", 9, 1.0, REASON)))
+            view.show(a_scene(2.0, Row("n", "", 0, 2.0, "", is_gone=True)))
+        shown = stream.getvalue()
+        assert shown.startswith("Starting …\n\x1b[?25l")
+        assert shown.rindex("✓ gone") > shown.rindex("drain")
+        assert shown.endswith("\x1b[?25h")
 
     def test_plain_lines_tell_changes_once(self) -> None:
         stream = io.StringIO()
