@@ -136,10 +136,10 @@ def _logging(verbose: bool) -> Iterator[None]:
     try:
         with os.fdopen(handle, "w") as file, _logging_to(file):
             yield
-    except Exception:
+    except Exception:  # whatever it was, it goes on its way
         click.echo(f"gracectl: the controller's log is {name}", err=True)
         raise
-    except BaseException:
+    except BaseException:  # interrupted, or nobody reads on: nothing has failed
         os.unlink(name)
         raise
     os.unlink(name)
