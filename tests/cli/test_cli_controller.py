@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from gracectl.cli.root import root
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.access import Grant
+from gracectl.sim.core import ApiServer
+from gracectl.sim.http import HttpFace
 
 CONFIGURATION, CLUSTER = 2, 3
 
@@ -139,6 +144,64 @@ def test_an_unknown_option_is_told_as_click_does() -> None:
     result = run("--kubconfig", "x")
     assert result.exit_code == CONFIGURATION
     assert "No such option" in result.stderr
+
+
+# -- what we may do ----------------------------------------------------------------------------------------------------
+
+READER = Grant(("get", "list", "watch"), ("nodes", "pods", "poddisruptionbudgets"), ("", "policy"))
+
+
+@pytest.fixture
+async def guarded_server() -> AsyncIterator[str]:
+    """The URL of an API server that knows the token `known`, whose user may look at most things and touch none."""
+    face = HttpFace(ApiServer(SystemClock(), tokens={"known": "reader"}, grants={"reader": (READER,)}))
+    try:
+        yield await face.start()
+    finally:
+        await face.stop()
+
+
+async def run_with_token(url: str, token: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """The command in a process of its own: the server lives in this one."""
+    config = {
+        **A_KUBECONFIG,
+        "clusters": [{"name": "here", "cluster": {"server": url}}],
+        "users": [{"name": "me", "user": {"token": token}}],
+    }
+    kubeconfig = folder / "kubeconfig"
+    await anyio.Path(kubeconfig).write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig)]
+    return await anyio.run_process(command, check=False)
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_server: str, tmp_path: Path) -> None:
+    ended = await run_with_token(guarded_server, "known", tmp_path)
+    assert ended.returncode == CLUSTER
+    told = ended.stderr.decode()
+    assert "Traceback" not in told
+    assert [line for line in told.splitlines() if line.startswith("  - ")] == [
+        "  - patch nodes",
+        "  - patch nodes/status",
+        "  - create pods/eviction",
+        "  - list volumeattachments in API group storage.k8s.io",
+        "  - watch volumeattachments in API group storage.k8s.io",
+        "  - get persistentvolumeclaims",
+        "  - create events",
+        "  - patch events",
+    ]
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_a_token_that_the_server_does_not_know(guarded_server: str, tmp_path: Path) -> None:
+    ended = await run_with_token(guarded_server, "forgotten", tmp_path)
+    assert ended.returncode == CLUSTER
+    told = ended.stderr.decode()
+    assert told.startswith("gracectl: ")
+    assert "Unauthorized" in told
+    assert "Traceback" not in told
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
