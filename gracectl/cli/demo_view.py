@@ -5,7 +5,6 @@ A view is given the same scene again and again and decides what of it is worth t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
@@ -134,7 +133,7 @@ def _news(told: Row | None, row: Row) -> str:
         return (f"{told.step} → {row.step}" if told else row.step) + left
     is_due = row.step == "drain" and row.seconds - told.seconds >= NEWS_EVERY_SECONDS
     if is_due and (told.pods_left, told.waits_for) != (row.pods_left, row.waits_for):
-        return f"{_pods(row.pods_left)} left; waits for {_shortened(answer(row.waits_for))}"
+        return f"{_pods(row.pods_left)} left: {_shortened(row.waits_for)}"
     return ""
 
 
@@ -157,14 +156,14 @@ def _nodes(scene: Scene) -> Table:
     table.add_column("step", no_wrap=True, min_width=9)
     table.add_column("pods left", no_wrap=True, justify="right")
     table.add_column("time", no_wrap=True, justify="right", min_width=6)
-    table.add_column("waits for", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in scene.rows:
         left = "" if row.step in ("", "cordon") and not row.pods_left else str(row.pods_left)
         time = f"{row.seconds:.1f} s"
         if row.is_gone:
             table.add_row(row.node, Text("✓ gone", "green"), "0", time, "")
         else:
-            table.add_row(row.node, Text(row.step or "deleted", "cyan"), left, time, answer(row.waits_for))
+            table.add_row(row.node, Text(row.step or "deleted", "cyan"), left, time, row.waits_for)
     return table
 
 
@@ -188,38 +187,3 @@ def _totals(scene: Scene) -> Text:
         no_wrap=True,
         overflow="ellipsis",
     )
-
-
-_POD = re.compile(r"^(?:\d+ pods? left: )?(\S+/\S+) \((.*)$")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\dZ)")
-_ANSWERS = (
-    (re.compile(r"budget (\S+) allows no disruption now (\(.*\))"), r"budget \1 \2 – {pod}"),
-    (re.compile(r"waits for its turn under budget ([^\s,]+).*"), r"its turn under budget \1 – {pod}"),
-    (re.compile(r"terminating: within its grace (until \S+)"), r"the end of {pod} (\1)"),
-    (re.compile(r"is being evicted"), "the eviction of {pod}"),
-    (re.compile(r"waits until (.*) are gone"), r"\1 – {pod}"),
-)
-
-
-def answer(text: str) -> str:
-    """`5 pods left: shop/web-1 (why), …` as an answer to "waits for" that begins with what matters: cut off at the
-    right, it still says why. Reasons that are not known here stay as they are, and so does a text of another form.
-    """
-    found = _POD.match(_TIME.sub(r"\1", text))
-    if found is None:
-        return text
-    pod, rest = found.groups()
-    depth = 1
-    for place, letter in enumerate(rest):
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if depth == 0:
-            return _in_words(pod, rest[:place]) + rest[place + 1 :]
-    return text
-
-
-def _in_words(pod: str, reason: str) -> str:
-    for pattern, words in _ANSWERS:
-        found = pattern.fullmatch(reason)
-        if found is not None:
-            return found.expand(words).format(pod=pod)
-    return f"{reason} – {pod}"

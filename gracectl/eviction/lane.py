@@ -8,14 +8,15 @@ newer state of the budget shows that the world has moved on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import Leave, may_leave
+from gracectl.policy.budgets import FREE_PHASES, Leave, may_leave
 from gracectl.runtime.backoff import Backoff
 
 BudgetKey = tuple[str, str]
@@ -91,6 +92,8 @@ class Lane:
     ) -> None:
         self.budgets = budgets
         self.waiting: dict[str, Candidate] = {}
+        self._sorted: list[Candidate] = []  # may hold some that no longer wait
+        self._is_unsorted = False
         self._settings = settings
         self._backoff = backoff
         self._granted: dict[str, _Granted] = {}
@@ -103,7 +106,9 @@ class Lane:
 
     def join(self, candidate: Candidate) -> None:
         """Add a pod, or renew what is known of it."""
-        self.waiting[candidate.uid] = candidate
+        if self.waiting.get(candidate.uid) != candidate:
+            self.waiting[candidate.uid] = candidate
+            self._is_unsorted = True
 
     def leave(self, uid: str) -> None:
         """Take a pod out; what its eviction may have cost is still accounted for."""
@@ -120,7 +125,8 @@ class Lane:
         living = self._living(look)
         budgets = self._budgets(look)
         self._account(now, look, budgets)
-        if not living:
+        first = next(living, None)
+        if first is None:
             return Sleep(self._unshown(now) - now) if self._granted else Done()
         self._note_news(now, _versions(budgets))
         if 0 < len(budgets) < len(self.budgets):
@@ -129,28 +135,37 @@ class Lane:
             return Sleep(self._settings.probe_seconds)
         if now < self._closed_until:
             return Sleep(self._closed_until - now)
-        return self._choose(now, living, budgets)
+        return self._choose(now, chain((first,), living), budgets)
 
-    def _living(self, look: Look) -> list[tuple[Candidate, Pod]]:
-        in_order = sorted(self.waiting.values(), key=lambda c: c.order)
-        return [(candidate, pod) for candidate in in_order if (pod := look.living(candidate))]
+    def _living(self, look: Look) -> Iterator[tuple[Candidate, Pod]]:
+        """In order; a lane may be long and is looked at with every event, so no more are looked up than are needed."""
+        if self._is_unsorted:
+            self._sorted = sorted(self.waiting.values(), key=lambda c: c.order)
+            self._is_unsorted = False
+        for candidate in self._sorted:
+            if candidate.uid in self.waiting and (pod := look.living(candidate)):
+                yield candidate, pod
 
     def _choose(
-        self, now: float, living: list[tuple[Candidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]
+        self, now: float, living: Iterable[tuple[Candidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]
     ) -> Ask | Sleep:
         """The first who may be asked; if nobody may, the next instant at which the clock alone changes that."""
         wake = float("inf")
+        later = min(self._probe_at, self._unshown(now))
         is_asleep = now < self._asleep_until and _versions(budgets) == self._refused_at
+        ordinary: Leave | None = None  # what the budget says of every pod that runs and is ready
         for candidate, pod in living:
-            leave = may_leave(pod, budgets, taken=len(self._granted)).leave
+            if pod.ready and pod.phase not in FREE_PHASES:
+                leave = ordinary = ordinary or may_leave(pod, budgets, taken=len(self._granted)).leave
+            else:
+                leave = may_leave(pod, budgets, taken=len(self._granted)).leave
             is_free = leave is Leave.FREE
             if is_free:
                 due = self._later.get(candidate.uid, now)
             elif leave in (Leave.ALLOWED, Leave.AMBIGUOUS):
                 due = self._asleep_until if is_asleep else now
             else:
-                due = self._probe_at
-                wake = min(wake, self._unshown(now))
+                due = later
             if due <= now:
                 return Ask(candidate, is_free)
             wake = min(wake, due)

@@ -20,8 +20,24 @@ def explain(plan: Plan, *, shown: int = 3) -> str:
     return f"{len(left)} pod{'s' if len(left) > 1 else ''} left: {', '.join(parts)}"
 
 
+def brief(plan: Plan) -> str:
+    """The most urgent pod, its reason first, for a line that may be cut off: `budget … – shop/web-1 and 4 more`."""
+    left = sorted(plan.left, key=lambda entry: URGENCY.index(entry.outcome))
+    if not left:
+        return ""
+    others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    return f"{_reason(left[0])} – {_called(left[0])}{others}"
+
+
 def explain_pod(entry: PodPlan) -> str:
     """`shop/web-1 (protected by do-not-disrupt "4h" until 2026-01-01T14:00:00Z)`."""
-    reason = entry.reason or "is being evicted"
+    return f"{_called(entry)} ({_reason(entry)})"
+
+
+def _reason(entry: PodPlan) -> str:
     until = f" until {format_time(entry.until)}" if entry.until is not None else ""
-    return f"{entry.pod.namespace}/{entry.pod.name} ({reason}{until})"
+    return (entry.reason or "is being evicted") + until
+
+
+def _called(entry: PodPlan) -> str:
+    return f"{entry.pod.namespace}/{entry.pod.name}"

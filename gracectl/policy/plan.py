@@ -127,7 +127,7 @@ class _Round(msgspec.Struct, frozen=True):
     def judge(self, pod: Pod, protection: Protection | None) -> PodPlan:
         wave = wave_of(pod)
         if pod.deletion_timestamp is not None:
-            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating: within its grace", pod.deletion_timestamp)
+            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", pod.deletion_timestamp)
         if protection:
             return PodPlan(pod, Outcome.PROTECTED, wave, _words(protection), protection.until)
         if self.holder:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
-from gracectl.policy.explain import explain
+from gracectl.policy.explain import brief, explain
 from gracectl.policy.plan import NodeView, Plan, plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import set_condition
@@ -25,18 +25,17 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     if decision.drained:
         await set_condition(tools, termination, names.DRAINED, names.TRUE, "Drained", "all pods are gone")
         return Proceed()
-    message = explain(decision)
-    if is_first_look and decision.left:
-        announce(tools, termination, names.EventReason.DRAINING, message)
+    # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
+    waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
+        message = explain(decision)
+        if is_first_look:
+            announce(tools, termination, names.EventReason.DRAINING, message)
         await set_condition(tools, termination, names.DRAINED, names.FALSE, "Draining", message)
-    else:
-        # The minimum time: nobody needs to be told of two seconds, least of all again after a restart.
-        message = "no pod is left; one may have been bound in the instant of the cordon"
     patience = tools.settings.status_interval_seconds
     if decision.next_change is not None:
         patience = min(patience, decision.next_change - now)
-    return Wait(max(patience, 0.0), message)
+    return Wait(max(patience, 0.0), waits_for)
 
 
 def view_of(tools: Tools, termination: Termination) -> NodeView:

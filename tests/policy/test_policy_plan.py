@@ -13,7 +13,7 @@ from support.builders import NOW, a_budget, a_node, a_pod, owned_by
 from gracectl.model import names
 from gracectl.model.pod import Pod, Toleration
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.explain import explain
+from gracectl.policy.explain import brief, explain
 from gracectl.policy.plan import NodeView, Outcome, Plan, plan
 from gracectl.policy.waves import wave_of
 
@@ -186,6 +186,16 @@ def test_an_explanation_names_the_first_three_and_a_count_blocked_ones_first() -
     )
     assert explain(decision).endswith(", and 2 more")
     assert explain(decide()) == "all pods are gone"
+
+
+def test_a_brief_line_begins_with_the_reason_of_the_most_urgent_pod() -> None:
+    blocked, other = a_pod("blocked"), a_pod("other", deletion_timestamp=NOW + 30)
+    budget = a_budget(disruptions_allowed=0, current_healthy=2)
+    decision = decide(other, blocked, budgets={blocked.uid: (budget,)})
+    reason = "budget shop/web allows no disruption now (2 of 3 healthy, 2 required)"
+    assert brief(decision) == f"{reason} – shop/blocked and 1 more"
+    assert brief(decide(other)) == "terminating until 1970-01-12T13:47:10Z – shop/other"
+    assert brief(decide()) == ""
 
 
 PODS = st.builds(

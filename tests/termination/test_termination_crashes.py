@@ -64,6 +64,22 @@ async def test_killed_again_and_again() -> None:
         assert await only_one_was_missing(stage)
 
 
+async def test_two_controllers_by_mistake_break_nothing() -> None:
+    async with staged("n1", "n2", "n3", cloud=CloudSettings(terminate_delay=1.0)) as stage:
+        await a_world(stage)
+        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.05)))
+        async with stage.controller() as one, stage.controller() as other:
+            await stage.settle(one)
+            await stage.settle(other)
+            start = await stage.delete_node("n1")
+            await stage.delete_node("n2")
+            assert await stage.until_gone("n1", "n2") - start < 20
+            await stage.clock.sleep(1)
+            assert one.under_way() == other.under_way() == ()
+        assert [stage.instance_state(name) for name in ("n1", "n2", "n3")] == ["terminated", "terminated", "running"]
+        assert await only_one_was_missing(stage)
+
+
 async def test_a_restart_takes_back_no_condition() -> None:
     async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1"))
