@@ -51,6 +51,7 @@ class Counted(Plain):
 class Budget(Counted):
     """PodDisruptionBudgets start with zeros and no observedGeneration: evictions wait for the controller."""
 
+    unconditional_update = False
     empty: Mapping[str, Json] = {"spec": {}, "status": BUDGET_STATUS}
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class LeaseStrategy(Strategy):
     """Leases may be created by PUT. The server never looks at their expiry."""
 
     created_by_put = True
+    unconditional_update = False
     types: Mapping[str, str] = {
         "spec.holderIdentity": "string",
         "spec.leaseDurationSeconds": "int32",
@@ -93,6 +95,7 @@ class LeaseStrategy(Strategy):
 class Attachment(Plain):
     """VolumeAttachments: an immutable spec, status by its subresource only; DELETE answers with the object."""
 
+    unconditional_update = False
     answers_with_object = True
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from sim.caller import LEASES, NODES, PODS, STRATEGIC, Caller
+from sim.caller import BUDGETS, LEASES, NODES, PODS, STRATEGIC, Caller
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.core import ApiServer
@@ -139,3 +139,14 @@ async def test_pages_of_many_objects_add_up(caller: Caller) -> None:
         await caller.create(LEASES, {"metadata": {"name": f"later-{len(seen)}"}})
         query = {"limit": "10", "continue": page["metadata"]["continue"]}
     assert seen == names
+
+
+@pytest.mark.parametrize(("path", "status"), [(LEASES, 422), (BUDGETS, 422), (NODES, 200)])
+async def test_some_kinds_are_never_overwritten_without_a_version(caller: Caller, path: str, status: int) -> None:
+    made = await caller.create(path, {"metadata": {"name": "one"}})
+    metadata = {key: value for key, value in made["metadata"].items() if key != "resourceVersion"}
+    answer = await caller.call("PUT", f"{path}/one", {**made, "metadata": metadata})
+    assert answer.status == status
+    if status == 422:
+        assert isinstance(answer.body, dict)
+        assert "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update" in answer.body["message"]

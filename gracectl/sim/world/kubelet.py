@@ -16,7 +16,7 @@ import msgspec
 from gracectl.sim.api import JsonObject
 from gracectl.sim.world import podstatus
 from gracectl.sim.world.behaviour import Behaviours, PodBehaviour, Stage
-from gracectl.sim.world.client import STRATEGIC
+from gracectl.sim.world.client import MERGE, STRATEGIC
 from gracectl.sim.world.controller import Controller
 from gracectl.sim.world.mirror import StaticPods
 from gracectl.sim.world.nodestatus import heartbeat, lease
@@ -178,8 +178,10 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
     async def _renew(self, name: str, node: JsonObject, now: float) -> None:
         body = lease(node, now)
         path = path_of(LEASES, "kube-node-lease", name)
-        # A PUT of a missing Lease creates it (recording writes-refused).
-        await self.ask("PUT", path, body, allow=(404,))
+        status, _ = await self.ask("PATCH", path, {"spec": body["spec"]}, content_type=MERGE, allow=(404,))
+        if status == 404:
+            # 404 again where nobody has made the namespace; 409 if another heartbeat was faster.
+            await self.ask("POST", path_of(LEASES, "kube-node-lease"), body, allow=(404, 409))
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
