@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import logging
 
+import anyio
+import msgspec
+
 from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.requests import StrategicPatch
 from gracectl.kube.resources import NODES
 from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.termination.steps import Tools
 from gracectl.termination.termination import Termination, Told
 
 logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 5.0
+"""A server that is slow to write a condition must not hold up the termination that it is about."""
+
+NODE_STATUS = msgspec.structs.replace(NODES, abandonable=True)
 
 
 async def set_condition(
@@ -46,11 +55,20 @@ async def set_condition(
     }
     # A strategic merge changes the entry of this type and leaves the kubelet's own alone.
     patch = StrategicPatch({"status": {"conditions": [condition]}})
+    node: Node | None = None
     try:
-        node = await tools.client.patch(NODES, termination.node.key, patch, subresource="status", uid=termination.uid)
+        # Shielded: told to stop, we still say what we have begun to say.
+        with anyio.move_on_after(PATIENCE_SECONDS, shield=True):
+            key, uid = termination.node.key, termination.uid
+            node = await tools.client.patch(NODE_STATUS, key, patch, subresource="status", uid=uid)
     except NotFound:
         return
     except ApiError as error:
         logger.warning("condition %s could not be written: %s", type_, error, extra={"node": termination.node.name})
+        return
+    if node is None:
+        logger.warning(
+            "condition %s: no answer in %g s", type_, PATIENCE_SECONDS, extra={"node": termination.node.name}
+        )
         return
     termination.wrote(node)

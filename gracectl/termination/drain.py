@@ -34,7 +34,8 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
         await set_condition(tools, termination, names.DRAINED, names.FALSE, "Draining", message)
     patience = tools.settings.status_interval_seconds
     if decision.next_change is not None:
-        patience = min(patience, decision.next_change - now)
+        # Counted from now: the condition may have taken its time.
+        patience = min(patience, decision.next_change - tools.clock.now())
     return Wait(max(patience, 0.0), waits_for)
 
 

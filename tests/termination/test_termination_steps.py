@@ -18,6 +18,7 @@ from support.stage import (
 from gracectl.cloud.none import NoneProvider
 from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
 from gracectl.model import names
+from gracectl.sim.faults import Fault, Latency, Refuse, Rule
 from gracectl.sim.world.cloud import CloudSettings
 from gracectl.sim.world.kubelet import KubeletSettings
 
@@ -574,3 +575,69 @@ async def test_a_heartbeat_between_two_of_our_writes_repeats_none_of_them() -> N
             start = await stage.delete_node("n1")
             await stage.clock.sleep(30)
             assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
+
+
+@pytest.mark.parametrize("fault", [Latency(1000.0, 1000.0), Refuse(500)], ids=["silent", "failing"])
+async def test_a_condition_that_cannot_be_written_holds_nothing_up_for_long(fault: Fault) -> None:
+    critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("ordinary", "n1"), a_pod_manifest("dns", "n1", **critical))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=fault, path="nodes/n1/status"))
+            start = await stage.delete_node("n1")
+            # One condition before each of: the first wave, the volumes, the instance, its end.
+            assert await stage.until_gone("n1") - start <= 21.0
+            assert [each.operation.name for each in stage.evictions] == ["ordinary", "dns"]
+            assert stage.evictions[1].instant - start <= 5.1
+
+
+async def test_a_slow_condition_delays_no_instant() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=Latency(3.0, 3.0), path="nodes/n1/status"))
+            await stage.clock.sleep(96.0 - stage.clock.monotonic())
+            await stage.delete_node("n1")
+            await stage.until(lambda: stage.node("n1") is None)
+            assert [each.instant for each in stage.evictions] == [pytest.approx(100.0, abs=0.001)]
+
+
+async def test_a_budget_that_is_edited_in_the_middle_is_obeyed_at_once() -> None:
+    async with staged("n1") as stage:
+        await stage.create(
+            a_workload("Deployment", "web", 6, behaviour={"ready-seconds": 5}),
+            a_budget_manifest("web", maxUnavailable=1),
+        )
+        await stage.add_nodes("n2")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(7)
+            path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
+            merge = "application/merge-patch+json"
+            await stage.call("PATCH", path, {"spec": {"maxUnavailable": 3}}, merge)
+            await stage.clock.sleep(0.01)
+            assert instants(stage, "create", "pods/eviction", start) == [0.0, 5.0, 7.0, 7.0]
+            await stage.call("PATCH", path, {"spec": {"selector": {"matchLabels": {"app": "other"}}}}, merge)
+            await stage.clock.sleep(0.01)
+            assert instants(stage, "create", "pods/eviction", start)[4:] == [7.01, 7.01]
+            assert set(stage.agreed().values()) == {1}
+
+
+async def test_a_budget_that_appears_in_the_middle_is_obeyed() -> None:
+    async with staged("n1") as stage:
+        critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+        await stage.create(
+            a_pod_manifest("first", "n1", behaviour={"stop-seconds": 3}),
+            a_workload("Deployment", "dns", 3, behaviour={"ready-seconds": 2}, pod=critical),
+        )
+        await stage.add_nodes("n2")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(1)
+            await stage.cluster.create(a_budget_manifest("dns", maxUnavailable=1))
+            await stage.until_gone("n1")
+            assert instants(stage, "create", "pods/eviction", start) == [0.0, 3.0, 5.0, 7.0]
