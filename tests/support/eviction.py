@@ -25,7 +25,7 @@ from gracectl.model.pod import Pod
 from gracectl.policy.budgets import budgets_of
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
-from support.builders import NOW
+from support.builders import NOW, a_pod
 
 AGREED = Response(status=201, body=b'{"kind":"Status","status":"Success","code":201}')
 
@@ -150,3 +150,13 @@ async def evicting(seconds: float = 0.0, **settings: Any) -> AsyncIterator[Evict
         group.start_soon(stage.evictor.run)
         yield stage
         group.cancel_scope.cancel()
+
+
+def loose(count: int, prefix: str = "job") -> list[Pod]:
+    """Pods without a budget."""
+    return [a_pod(f"{prefix}-{n}", labels={"app": prefix}) for n in range(count)]
+
+
+def web(count: int) -> list[Pod]:
+    """Pods that the budget `web` selects."""
+    return [a_pod(f"web-{n}") for n in range(1, count + 1)]

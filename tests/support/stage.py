@@ -26,9 +26,13 @@ from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from gracectl.sim.world.behaviour import PREFIX
 from gracectl.sim.world.cloud import Cloud
+from gracectl.sim.world.kubelet import KubeletSettings
 from support.inprocess import Executed, InProcessTransport, Line, uid_of
 
 NAMESPACE = "shop"
+SILENT = KubeletSettings(heartbeat_seconds=100_000.0)
+NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
+STOPS_AFTER_5 = {"behaviour": {"stop-seconds": 5}}
 
 
 class CloudProvider:
@@ -261,3 +265,12 @@ def the_settings(**fields: Any) -> Settings:
 def _finalizers(node: JsonObject) -> list[str]:
     found: list[str] = node["metadata"].get("finalizers", [])
     return found
+
+
+def instants(stage: Stage, verb: str, resource: str, start: float) -> list[float]:
+    """When the server carried these out, counted from `start`."""
+    return [round(each.instant - start, 3) for each in stage.transport.of(verb, resource) if each.instant >= start]
+
+
+async def reasons(stage: Stage, name: str) -> list[str]:
+    return [reason for object_, reason, _ in await stage.events() if object_ == name]

@@ -1,0 +1,230 @@
+"""What the evictor makes of every answer that a server gives to an eviction, on virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import NOW, a_budget, a_pod
+from support.eviction import (
+    ANOTHER_UID,
+    FAULT,
+    PROCESSING,
+    SPENT,
+    TERMINATING,
+    TWO_BUDGETS,
+    busy,
+    evicting,
+    gone,
+    loose,
+    web,
+)
+
+from gracectl.eviction.lane import Candidate
+from gracectl.kube.errors import ApiError, Unreachable
+from gracectl.kube.operation import Operation
+from gracectl.kube.transport import Response
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
+
+pytestmark = pytest.mark.anyio
+
+POST = Operation("create", "", "pods", "eviction", "shop", "web-1")
+
+
+def as_json(pod: Pod, **metadata: Any) -> Response:
+    """The answer to a GET of a pod."""
+    whole = {
+        "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "resourceVersion": "9", **metadata}
+    }
+    return Response(status=200, body=msgspec.json.encode({"kind": "Pod", "apiVersion": "v1", **whole}))
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str]] = []
+
+    def evicted(self, candidate: Candidate) -> None:
+        self.heard.append((candidate.name, "evicted"))
+
+    def refused(self, candidate: Candidate, refusal: ApiError) -> None:
+        self.heard.append((candidate.name, type(refusal).__name__))
+
+
+@pytest.mark.parametrize("answer", [ANOTHER_UID, gone("web-1")], ids=["another uid", "gone"])
+async def test_gone_and_replaced_pods_are_done_and_not_asked_for_again_by_a_stale_plan(answer: Response) -> None:
+    """Each refused precondition would spend the budget once more (recording eviction-of-another-uid)."""
+    async with evicting() as stage:
+        pod = web(1)[0]
+        stage.show(a_budget(disruptions_allowed=3), pod)
+        stage.server.answers["web-1"].append(answer)
+        stage.want("n1", pod)
+        await stage.clock.sleep(1)
+        stage.want("n1", pod)
+        await stage.clock.sleep(100)
+        assert stage.server.asked == [(0.0, "web-1")]
+        assert stage.evictor.statistics().waiting == 0
+
+
+async def test_after_a_uid_conflict_the_lane_waits_until_the_watch_shows_what_it_has_cost() -> None:
+    async with evicting() as stage:
+        pods = web(2)
+        stage.show(a_budget(), *pods)
+        stage.server.answers["web-1"].append(ANOTHER_UID)
+        stage.want("n1", *pods)
+        await stage.clock.sleep(1)
+        assert stage.server.names == ["web-1"]
+        stage.show(msgspec.structs.replace(pods[0], uid="reborn"))
+        stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-1": NOW}))
+        await stage.clock.sleep(1)
+        stage.show(a_budget())
+        await stage.clock.sleep(1)
+        assert stage.server.asked == [(0.0, "web-1"), (2.0, "web-2")]
+
+
+async def test_a_spent_budget_puts_the_lane_to_sleep_and_news_wakes_it() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(2))
+        stage.server.answers["web-1"].extend([SPENT] * 20)
+        stage.want("n1", *web(2))
+        await stage.clock.sleep(20)
+        asked = stage.server.instants_of("web-1")
+        assert asked == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7], abs=1e-4)
+        assert stage.server.names == ["web-1"] * 8
+        stage.server.answers.clear()
+        stage.show(a_budget())
+        await stage.clock.sleep(0.001)
+        assert stage.server.asked[8:] == [(20.0, "web-1")]
+
+
+async def test_a_budget_just_edited_is_asked_when_it_was_observed() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(1))
+        stage.server.answers["web-1"].append(PROCESSING)
+        stage.want("n1", *web(1))
+        await stage.clock.sleep(0.004)
+        stage.show(a_budget(generation=2))
+        await stage.clock.sleep(0.003)
+        stage.show(a_budget(generation=2, observed_generation=2))
+        await stage.clock.sleep(1)
+        assert stage.server.asked == [(0.0, "web-1"), (0.007, "web-1")]
+
+
+async def test_two_budgets_on_a_pod_are_told_and_tried_slowly() -> None:
+    listener = Listener()
+    async with evicting() as stage:
+        stage.evictor.listen(listener)
+        stage.show(a_budget(), a_budget("api"), *web(1))
+        stage.server.answers["web-1"].extend([TWO_BUDGETS] * 3)
+        stage.want("n1", *web(1))
+        await stage.clock.sleep(130)
+        assert stage.server.instants_of("web-1") == [0.0, 60.0, 120.0]
+        stage.show(a_budget("api", selector=LabelSelector({"app": "api"})))
+        stage.want("n1", *web(1))
+        await stage.clock.sleep(0.001)
+        assert stage.server.asked[3:] == [(130.0, "web-1")]
+    assert listener.heard == [("web-1", "Misconfigured")] * 3 + [("web-1", "evicted")]
+
+
+async def test_when_one_of_two_budgets_goes_its_pods_wait_to_be_moved() -> None:
+    """Two lanes under one budget would ask for the same disruption."""
+    async with evicting() as stage:
+        pods = [a_pod("web-1", labels={"app": "web", "tier": "front"}), a_pod("web-2")]
+        stage.show(a_budget(disruptions_allowed=0), *pods)
+        stage.show(a_budget("front", selector=LabelSelector({"tier": "front"})))
+        stage.server.answers["web-1"].append(TWO_BUDGETS)
+        stage.want("n1", *pods)
+        await stage.clock.sleep(1)
+        stage.budgets.remove(("shop", "front"))
+        stage.show(a_budget())
+        await stage.clock.sleep(1)
+        assert stage.server.asked[1:] == [(1.0, "web-2")]
+        stage.want("n1", pods[0])
+        stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-2": NOW}))
+        stage.show_terminating("web-2")
+        stage.show(a_budget())
+        await stage.clock.sleep(1)
+        assert stage.server.asked[2:] == [(2.0, "web-1")]
+
+
+async def test_a_busy_server_is_asked_again_when_it_has_said_and_everybody_waits() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(1), *loose(1))
+        stage.server.answers["web-1"].append(busy(7))
+        stage.want("n1", *web(1))
+        await stage.clock.sleep(1)
+        stage.want("n2", *loose(1))  # another lane: the whole client is paused
+        await stage.clock.sleep(20)
+        assert stage.server.instants_of("web-1") == [0.0, 7.0]
+        assert stage.server.instants_of("job-0") == [7.0]
+
+
+@pytest.mark.parametrize("failure", [FAULT, Unreachable(POST, "reset", sent=True)], ids=["500", "the connection broke"])
+async def test_after_a_failure_that_may_have_been_a_success_the_pod_is_looked_at_first(
+    failure: Response | ApiError,
+) -> None:
+    listener = Listener()
+    async with evicting() as stage:
+        stage.evictor.listen(listener)
+        pod = web(1)[0]
+        stage.show(a_budget(), pod)
+        stage.server.answers["web-1"].append(failure)
+        stage.server.pods["web-1"] = as_json(pod)
+        stage.want("n1", pod)
+        await stage.clock.sleep(5)
+        assert stage.server.looked_at == [(0.1, "web-1")]
+        assert stage.server.asked == [(0.0, "web-1"), (0.1, "web-1")]
+    assert [what for _, what in listener.heard[1:]] == ["evicted"]
+
+
+async def test_an_eviction_that_happened_behind_a_failure_is_not_repeated() -> None:
+    async with evicting() as stage:
+        pods = web(2)
+        stage.show(a_budget(), *pods)
+        stage.server.answers["web-1"].append(FAULT)
+        stage.server.pods["web-1"] = as_json(
+            pods[0], deletionTimestamp="2026-01-01T00:00:30Z", deletionGracePeriodSeconds=30
+        )
+        stage.want("n1", *pods)
+        await stage.clock.sleep(1)
+        stage.want("n1", *pods)  # the watch is late, the plan stale
+        await stage.clock.sleep(20)
+        assert stage.server.asked == [(0.0, "web-1")]  # and the disruption it took is not asked for twice
+        stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-1": NOW}))
+        stage.show_terminating("web-1")
+        stage.show(a_budget())
+        await stage.clock.sleep(1)
+        assert stage.server.asked[1:] == [(21.0, "web-2")]
+
+
+async def test_a_refused_connection_needs_no_look_at_the_pod() -> None:
+    async with evicting() as stage:
+        stage.show(*loose(1))
+        stage.server.answers["job-0"].append(Unreachable(POST, "refused", sent=False))
+        stage.want("n1", *loose(1))
+        await stage.clock.sleep(5)
+        assert stage.server.looked_at == []
+        assert stage.server.asked == [(0.0, "job-0"), (0.1, "job-0")]
+
+
+async def test_no_answer_in_time_is_doubtful_and_the_pod_that_is_gone_is_done() -> None:
+    async with evicting() as stage:
+        stage.show(*loose(1))
+        stage.server.seconds = 6.0
+        stage.want("n1", *loose(1))
+        await stage.clock.sleep(5.05)
+        stage.server.seconds = 0.0
+        await stage.clock.sleep(60)
+        assert stage.server.asked == [(0.0, "job-0")]
+        assert stage.server.looked_at == [(5.1, "job-0")]
+        assert stage.evictor.statistics().answers == {"RequestTimeout": 1}
+
+
+async def test_a_namespace_that_is_being_deleted_is_left_alone_for_a_while() -> None:
+    async with evicting() as stage:
+        stage.show(*loose(1))
+        stage.server.answers["job-0"].append(TERMINATING)
+        stage.want("n1", *loose(1))
+        await stage.clock.sleep(20)
+        assert stage.server.instants_of("job-0") == [0.0, 5.0]
