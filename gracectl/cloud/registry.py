@@ -34,7 +34,10 @@ def load_provider(settings: ProviderSettings) -> Provider:
     if entry is None:
         known = ", ".join(sorted(installed)) or "none is installed"
         raise UnknownProvider(f'there is no provider "{settings.name}"; installed: {known}')
-    made_by = entry.load()
+    try:
+        made_by = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise UnknownProvider(f'provider "{settings.name}" cannot be loaded from {entry.value}: {error}') from error
     options = msgspec.convert(dict(settings.options), made_by.Options)
     provider: Provider = made_by(options)
     return provider

@@ -234,7 +234,9 @@ class Evictor:
             return
         versions = lane.versions(self._look)
         try:
-            await self._client.evict((pod.namespace, pod.name), uid=pod.uid)
+            await self._client.evict((pod.namespace, pod.name), uid=pod.uid, is_meant=lambda: self._is_meant(key, pod))
+        except errors.Withdrawn:
+            return  # the world has moved on while the client waited; the lane decides anew
         except errors.ApiError as refusal:
             self._answers[type(refusal).__name__] += 1
             if _is_over(refusal):

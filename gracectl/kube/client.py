@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Generic
 
@@ -18,7 +18,7 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.kube import requests
-from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Throttled, error_for
+from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Throttled, Withdrawn, error_for
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import Json, JsonPatch, Key, Patch, Preconditions
 from gracectl.kube.resources import Resource, T
@@ -163,18 +163,26 @@ class KubeClient:
         )
         await self._call(request, repeatable=bool(uid or resource_version))
 
-    async def evict(self, key: Key, *, uid: str, grace_seconds: int | None = None, dry_run: bool = False) -> None:
+    async def evict(
+        self,
+        key: Key,
+        *,
+        uid: str,
+        grace_seconds: int | None = None,
+        dry_run: bool = False,
+        is_meant: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Evict the pod of that uid; BudgetExhausted, Misconfigured, Conflict.uid_mismatch as DESIGN 3.6 has them.
 
         Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerFault
         or Unreachable with `sent` the eviction may have happened: look at the pod before asking again. A uid
-        that no longer holds is refused, *and has spent the budget all the same*: compare the cached uid just
-        before.
+        that no longer holds is refused, *and has spent the budget all the same*: so `is_meant` is asked when
+        only the network lies between the request and the server, before each try; False raises Withdrawn.
         """
         request = requests.evict_request(
             key, preconditions=Preconditions(uid), grace_seconds=grace_seconds, dry_run=dry_run
         )
-        await self._call(request, repeatable=False)
+        await self._call(request, repeatable=False, is_meant=is_meant)
 
     async def server_version(self) -> str:
         """The server's version (`v1.31.0`): the cheapest question that shows whether it is there and knows us."""
@@ -251,7 +259,9 @@ class KubeClient:
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), resource.kind, error) from error
 
-    async def _call(self, request: Request, *, repeatable: bool, finish: bool = True) -> Response:
+    async def _call(
+        self, request: Request, *, repeatable: bool, finish: bool = True, is_meant: Callable[[], bool] = lambda: True
+    ) -> Response:
         request = msgspec.structs.replace(request, timeout=self._settings.timeout)
         operation = operation_of(request)
         first = True
@@ -259,11 +269,13 @@ class KubeClient:
             with attempt:
                 self._retries += not first
                 first = False
+                await self._limiter.acquire()
+                if not is_meant():
+                    raise Withdrawn(operation)
                 return await self._attempt(request, operation, finish=finish)
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, request: Request, operation: Operation, *, finish: bool) -> Response:
-        await self._limiter.acquire()
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
             with anyio.fail_after(request.timeout, shield=finish and request.method != "GET"):

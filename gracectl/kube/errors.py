@@ -171,6 +171,14 @@ class Misconfigured(ApiError):
         return "more than one PodDisruptionBudget selects this pod"
 
 
+class Withdrawn(ApiError):
+    """The request was not sent: while it waited for its turn, its caller had ceased to mean it."""
+
+    @property
+    def meaning(self) -> str:
+        return "no longer meant, and not asked for"
+
+
 class ServerFault(ApiError):
     """The server failed. A write may have happened. `retry_after` in seconds, if the server gave them."""
 

@@ -31,13 +31,10 @@ def ignored(pod: Pod, now: float) -> Ignored | None:
         return Ignored("static pod: it belongs to its node", stays=True)
     if pod.phase in FINISHED:
         return Ignored(f"finished: its phase is {pod.phase}", stays=False)
-    if pod.deletion_timestamp is not None:
-        # Even when it tolerates the taint: it is on its way out and is waited for like any other.
-        if now < stuck_at(pod.deletion_timestamp):
-            return None
-        return Ignored("stuck: still there a minute after its grace has ended", stays=True)
     if tolerates(pod.tolerations, DISRUPTED_TAINT):
         return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays until the node ends", stays=True)
+    if pod.deletion_timestamp is not None and stuck_at(pod.deletion_timestamp) <= now:
+        return Ignored("stuck: still there a minute after its grace has ended", stays=True)
     return None
 
 

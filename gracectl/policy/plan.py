@@ -62,6 +62,11 @@ class PodPlan(msgspec.Struct, frozen=True):
     budgets: tuple[BudgetKey, ...] = ()
 
     @property
+    def is_ambiguous(self) -> bool:
+        """Several budgets select it, so that nobody can evict it."""
+        return self.outcome is Outcome.BLOCKED and len(self.budgets) > 1
+
+    @property
     def wants_out(self) -> bool:
         """Its turn has come: it belongs in the queue of its budget, whether or not that moves at present."""
         return self.outcome in (Outcome.EVICT, Outcome.BLOCKED)

@@ -5,12 +5,15 @@ The plan decides, the evictor asks; this step hands one to the other and tells p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
 from gracectl.policy.explain import brief, explain
-from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.policy.plan import NodeView, PodPlan, plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import set_condition
+from gracectl.termination.pods import announce_ambiguity
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
 
@@ -21,7 +24,10 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     decision = plan(view_of(tools, termination), now)
     is_first_look = termination.plan is None
     termination.plan = decision
-    tools.evictor.want(termination.node.name, candidates(decision, termination))
+    tools.evictor.want(termination.node.name, candidates(decision.leaving, termination))
+    # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
+    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
+        announce_ambiguity(tools.recorder, candidate)
     if decision.drained:
         await set_condition(tools, termination, names.DRAINED, names.TRUE, "Drained", "all pods are gone")
         return Proceed()
@@ -51,8 +57,8 @@ def view_of(tools: Tools, termination: Termination) -> NodeView:
     )
 
 
-def candidates(decision: Plan, termination: Termination) -> list[Candidate]:
-    """The pods of the plan whose turn it is, as the evictor wants them."""
+def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Candidate]:
+    """Pods whose turn it is, as the evictor wants them."""
     return [
         Candidate(
             namespace=entry.pod.namespace,
@@ -62,5 +68,5 @@ def candidates(decision: Plan, termination: Termination) -> list[Candidate]:
             budgets=entry.budgets,
             terminating_since=termination.started,
         )
-        for entry in decision.leaving
+        for entry in entries
     ]

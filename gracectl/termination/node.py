@@ -57,6 +57,7 @@ class NodeTermination:
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._under_way: dict[str, Termination] = {}
+        self._left_alone: dict[str, str] = {}  # by name, the UIDs of unmanaged nodes that people were told of
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
         observed = tools.observed
         observed.nodes.subscribe(self._node_changed)
@@ -92,8 +93,9 @@ class NodeTermination:
         if node is None or not is_held(node):
             return None
         if not self._tools.settings.node_selector.matches(node.labels):
-            self._complain_about_unmanaged(node)
+            self._leave_alone(node, termination)
             return None
+        self._left_alone.pop(name, None)
         if termination is None:
             termination = self._open(node)
         termination.refresh(node)
@@ -139,7 +141,14 @@ class NodeTermination:
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
         logger.info("node is terminated", extra={"node": name, "uid": progress.uid, "seconds": seconds})
 
-    def _complain_about_unmanaged(self, node: Node) -> None:
+    def _leave_alone(self, node: Node, termination: Termination | None) -> None:
+        """Held, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
+        if termination is not None:
+            self._tools.evictor.withdraw(node.name)
+            del self._under_way[node.name]
+        if self._left_alone.get(node.name) == node.uid:
+            return
+        self._left_alone[node.name] = node.uid
         message = (
             f"finalizer {names.FINALIZER} holds this node, but nodeSelector does not match it, so nobody drains it; "
             "change nodeSelector or the node's labels, or take the finalizer off by hand"
@@ -151,6 +160,8 @@ class NodeTermination:
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
+        if old is not None and new is None:
+            self._left_alone.pop(old.name, None)
         if node is not None and (node.name in self._under_way or is_held(node)):
             self._queue.add(node.name)
 

@@ -31,17 +31,21 @@ class PodAnnouncer:
             case BudgetExhausted():
                 logger.debug("eviction refused by a budget: %s", refusal, extra=_keys(candidate))
             case Misconfigured():
-                listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
-                message = (
-                    f"cannot be evicted from node {candidate.node}: more than one PodDisruptionBudget selects it"
-                    f"{f' ({listed})' if listed else ''}; change their selectors so that one is left"
-                )
-                self._recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
-                logger.warning("pod %s", message, extra=_keys(candidate))
+                announce_ambiguity(self._recorder, candidate)
             case _:
                 message = f"could not be evicted from node {candidate.node}: {refusal}"
                 self._recorder.record(_subject(candidate), EventReason.EVICTION_FAILED, message, "Warning")
                 logger.warning("pod %s", message, extra=_keys(candidate))
+
+
+def announce_ambiguity(recorder: EventRecorder, candidate: Candidate) -> None:
+    """Tell the owner of the pod which budgets stand in each other's way; the server names none of them."""
+    listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
+    message = (
+        f"cannot be evicted from node {candidate.node}: more than one PodDisruptionBudget selects it"
+        f"{f' ({listed})' if listed else ''}; change their selectors so that one is left"
+    )
+    recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
 
 
 def _subject(candidate: Candidate) -> Subject:

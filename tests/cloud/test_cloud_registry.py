@@ -45,6 +45,14 @@ def test_one_from_another_package_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(load_provider(ProviderSettings("mine")), NoneProvider)
 
 
+@pytest.mark.parametrize("value", ["no.such.module:Provider", f"{NoneProvider.__module__}:NoSuchProvider"])
+def test_one_that_cannot_be_loaded_is_a_matter_of_configuration(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    entry = EntryPoint("mine", value, registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([entry]))
+    with pytest.raises(ConfigError, match=f'provider.name: provider "mine" cannot be loaded from {value}: '):
+        provider_of(Settings(provider=ProviderSettings("mine")))
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -170,6 +170,18 @@ async def test_a_spent_budget_slows_nobody(client: KubeClient, transport: Script
     assert client.statistics().count("create", "pods/eviction", "BudgetExhausted") == 1
 
 
+async def test_an_eviction_that_is_no_longer_meant_when_its_turn_comes_is_not_sent(
+    client: KubeClient, transport: ScriptedTransport
+) -> None:
+    """While it waits out what a busy server has asked for, its pod may be replaced by a namesake."""
+    transport.answers.extend([BUSY, answer()])
+    meant = iter([True, False])
+    with pytest.raises(errors.Withdrawn, match="no longer meant"):
+        await client.evict(KEY, uid="u", is_meant=lambda: next(meant))
+    assert transport.instants == [0.0]
+    assert anyio.current_time() == 3.0
+
+
 async def test_each_attempt_has_its_own_time(transport: ScriptedTransport) -> None:
     client = KubeClient(transport, transport.clock, settings=ClientSettings(timeout=10.0), rng=NoJitter())
     transport.answers.extend([60.0, answer(lease("a", 1))])

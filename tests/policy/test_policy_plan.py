@@ -62,7 +62,7 @@ def tolerating(
         ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING),
         ({"deletion_timestamp": NOW - 59.9}, Outcome.TERMINATING),
         ({"deletion_timestamp": NOW - 60}, Outcome.IGNORED),
-        ({"deletion_timestamp": NOW + 30, **tolerating("Exists")}, Outcome.TERMINATING),
+        ({"deletion_timestamp": NOW + 30, **tolerating("Exists")}, Outcome.IGNORED),
         ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED),
         ({"annotations": {names.DO_NOT_DISRUPT: "1h1s"}}, Outcome.PROTECTED),
         ({"annotations": {names.DO_NOT_DISRUPT: "1h"}}, Outcome.EVICT),

@@ -11,11 +11,14 @@ from support.stage import (
     a_pod_manifest,
     a_workload,
     instants,
+    reasons,
     staged,
+    the_settings,
 )
 
 from gracectl.model import names
 from gracectl.sim.faults import Fault, Latency, Refuse, Rule
+from gracectl.sim.world.client import MERGE
 
 pytestmark = pytest.mark.anyio
 
@@ -193,3 +196,44 @@ async def test_a_budget_that_appears_in_the_middle_is_obeyed() -> None:
             await stage.cluster.create(a_budget_manifest("dns", maxUnavailable=1))
             await stage.until_gone("n1")
             assert instants(stage, "create", "pods/eviction", start) == [0.0, 3.0, 5.0, 7.0]
+
+
+async def test_every_pod_that_two_budgets_select_is_told_so_though_the_server_is_asked_about_one() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(
+            a_workload("Deployment", "web", 6),
+            a_budget_manifest("web", maxUnavailable=1),
+            {**a_budget_manifest("web", maxUnavailable=2), "metadata": {"name": "also", "namespace": "shop"}},
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            on_n1 = {p["metadata"]["name"] for p in stage.pods_on("n1") if p["metadata"]["namespace"] == "shop"}
+            assert len(on_n1) >= 2
+            await stage.delete_node("n1")
+            await stage.clock.sleep(30)
+            told = {name: message for name, reason, message in await stage.events() if reason == "MultipleBudgets"}
+            assert told.keys() == on_n1
+            assert all("(shop/also and shop/web)" in message for message in told.values())
+            assert len(stage.evictions) == 1
+
+
+async def test_a_node_that_is_no_longer_managed_is_left_alone_in_the_middle_of_its_drain() -> None:
+    settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
+    async with staged(settings=settings) as stage:
+        await stage.add_nodes("n1", labels={"pool": "mine"})
+        await stage.create(a_pod_manifest("kept", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(5)
+            assert [progress.node for progress in controller.under_way()] == ["n1"]
+            await stage.patch_node("n1", {"metadata": {"labels": {"pool": "yours"}}})
+            await stage.call("PATCH", "/api/v1/namespaces/shop/pods/kept", {"metadata": {"annotations": None}}, MERGE)
+            await stage.clock.sleep(60)
+            assert controller.under_way() == ()
+            assert controller.finished() == ()
+            assert stage.evictions == []
+            await stage.patch_node("n1", {"metadata": {"labels": {"pool": "mine"}}})
+            await stage.until_gone("n1")
+        assert len(stage.evictions) == 1
+        assert "UnmanagedNodeHeld" in await reasons(stage, "n1")
