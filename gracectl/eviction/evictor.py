@@ -146,7 +146,7 @@ class Evictor:
     def _lane(self, key: LaneKey, budgets: tuple[BudgetKey, ...]) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(budgets, self._settings, self._backoff(), self._clock.now())
+            lane = self._lanes[key] = Lane(budgets, self._settings, self._backoff(), self._clock.monotonic())
             if len(budgets) > 1:
                 self._ambiguous.add(budgets)
         return lane
@@ -156,6 +156,8 @@ class Evictor:
         if key is not None:
             self._lanes[key].leave(uid)
             self._forget_if_idle(key)
+            if uid in self._asking:
+                self._wake(key)  # a lane to which the pod had moved meanwhile has waited for the answer
 
     def _forget_if_idle(self, key: LaneKey) -> None:
         lane = self._lanes.get(key)
@@ -195,7 +197,7 @@ class Evictor:
         lane = self._lanes.get(key)
         if lane is None:
             return None
-        match lane.decide(self._clock.now(), self._look):
+        match lane.decide(self._clock.monotonic(), self._look):
             case Done():
                 self._forget_if_idle(key)
                 return None
@@ -230,8 +232,9 @@ class Evictor:
 
     async def _ask(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
         pod = ask.candidate
-        if pod.uid in self._doubtful and not (await self._is_still_there(key, lane, ask) and self._is_meant(key, pod)):
-            return
+        if pod.uid in self._doubtful:
+            await self._clear_doubt(key, lane, ask)
+            return  # the lane decides anew
         versions = lane.versions(self._look)
         try:
             await self._client.evict((pod.namespace, pod.name), uid=pod.uid, is_meant=lambda: self._is_meant(key, pod))
@@ -241,7 +244,7 @@ class Evictor:
             self._answers[type(refusal).__name__] += 1
             if _is_over(refusal):
                 if isinstance(refusal, errors.Conflict):
-                    lane.charge(ask, versions, self._clock.now())  # recording eviction-of-another-uid
+                    lane.charge(ask, versions, self._clock.monotonic())  # recording eviction-of-another-uid
                 self._settle(key, pod)
                 return
             self._set_back(lane, ask, versions, refusal)
@@ -249,7 +252,7 @@ class Evictor:
                 listener.refused(pod, refusal)
         else:
             self._answers["Evicted"] += 1
-            lane.grant(ask, versions, self._clock.now())
+            lane.grant(ask, versions, self._clock.monotonic())
             self._settle(key, pod)
             for listener in self._listeners:
                 listener.evicted(pod)
@@ -264,7 +267,7 @@ class Evictor:
 
     def _set_back(self, lane: Lane, ask: Ask, versions: tuple[str, ...], refusal: errors.ApiError) -> None:
         """Tell the lane how long to wait, by what the refusal means."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         match refusal:
             case errors.BudgetExhausted(retry_after=retry_after):
                 lane.refuse(ask, versions, now, retry_after)
@@ -279,28 +282,31 @@ class Evictor:
             case errors.ServerFault() | errors.RequestTimeout() | errors.Unreachable():
                 lane.close(now)
                 self._doubtful.add(ask.candidate.uid)
+            case errors.Denied(retry_after=retry_after):
+                lane.put_off(ask, now, retry_after or 0.0)
+            case errors.Invalid() | errors.Conflict() | errors.Forbidden(rbac=False):
+                lane.put_off(ask, now)
             case _:
                 lane.close(now)
 
-    async def _is_still_there(self, key: LaneKey, lane: Lane, ask: Ask) -> bool:
-        """After a failure that may have been a success: ask the server for the pod itself before asking again."""
+    async def _clear_doubt(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
+        """After a failure that may have been a success: look at the pod itself before anybody is asked for."""
         candidate, versions = ask.candidate, lane.versions(self._look)
         try:
             pod = await self._client.get(PODS, (candidate.namespace, candidate.name))
         except errors.NotFound:
-            pod = None
+            self._settle(key, candidate)
         except errors.ApiError:
-            lane.close(self._clock.now())
-            return False
-        if pod is None or pod.uid != candidate.uid:
-            self._settle(key, candidate)
-            return False
-        if pod.deletion_timestamp is not None:
-            lane.grant(ask, versions, self._clock.now())
-            self._settle(key, candidate)
-            return False
-        self._doubtful.discard(candidate.uid)
-        return True
+            lane.close(self._clock.monotonic())
+        else:
+            if pod.uid != candidate.uid:
+                self._settle(key, candidate)
+            elif pod.deletion_timestamp is not None:
+                lane.grant(ask, versions, self._clock.monotonic())
+                self._settle(key, candidate)
+            else:
+                self._doubtful.discard(candidate.uid)
+                lane.put_last(ask)
 
 
 def _is_over(refusal: errors.ApiError) -> bool:

@@ -8,6 +8,7 @@ newer state of the budget shows that the world has moved on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -97,7 +98,8 @@ class Lane:
         self._settings = settings
         self._backoff = backoff
         self._granted: dict[str, _Granted] = {}
-        self._later: dict[str, float] = {}  # free pods that were refused all the same
+        self._later: dict[str, float] = {}  # pods that were refused for themselves: not before this instant
+        self._refusals: Counter[str] = Counter()  # of pods that failed for themselves: the others go first
         self._closed_until = now  # nobody is asked: the server is busy or failing
         self._asleep_until = now  # only free pods are asked: the budget has refused
         self._refused_at: tuple[str, ...] = ()  # versions of the budgets at that refusal
@@ -114,6 +116,7 @@ class Lane:
         """Take a pod out; what its eviction may have cost is still accounted for."""
         self.waiting.pop(uid, None)
         self._later.pop(uid, None)
+        self._refusals.pop(uid, None)
 
     @property
     def is_idle(self) -> bool:
@@ -140,7 +143,7 @@ class Lane:
     def _living(self, look: Look) -> Iterator[tuple[Candidate, Pod]]:
         """In order; a lane may be long and is looked at with every event, so no more are looked up than are needed."""
         if self._is_unsorted:
-            self._sorted = sorted(self.waiting.values(), key=lambda c: c.order)
+            self._sorted = sorted(self.waiting.values(), key=lambda c: (self._refusals[c.uid], c.order))
             self._is_unsorted = False
         for candidate in self._sorted:
             if candidate.uid in self.waiting and (pod := look.living(candidate)):
@@ -161,11 +164,12 @@ class Lane:
                 leave = may_leave(pod, budgets, taken=len(self._granted)).leave
             is_free = leave is Leave.FREE
             if is_free:
-                due = self._later.get(candidate.uid, now)
+                due = now
             elif leave in (Leave.ALLOWED, Leave.AMBIGUOUS):
                 due = self._asleep_until if is_asleep else now
             else:
                 due = later
+            due = max(due, self._later.get(candidate.uid, now))
             if due <= now:
                 return Ask(candidate, is_free)
             wake = min(wake, due)
@@ -196,7 +200,8 @@ class Lane:
         wait = self._backoff.next() if retry_after is None else retry_after
         self._probe_at = now + self._settings.probe_seconds
         if ask.is_free:
-            self._later[ask.candidate.uid] = now + wait
+            if ask.candidate.uid in self.waiting:
+                self._later[ask.candidate.uid] = now + wait
             return
         self._asleep_until = now + wait
         self._refused_at = versions
@@ -209,6 +214,18 @@ class Lane:
     def close(self, now: float, seconds: float | None = None) -> None:
         """The server is busy or has failed: nobody asks for `seconds` (None: the lane's own backoff)."""
         self._closed_until = now + (self._backoff.next() if seconds is None else seconds)
+
+    def put_off(self, ask: Ask, now: float, seconds: float = 0.0) -> None:
+        """The server will not let this very pod go now (an admission webhook, say): the others need not wait."""
+        if ask.candidate.uid in self.waiting:
+            self._later[ask.candidate.uid] = now + max(seconds, self._backoff.next())
+            self.put_last(ask)
+
+    def put_last(self, ask: Ask) -> None:
+        """It went wrong with this pod: next time the others go first, so that it cannot hold them up for ever."""
+        if ask.candidate.uid in self.waiting:
+            self._refusals[ask.candidate.uid] += 1
+            self._is_unsorted = True
 
     def _budgets(self, look: Look) -> tuple[PodDisruptionBudget, ...]:
         return tuple(b for key in self.budgets if (b := look.budget(key)))

@@ -9,6 +9,7 @@ import pytest
 from support.builders import NOW, a_budget, a_pod
 from support.eviction import (
     ANOTHER_UID,
+    DENIED,
     FAULT,
     PROCESSING,
     SPENT,
@@ -228,3 +229,46 @@ async def test_a_namespace_that_is_being_deleted_is_left_alone_for_a_while() -> 
         stage.want("n1", *loose(1))
         await stage.clock.sleep(20)
         assert stage.server.instants_of("job-0") == [0.0, 5.0]
+
+
+async def test_a_pod_that_a_webhook_keeps_does_not_hold_up_its_lane() -> None:
+    async with evicting() as stage:
+        pods = web(3)
+        stage.show(a_budget(disruptions_allowed=3), *pods)
+        stage.server.answers["web-1"].extend([DENIED] * 4)
+        stage.want("n1", *pods)
+        await stage.clock.sleep(0.05)
+        assert stage.server.asked == [(0.0, "web-1"), (0.0, "web-2"), (0.0, "web-3")]
+        stage.show_terminating("web-2", "web-3")
+        stage.show(a_budget(disruptions_allowed=1))
+        await stage.clock.sleep(10.0)
+        assert stage.server.instants_of("web-1") == pytest.approx([0.0, 0.1, 0.2, 0.4, 0.8])
+        assert stage.server.names.count("web-2") == stage.server.names.count("web-3") == 1
+
+
+async def test_a_pod_whose_eviction_fails_again_and_again_does_not_hold_up_its_lane() -> None:
+    async with evicting() as stage:
+        pods = web(2)
+        stage.show(a_budget(disruptions_allowed=2), *pods)
+        stage.server.pods["web-1"] = as_json(pods[0])
+        stage.server.answers["web-1"].extend([FAULT] * 100)
+        stage.want("n1", *pods)
+        await stage.clock.sleep(0.15)
+        # It is looked at first, as the failure may have been a success; then the other one goes first.
+        assert stage.server.asked[:2] == [(0.0, "web-1"), (0.1, "web-2")]
+        assert stage.server.looked_at == [(0.1, "web-1")]
+        await stage.clock.sleep(60.0)
+        assert 10 <= stage.server.names.count("web-1") <= 20  # with growing pauses, up to 10 s
+
+
+async def test_a_lane_that_a_pod_has_moved_to_goes_on_when_the_other_one_has_its_answer() -> None:
+    async with evicting(seconds=1.0) as stage:
+        moving, staying = web(2)
+        stage.show(a_budget(disruptions_allowed=3), moving)
+        stage.want("n1", moving)
+        await stage.clock.sleep(0.5)
+        stage.budgets.remove(("shop", "web"))
+        stage.show(a_budget("other", disruptions_allowed=3), staying)
+        stage.want("n1", moving, staying)
+        await stage.clock.sleep(2.0)
+        assert stage.server.asked == [(0.0, "web-1"), (1.0, "web-2")]

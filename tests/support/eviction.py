@@ -43,6 +43,7 @@ PROCESSING = a_status(
 TWO_BUDGETS = a_status(500, "This pod has more than one PodDisruptionBudget, which is not supported.")
 FAULT = a_status(500, "etcdserver: request timed out")
 ANOTHER_UID = a_status(409, "Precondition failed: UID in precondition: a, UID in object meta: b", name="x")
+DENIED = a_status(400, 'admission webhook "guard.example" denied the request: it leads')
 TERMINATING = a_status(403, "is being terminated", causes=[{"reason": "NamespaceTerminating"}])
 
 
