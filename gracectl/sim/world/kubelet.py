@@ -97,7 +97,7 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         self._dead: set[str] = set()
         self._lives: dict[tuple[str, str], _Life] = {}
         self._addresses = 0
-        self.static_pods = StaticPods(self)
+        self.static_pods = StaticPods(views, self.is_up, lambda node, name: self.queue.add(("static", node, name)))
         self._pods.index("node", lambda pod: (node_of(pod),))
         self._nodes.subscribe(self._node_changed)
         self._pods.subscribe(self._pod_changed)

@@ -7,26 +7,30 @@ the node is there; its process never notices.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import orjson
 
 from gracectl.sim.api import JsonObject
+from gracectl.sim.world.client import ask
 from gracectl.sim.world.objects import controller_uid, is_terminating, key_of
 from gracectl.sim.world.paths import NODES, PODS, path_of
-
-if TYPE_CHECKING:
-    from gracectl.sim.world.kubelet import HollowKubelet
-
+from gracectl.sim.world.view import Views
 
 NAMESPACE = "kube-system"
 
 
 class StaticPods:
-    """The static pods of the nodes of one kubelet."""
+    """The static pods of the nodes of one kubelet: `is_up` tells of a node whether its kubelet lives, and `look_at`
+    asks the kubelet to reconcile the static pod of a node and a name.
+    """
 
-    def __init__(self, kubelet: HollowKubelet) -> None:
-        self._kubelet = kubelet
+    def __init__(self, views: Views, is_up: Callable[[str], bool], look_at: Callable[[str, str], None]) -> None:
+        self._api = views.api
+        self._pods = views.of(PODS)
+        self._nodes = views.of(NODES)
+        self._is_up = is_up
+        self._look_at = look_at
         self._manifests: dict[str, dict[str, JsonObject]] = {}
 
     def add(self, node: str, manifest: JsonObject) -> None:
@@ -37,28 +41,27 @@ class StaticPods:
     def wake(self, node: str) -> None:
         """Look after the static pods of a node again."""
         for name in self._manifests.get(node, ()):
-            self._kubelet.queue.add(("static", node, name))
+            self._look_at(node, name)
 
     async def reconcile(self, node_name: str, name: str) -> None:
         """Make the mirror pod what it should be: there, and of the node that there is now."""
-        if not self._kubelet.is_up(node_name):
+        if not self._is_up(node_name):
             return
         manifest = self._manifests[node_name][name]
-        pods = self._kubelet.views.of(PODS)
-        existing = pods.get(manifest["metadata"].get("namespace", NAMESPACE), f"{name}-{node_name}")
-        node = self._kubelet.views.of(NODES).get("", node_name)
+        existing = self._pods.get(manifest["metadata"].get("namespace", NAMESPACE), f"{name}-{node_name}")
+        node = self._nodes.get("", node_name)
         if existing is not None and (is_terminating(existing) or _is_of_another(existing, node)):
             await self._finish_off(existing)
         elif existing is None and node is not None:
             wanted = mirror_pod(manifest, node)
             path = path_of(PODS, wanted["metadata"]["namespace"])
-            status, answer = await self._kubelet.ask("POST", path, wanted, allow=(409,))
+            status, answer = await ask(self._api, "POST", path, wanted, allow=(409,))
             if status == 201:
-                pods.remember(answer)
+                self._pods.remember(answer)
 
     async def _finish_off(self, pod: JsonObject) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-        await self._kubelet.ask("DELETE", path_of(PODS, *key_of(pod)), options, allow=(404, 409))
+        await ask(self._api, "DELETE", path_of(PODS, *key_of(pod)), options, allow=(404, 409))
 
 
 def mirror_pod(manifest: JsonObject, node: JsonObject) -> JsonObject:
