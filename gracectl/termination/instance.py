@@ -26,9 +26,11 @@ NOTICE_SECONDS = 10.0
 
 async def notice_loss(tools: Tools, termination: Termination) -> Answer:
     """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
-    node, wait, now = termination.node, termination.instance, tools.clock.now()
-    if node.ready or not node.provider_id or wait.asked_at is not None or now < wait.next_notice:
+    node, wait, now = termination.node, termination.instance, tools.clock.monotonic()
+    if node.ready or not node.provider_id or now < wait.next_notice:
         return Proceed()
+    if wait.asked_at is not None and termination.plan is not None and termination.plan.drained:
+        return Proceed()  # the step that has asked for its end asks for the rest
     wait.next_notice = now + NOTICE_SECONDS
     try:
         state = await tools.provider.state(node.provider_id)
@@ -42,7 +44,7 @@ async def notice_loss(tools: Tools, termination: Termination) -> Answer:
 
 async def end_instance(tools: Tools, termination: Termination) -> Answer:
     """Ask for the end of the instance, then until it is over."""
-    node, wait, now = termination.node, termination.instance, tools.clock.now()
+    node, wait, now = termination.node, termination.instance, tools.clock.monotonic()
     if tools.provider.needs_provider_id and not node.provider_id:
         message = f"node {node.name} has no spec.providerID, so nobody knows which instance to end"
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off the node")
@@ -62,13 +64,13 @@ async def end_instance(tools: Tools, termination: Termination) -> Answer:
     except ProviderError as error:
         return await _failed(tools, termination, error)
     wait.retry.reset()
-    wait.next_call = tools.clock.now() + wait.poll.next()
-    return Wait(wait.next_call - tools.clock.now(), f"instance {node.provider_id} is ending")
+    wait.next_call = tools.clock.monotonic() + wait.poll.next()
+    return Wait(wait.next_call - tools.clock.monotonic(), f"instance {node.provider_id} is ending")
 
 
 async def _accepted(tools: Tools, termination: Termination) -> None:
     node, is_first = termination.node, termination.instance.asked_at is None
-    termination.instance.asked_at = tools.clock.now()
+    termination.instance.asked_at = tools.clock.monotonic()
     message = f"instance {node.provider_id} is asked to end"
     if is_first:
         announce(tools, termination, names.EventReason.INSTANCE_TERMINATING, message)
@@ -78,7 +80,7 @@ async def _accepted(tools: Tools, termination: Termination) -> None:
 async def _failed(tools: Tools, termination: Termination, error: ProviderError) -> Answer:
     wait, node = termination.instance, termination.node
     seconds = wait.retry.next()
-    wait.next_call = tools.clock.now() + seconds
+    wait.next_call = tools.clock.monotonic() + seconds
     message = f"provider {tools.provider.name}: {error}"
     logger.warning("instance could not be ended: %s", message, extra={"node": node.name, "retry_in": seconds})
     announce(tools, termination, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")

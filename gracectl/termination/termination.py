@@ -31,7 +31,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class InstanceWait(msgspec.Struct):
-    """When to speak to the provider again, and how patiently."""
+    """When to speak to the provider again, and how patiently. Instants are monotonic: a wall clock may be set back."""
 
     poll: Backoff
     retry: Backoff
