@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format e2e bench clean
+.PHONY: help demo test unit lint format e2e bench clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,9 @@ demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS='--no
 
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	$(BIN)/python -m pytest $(ARGS)
+
+unit: $(READY) ## the tests that need no processes of their own: seconds
+	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
