@@ -175,13 +175,12 @@ async def test_the_provider_none_ends_nothing_and_waits_for_nothing() -> None:
 
 async def test_a_pod_that_came_after_the_instance_was_asked_to_end_does_not_hold_a_node_without_one() -> None:
     """Bound past the scheduler; with its protection, nothing but the end of the instance could ever free the node."""
-    async with staged("n1", cloud=CloudSettings(terminate_delay=30.0), kubelet=SILENT) as stage:
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(5.0)
-            late = a_pod_manifest("late", "n1", annotations={names.DO_NOT_DISRUPT: "true"})
-            await stage.cluster.create(late)
-            await stage.patch_node("n1", NOT_READY, "/status")
-            assert await stage.until_gone("n1") - start == pytest.approx(35.0, abs=10.0)
-            assert stage.instance_state("n1") == "terminated"
+    slow = CloudSettings(terminate_delay=30.0)
+    async with staged("n1", cloud=slow, kubelet=SILENT) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(5.0)
+        await stage.cluster.create(a_pod_manifest("late", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await stage.patch_node("n1", NOT_READY, "/status")
+        assert await stage.until_gone("n1") - start == pytest.approx(35.0, abs=10.0)
+        assert stage.instance_state("n1") == "terminated"
