@@ -42,14 +42,17 @@ def naively(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     having = {value for key, value in labels.items() if key == requirement.key}
     wanted = set(requirement.values)
     numbers = {int(value) for value in having if value.isdigit()}
-    return {
-        "In": bool(having & wanted),
-        "NotIn": not having & wanted,
-        "Exists": bool(having),
-        "DoesNotExist": not having,
-        "Gt": any(number > int(min(wanted)) for number in numbers) if wanted & {"0", "1", "7"} else False,
-        "Lt": any(number < int(min(wanted)) for number in numbers) if wanted & {"0", "1", "7"} else False,
-    }[requirement.operator]
+    match requirement.operator:
+        case "In":
+            return bool(having & wanted)
+        case "NotIn":
+            return not having & wanted
+        case "Exists":
+            return bool(having)
+        case "DoesNotExist":
+            return not having
+    (bound,) = map(int, wanted)
+    return any(number > bound if requirement.operator == "Gt" else number < bound for number in numbers)
 
 
 def written(requirement: Requirement, draw: st.DrawFn) -> str:
