@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from rich.console import Console, Group
 from gracectl.cli.demo_play import Order, perform
 from gracectl.cli.demo_report import Result, as_json, summary
 from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
+from gracectl.cli.embedded import world_options
 from gracectl.cli.failures import FAILED, run_async, told_to_people
 from gracectl.telemetry import logs
 
@@ -28,24 +28,8 @@ PLAIN_WIDTH = 200
 """Columns where there is no terminal: nothing is cut off."""
 
 
-def _finite(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    if not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a number to multiply speed with.")
-    return value
-
-
 @click.command()
-@click.option("--nodes", type=click.IntRange(min=2), default=8, show_default=True, help="How many nodes.")
-@click.option("--pods", type=click.IntRange(min=1), default=120, show_default=True, help="How many ordinary pods.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same world.")
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    callback=_finite,
-    help="Of the cluster: 2 is twice as fast.",
-)
+@world_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object, no more.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the controller's log on stderr (and lines, no live table).")
 def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text", "json"], verbose: bool) -> None:

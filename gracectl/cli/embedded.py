@@ -1,13 +1,15 @@
-"""The embedded cluster behind its HTTP face, as the commands start and stop it."""
+"""The embedded cluster behind its HTTP face, as the commands offer, start and stop it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
+import click
 
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
@@ -16,6 +18,28 @@ from gracectl.sim.http import HttpFace
 from gracectl.sim.scenario import demo_options
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _finite(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a number to multiply speed with.")
+    return value
+
+
+def world_options(command: Command) -> Command:
+    """The options that say which world a command starts: `nodes`, `pods`, `seed` and `speed`."""
+    nodes, pods = click.IntRange(min=2), click.IntRange(min=1)
+    speed = click.FloatRange(min=0, min_open=True)
+    # The last one that is put on stands first in the help.
+    for option in (
+        click.option("--speed", type=speed, default=1.0, show_default=True, callback=_finite, help="2: twice as fast."),
+        click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same world."),
+        click.option("--pods", type=pods, default=120, show_default=True, help="How many ordinary pods."),
+        click.option("--nodes", type=nodes, default=8, show_default=True, help="How many nodes."),
+    ):
+        command = option(command)
+    return command
 
 
 @asynccontextmanager

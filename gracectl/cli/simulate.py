@@ -8,19 +8,21 @@ from pathlib import Path
 import anyio
 import click
 
-from gracectl.cli.embedded import served
+from gracectl.cli.embedded import served, world_options
 from gracectl.cli.failures import run_async, told_to_people
 from gracectl.runtime.signals import set_on_signal
 from gracectl.sim.scenario import World, demo_world
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(min=2), default=8, show_default=True, help="How many nodes.")
-@click.option("--pods", type=click.IntRange(min=1), default=120, show_default=True, help="How many ordinary pods.")
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same world.")
-@click.option("--speed", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="2 is twice as fast.")
+@world_options
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; default: a free one.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Where to write the kubeconfig.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write the kubeconfig; default: a new folder.",
+)
 def simulate(nodes: int, pods: int, seed: int, speed: float, port: int, kubeconfig: Path | None) -> None:
     """Run the embedded cluster until SIGTERM or Ctrl-C; prints the kubeconfig with which kubectl reaches it."""
     world = demo_world(nodes=nodes, pods=pods, seed=seed)
@@ -31,12 +33,19 @@ def simulate(nodes: int, pods: int, seed: int, speed: float, port: int, kubeconf
 
 async def _run(world: World, speed: float, seed: int, port: int, path: Path) -> None:
     stop = anyio.Event()
-    async with served(path, speed=speed, seed=seed, port=port) as (cluster, url), anyio.create_task_group() as group:
+    async with anyio.create_task_group() as group:
         group.start_soon(set_on_signal, stop)
-        await world.build(cluster)
-        click.echo(_greeting(world, url, path))
-        await stop.wait()
-        group.cancel_scope.cancel()
+        group.start_soon(_cancel_at, stop, group.cancel_scope)
+        async with served(path, speed=speed, seed=seed, port=port) as (cluster, url):
+            await world.build(cluster)
+            click.echo(_greeting(world, url, path))
+            await anyio.sleep_forever()
+
+
+async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Nothing here is worth finishing: a world that is slow to be built ends like one that runs."""
+    await stop.wait()
+    scope.cancel()
 
 
 def _greeting(world: World, url: str, path: Path) -> str:

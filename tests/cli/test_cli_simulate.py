@@ -1,0 +1,78 @@
+"""`gracectl simulate`: what it refuses, and that it ends when it is told to, at any moment."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gracectl.cli.root import root
+
+STRICTLY = (sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "simulate")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--nodes", "1"], "1 is not in the range x>=2"),
+        (["--pods", "0"], "0 is not in the range x>=1"),
+        (["--speed", "0"], "0.0 is not in the range x>0"),
+        (["--speed", "nan"], "nan is not a number"),
+        (["--speed", "inf"], "inf is not a number"),
+        (["--port", "65536"], "65536 is not in the range"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(root, ["simulate", *arguments])
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+
+
+@pytest.mark.real_time
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(root, ["simulate", "--port", port, "--kubeconfig", str(tmp_path / "kubeconfig")])
+    assert result.exit_code == 2
+    assert "cannot start" in result.stderr
+    assert port in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.real_time
+def test_a_kubeconfig_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "kubeconfig"
+    result = CliRunner().invoke(root, ["simulate", "--kubeconfig", str(path)])
+    assert result.exit_code == 2
+    assert str(path) in result.stderr
+    assert "--kubeconfig" in result.stderr
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    command = [*STRICTLY, "--pods", "5", "--nodes", "2", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("A cluster of 2 nodes")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.real_time
+def test_a_signal_ends_it_while_the_world_is_still_being_built(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    command = [*STRICTLY, "--speed", "0.001", "--kubeconfig", str(kubeconfig)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not kubeconfig.exists():  # written when the server listens, before the first object
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output, errors) == (0, "", "")
