@@ -43,7 +43,7 @@ class LogSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How the API server is spoken to."""
 
-    request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 30.0
 
 
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -70,6 +70,20 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
         return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses what YAML forbids and PyYAML accepts: of a section that is written twice, only the second would count."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        # As written: merge keys are resolved later, and what they bring may be overridden.
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"found {key.value!r} twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
 def load_settings(path: Path | None) -> Settings:
     """Read the settings file; no path means the defaults. Raises ConfigError."""
     if path is None:
@@ -81,7 +95,7 @@ def load_settings(path: Path | None) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"settings file {path}: is not UTF-8 text") from error
     try:
-        document: Any = yaml.safe_load(text)
+        document: Any = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"settings file {path}: is not YAML: {_flat(str(error))}") from error
     try:

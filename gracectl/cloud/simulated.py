@@ -36,7 +36,7 @@ class SimulatedProvider:
         """`endpoint`: base URL of the embedded cluster."""
 
         endpoint: str
-        timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+        timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 10.0
 
     def __init__(self, options: Options) -> None:
         self._base = options.endpoint.rstrip("/") + "/cloud/v1/instances/"

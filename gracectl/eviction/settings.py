@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -16,7 +16,7 @@ class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     `max_in_flight` bounds both crowds, each for itself, so that a storm of unbudgeted pods cannot hold up a lane.
     """
 
-    qps: Annotated[float, msgspec.Meta(ge=0)] = 100.0
+    qps: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 100.0
     burst: Count = 100
     max_in_flight: Count = 50
     backoff_initial_seconds: Seconds = 0.1

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class ProtectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

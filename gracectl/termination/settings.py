@@ -10,7 +10,7 @@ from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.policy.settings import PolicySettings
 
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 NOT_CONTROL_PLANE = LabelSelector(

@@ -74,6 +74,12 @@ def test_an_empty_file_means_the_defaults(settings_file: Path, text: str) -> Non
     assert load_settings(settings_file) == Settings()
 
 
+def test_a_section_may_build_on_another(settings_file: Path) -> None:
+    settings_file.write_text("drain: {minimumSeconds: 1}\nprotection: {<<: {maximumSeconds: 5}, maximumSeconds: 7}")
+    settings = load_settings(settings_file)
+    assert (settings.drain.minimum_seconds, settings.protection.maximum_seconds) == (1.0, 7.0)
+
+
 def test_the_rooms_get_what_is_theirs(settings_file: Path) -> None:
     settings_file.write_text(
         """
@@ -130,6 +136,13 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
     ("text", "message"),
     [
         ("eviction: {qps: -1}", "eviction.qps: Expected `float` >= 0.0"),
+        ("eviction: {qps: .nan}", "eviction.qps: Expected `float` >= 0.0"),
+        ("eviction: {qps: .inf}", "eviction.qps: Expected `float` <= 1000000000.0"),
+        ("drain: {minimumSeconds: .inf}", "drain.minimumSeconds: Expected `float` <= 1000000000.0"),
+        ("protection: {maximumSeconds: .inf}", "protection.maximumSeconds: Expected `float` <= 1000000000.0"),
+        ("instance: {pollMaximumSeconds: .inf}", "instance.pollMaximumSeconds: Expected `float` <= 1000000000.0"),
+        ("client: {requestTimeoutSeconds: .inf}", "client.requestTimeoutSeconds: Expected `float` <= 1000000000.0"),
+        ("eviction: {qps: 1}\neviction: {burst: 2}", "is not YAML: found 'eviction' twice"),
         ("eviction: {burst: 0}", "eviction.burst: Expected `int` >= 1"),
         ("eviction: {maxInFlight: 2.5}", "eviction.maxInFlight: Expected `int`, got `float`"),
         ("eviction: {backoffInitialSeconds: 0}", "eviction.backoffInitialSeconds: Expected `float` > 0.0"),
