@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
+from msgspec import inspect
 
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
@@ -109,12 +110,25 @@ def load_settings(path: Path | None) -> Settings:
 
 
 def _explained(error: msgspec.ValidationError) -> str:
-    """`$.eviction.qps` becomes `eviction.qps`; the field first, then what is wrong with it."""
+    """`$.eviction.qps` becomes `eviction.qps`; the field first, then what is wrong with it, and what would be right."""
     reason, _, place = str(error).partition(" - at `")
     field = place.rstrip("`").removeprefix("$").removeprefix(".") or "the document"
     if "unknown field" in reason:
         reason += "; remove it or correct its name (the README lists every field)"
+    elif choices := _choices(field):
+        reason += f"; choose one of {', '.join(choices)}"
     return f"{field}: {reason}"
+
+
+def _choices(field: str) -> tuple[str, ...]:
+    """The words that a field takes, if it takes only some."""
+    kind: inspect.Type = inspect.type_info(Settings)
+    for name in field.split("."):
+        fields = {one.encode_name: one.type for one in kind.fields} if isinstance(kind, inspect.StructType) else {}
+        if name not in fields:
+            return ()
+        kind = fields[name]
+    return tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else ()
 
 
 def _flat(text: str) -> str:

@@ -58,7 +58,9 @@ def provider_of(settings: Settings) -> Provider:
     except UnknownProvider as error:
         raise ConfigError(f"provider.name: {error}") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"provider.options of provider {settings.provider.name}: {error}") from error
+        reason, _, place = str(error).partition(" - at `$")
+        field = f"provider.options{place.rstrip('`')}"
+        raise ConfigError(f"{field}: {reason} (provider {settings.provider.name})") from error
 
 
 async def _run(settings: Settings, provider: Provider, kubeconfig: str | None, context: str | None) -> None:

@@ -121,6 +121,11 @@ BAD_SETTINGS = [
     ),
     pytest.param("provider: {name: ec3}\n", ("provider.name", "ec3", "none", "simulated"), id="unknown provider"),
     pytest.param("provider: {name: none, options: {region: x}}\n", ("provider.options", "region"), id="unknown option"),
+    pytest.param(
+        "provider: {name: simulated, options: {endpoint: 5}}\n",
+        ("provider.options.endpoint: Expected `str`, got `int` (provider simulated)",),
+        id="wrong option",
+    ),
     pytest.param("provider: {name: simulated}\n", ("provider.options", "endpoint"), id="missing option"),
     pytest.param("drain: [\n", ("is not YAML",), id="not YAML"),
     pytest.param("- drain\n", ("the document", "Expected `object`, got `array`"), id="a list"),
