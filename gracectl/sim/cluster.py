@@ -20,6 +20,7 @@ from anyio.abc import TaskStatus
 from gracectl.runtime.clock import Clock
 from gracectl.sim.api import JsonObject
 from gracectl.sim.core import ApiServer
+from gracectl.sim.discovery import VERSION
 from gracectl.sim.world import cloud as clouds
 from gracectl.sim.world.attachments import Attachments, Provisioner
 from gracectl.sim.world.client import InProcess, ask
@@ -280,7 +281,7 @@ def _node(spec: NodeSpec, provider_id: str) -> JsonObject:
                 "containerRuntimeVersion": "sim://1",
                 "kernelVersion": "sim",
                 "kubeProxyVersion": "",
-                "kubeletVersion": "v1.34.0-sim",
+                "kubeletVersion": f"{VERSION['gitVersion']}-sim",
                 "machineID": "",
                 "operatingSystem": "linux",
                 "osImage": "hollow",

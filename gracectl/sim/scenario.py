@@ -102,7 +102,7 @@ def demo_options(*, speed: float = 1.0, seed: int = 1) -> ClusterOptions:
 
 
 def demo_world(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> World:
-    """The demo's world: `pods` ordinary pods of about a dozen workloads, four of them (a StatefulSet among them)
+    """The demo's world: `pods` ordinary pods of about a dozen workloads, five of them (a StatefulSet among them)
     budgeted, one slow to stop, one critical; beside them one pod of a DaemonSet and one static pod per node.
     ValueError: nodes < 2 or pods < 1.
     """
