@@ -7,13 +7,25 @@ and says so on the node. An instance is never leaked: the finalizer waits for th
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
+from typing import TypeVar
 
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderRefused
+import anyio
+
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+)
 from gracectl.model import names
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import set_condition
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
 from gracectl.termination.termination import Termination
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +34,12 @@ REMIND_SECONDS = 60.0
 
 NOTICE_SECONDS = 10.0
 """A drain is looked at with every event of a pod; the provider is asked about a lost node no more often than this."""
+
+NOTICE_PATIENCE_SECONDS = 5.0
+"""The drain goes on after that long without an answer about a lost node."""
+
+PATIENCE_SECONDS = 60.0
+"""A provider that does not answer must not hold a worker for ever."""
 
 
 async def notice_loss(tools: Tools, termination: Termination) -> Answer:
@@ -33,12 +51,13 @@ async def notice_loss(tools: Tools, termination: Termination) -> Answer:
         return Proceed()  # the step that has asked for its end asks for the rest
     wait.next_notice = now + NOTICE_SECONDS
     try:
-        state = await tools.provider.state(node.provider_id)
+        state = await _answer(tools.provider.state(node.provider_id), NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
         logger.warning("provider %s cannot tell: %s", tools.provider.name, error, extra={"node": node.name})
         return Proceed()
     if state is not InstanceState.GONE:
         return Proceed()
+    wait.next_notice = now  # if the finalizer cannot be taken off now, that is tried again before anything else
     return Release("its instance is gone already")
 
 
@@ -53,9 +72,9 @@ async def end_instance(tools: Tools, termination: Termination) -> Answer:
         return Wait(wait.next_call - now, termination.waits_for)
     try:
         if wait.asked_at is None or now >= wait.asked_at + REMIND_SECONDS:
-            await tools.provider.terminate(node.provider_id)
+            await _answer(tools.provider.terminate(node.provider_id), PATIENCE_SECONDS)
             await _accepted(tools, termination)
-        if await tools.provider.state(node.provider_id) is InstanceState.GONE:
+        if await _answer(tools.provider.state(node.provider_id), PATIENCE_SECONDS) is InstanceState.GONE:
             raise InstanceGone(node.provider_id)
     except InstanceGone:
         message = f"instance {node.provider_id} is gone" if node.provider_id else "there is no instance to end"
@@ -86,3 +105,12 @@ async def _failed(tools: Tools, termination: Termination, error: ProviderError) 
     announce(tools, termination, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
     await set_condition(tools, termination, names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
     return Wait(seconds, message)
+
+
+async def _answer(call: Awaitable[T], seconds: float) -> T:
+    """What the provider says, if it does so in time."""
+    try:
+        with anyio.fail_after(seconds):
+            return await call
+    except TimeoutError as error:
+        raise ProviderUnavailable(f"no answer in {seconds:g} s") from error

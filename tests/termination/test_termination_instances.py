@@ -184,3 +184,28 @@ async def test_a_pod_that_came_after_the_instance_was_asked_to_end_does_not_hold
         await stage.patch_node("n1", NOT_READY, "/status")
         assert await stage.until_gone("n1") - start == pytest.approx(35.0, abs=10.0)
         assert stage.instance_state("n1") == "terminated"
+
+
+async def test_a_provider_that_does_not_answer_is_asked_again() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        stage.provider.seconds = 100_000.0
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(62.3)
+        condition = stage.condition("n1", names.INSTANCE_TERMINATING)
+        assert condition is not None
+        assert condition["message"] == "provider stand-in: no answer in 60 s"
+        stage.provider.seconds = 0.0
+        assert await stage.until_gone("n1") - start <= 70.0
+
+
+async def test_a_lost_node_of_a_provider_that_does_not_answer_is_drained_all_the_same() -> None:
+    async with staged("n1", "n2", kubelet=SILENT) as stage:
+        await stage.create(a_pod_manifest("web", "n1"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.provider.seconds = 100_000.0
+            await stage.patch_node("n1", NOT_READY, "/status")
+            await stage.delete_node("n1")
+            await stage.clock.sleep(6.0)
+            assert [each.status for each in stage.evictions] == [201]
