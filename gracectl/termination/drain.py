@@ -10,12 +10,15 @@ from collections.abc import Iterable
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
 from gracectl.policy.explain import brief, explain
-from gracectl.policy.plan import NodeView, PodPlan, plan
+from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import set_condition
 from gracectl.termination.pods import announce_ambiguity
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
+
+STANDSTILL_SECONDS = 60.0
+"""A drain in which nobody leaves for so long is worth an Event; a budget that waits for a replacement is not."""
 
 
 async def drain(tools: Tools, termination: Termination) -> Answer:
@@ -37,12 +40,24 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
         message = explain(decision)
         if is_first_look:
             announce(tools, termination, names.EventReason.DRAINING, message)
+        _tell_of_standstill(tools, termination, decision, message)
         await set_condition(tools, termination, names.DRAINED, names.FALSE, "Draining", message)
     patience = tools.settings.status_interval_seconds
     if decision.next_change is not None:
         # Counted from now: the condition may have taken its time.
         patience = min(patience, decision.next_change - tools.clock.now())
     return Wait(max(patience, 0.0), waits_for)
+
+
+def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, message: str) -> None:
+    now = tools.clock.monotonic()
+    if any(entry.outcome in (Outcome.EVICT, Outcome.TERMINATING) for entry in decision.left):
+        termination.still_since = None
+    elif termination.still_since is None:
+        termination.still_since = now
+    elif now >= termination.still_since + STANDSTILL_SECONDS:
+        termination.still_since = float("inf")  # once in each standstill: the condition keeps saying it
+        announce(tools, termination, names.EventReason.DRAIN_BLOCKED, message, "Warning")
 
 
 def view_of(tools: Tools, termination: Termination) -> NodeView:

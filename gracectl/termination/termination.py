@@ -60,6 +60,7 @@ class Termination:
         self.started = now if node.deletion_timestamp is None else node.deletion_timestamp
         self.cordoned_at: float | None = None
         self.plan: Plan | None = None
+        self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should
         self.instance = instance
         self.told: dict[str, Told] = {}
         self.waits_for = ""
