@@ -21,13 +21,13 @@ from gracectl.sim.scenario import World, demo_world
     "--kubeconfig",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where to write the kubeconfig; default: a new folder.",
+    help="Where to write the kubeconfig; default: a folder that goes with it.",
 )
 def simulate(nodes: int, pods: int, seed: int, speed: float, port: int, kubeconfig: Path | None) -> None:
     """Run the embedded cluster until SIGTERM or Ctrl-C; prints the kubeconfig with which kubectl reaches it."""
     world = demo_world(nodes=nodes, pods=pods, seed=seed)
-    path = kubeconfig or Path(tempfile.mkdtemp(prefix="gracectl-")) / "kubeconfig"
-    with told_to_people():
+    with told_to_people(), tempfile.TemporaryDirectory(prefix="gracectl-") as folder:
+        path = kubeconfig or Path(folder) / "kubeconfig"
         run_async(lambda: _run(world, speed, seed, port, path))
 
 

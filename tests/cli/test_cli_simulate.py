@@ -67,6 +67,19 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
 
 
 @pytest.mark.real_time
+def test_a_kubeconfig_that_nobody_named_goes_with_it() -> None:
+    command = [*STRICTLY, "--pods", "1", "--nodes", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        path = Path(process.stdout.readline().removeprefix("kubeconfig: ").strip())
+        assert path.is_file()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors, path.parent.exists()) == (0, "", False)
+
+
+@pytest.mark.real_time
 def test_a_signal_ends_it_while_the_world_is_still_being_built(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     command = [*STRICTLY, "--speed", "0.001", "--kubeconfig", str(kubeconfig)]
