@@ -134,11 +134,6 @@ class Table:
         """Where the next change will stand in the log."""
         return self._dropped + len(self._log)
 
-    @property
-    def last_revision(self) -> int:
-        """The revision of the newest change (that of the oldest forgotten one if there is none)."""
-        return self._log[-1].revision if self._log else self._forgotten
-
     def position_after(self, revision: int) -> int:
         """The position of the first change newer than `revision`. Raises TooOldError if it may have been forgotten."""
         if revision < self._forgotten:
