@@ -39,7 +39,7 @@ e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG
 	@test -n "$(KUBECONFIG)" || { echo 'make e2e needs a cluster: make e2e KUBECONFIG=/path/to/kubeconfig'; exit 2; }
 	GRACECTL_E2E_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/e2e $(ARGS)
 
-bench: $(READY) ## measure the budgets of the design (a few minutes)
+bench: $(READY) ## measure the budgets of the design (half a minute)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove what make has built
