@@ -71,7 +71,7 @@ def test_options_that_do_not_fit_are_named(name: str, options: dict[str, Any], m
 def test_people_are_told_which_field_of_the_settings_it_is() -> None:
     with pytest.raises(ConfigError, match=r'^provider\.name: there is no provider "azure"'):
         provider_of(Settings(provider=ProviderSettings("azure")))
-    with pytest.raises(ConfigError, match=r"^provider\.options of provider simulated: .*`endpoint`"):
+    with pytest.raises(ConfigError, match=r"^provider\.options: .*`endpoint` \(provider simulated\)"):
         provider_of(Settings(provider=ProviderSettings("simulated")))
 
 
