@@ -71,10 +71,19 @@ async def _run(settings: Settings, provider: Provider, kubeconfig: str | None, c
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)
-            server = await program.check()
-            logger.info(
-                "gracectl %s on %s (Kubernetes %s), provider %s", __version__, identity.url, server, provider.name
-            )
-            await program.run(stop)
+            with anyio.CancelScope() as beginning:
+                group.start_soon(_cancel_at, stop, beginning)
+                server = await program.check()
+            if not beginning.cancelled_caught:
+                logger.info(
+                    "gracectl %s on %s (Kubernetes %s), provider %s", __version__, identity.url, server, provider.name
+                )
+                await program.run(stop)
             group.cancel_scope.cancel()
     logger.info("stopped")
+
+
+async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Whoever tells us to stop need not wait for a server that does not answer our first questions."""
+    await stop.wait()
+    scope.cancel()

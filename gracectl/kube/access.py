@@ -70,4 +70,5 @@ _REVIEWS: Resource[_Review] = Resource(
     kind="SelfSubjectAccessReview",
     namespaced=False,
     decode=_decode,
+    abandonable=True,
 )

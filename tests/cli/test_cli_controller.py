@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -213,6 +214,22 @@ async def test_a_token_that_the_server_does_not_know(guarded_server: str, tmp_pa
 
 
 @pytest.mark.real_time
+def test_a_signal_ends_it_while_the_server_does_not_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30.0)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        path = tmp_path / "kubeconfig"
+        path.write_text(
+            yaml.safe_dump({**A_KUBECONFIG, "clusters": [{"name": "here", "cluster": {"server": address}}]})
+        )
+        command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(path)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            connection, _ = silent.accept()
+            with connection:
+                process.terminate()
+                assert process.wait(timeout=8.0) == 0
+
+
 def test_the_command_itself_ends_like_that(kubeconfig: Path) -> None:
     command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), "--context", "theirs"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
