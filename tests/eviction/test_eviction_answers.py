@@ -272,3 +272,17 @@ async def test_a_lane_that_a_pod_has_moved_to_goes_on_when_the_other_one_has_its
         stage.want("n1", moving, staying)
         await stage.clock.sleep(2.0)
         assert stage.server.asked == [(0.0, "web-1"), (1.0, "web-2")]
+
+
+async def test_a_wall_clock_that_is_set_back_holds_up_no_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with evicting() as stage:
+        pod = web(1)[0]
+        stage.show(a_budget(), pod)
+        stage.server.pods["web-1"] = as_json(pod)
+        stage.server.answers["web-1"].append(FAULT)
+        stage.want("n1", pod)
+        await stage.clock.sleep(0.05)
+        past = stage.clock.now() - 3600
+        monkeypatch.setattr(stage.clock, "now", lambda: past)
+        await stage.clock.sleep(0.2)
+        assert stage.server.instants_of("web-1") == pytest.approx([0.0, 0.1])
