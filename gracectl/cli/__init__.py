@@ -1,5 +1,14 @@
 """Floor 6: the command line; one module per command."""
 
-from gracectl.cli.root import main
+import signal
+import sys
 
-__all__ = ["main"]
+
+def main() -> None:
+    """The console script. Ctrl-C while Python is still loading ends it as quietly as later on."""
+    try:
+        from gracectl.cli.root import root
+
+        root()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -29,8 +29,3 @@ def version() -> None:
 root.add_command(controller)
 root.add_command(simulate)
 root.add_command(demo)
-
-
-def main() -> None:
-    """The console script."""
-    root()

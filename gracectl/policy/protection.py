@@ -41,10 +41,11 @@ def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protect
 
 
 def _do_not_evict(pod: Pod, settings: ProtectionSettings) -> Protection | None:
-    value = pod.labels.get(names.DO_NOT_EVICT, pod.annotations.get(names.DO_NOT_EVICT))
-    if value is None or value == "false":
-        return None
-    return Protection("do-not-evict", _capped(None, pod, settings), value)
+    # Like nonsense in do-not-disrupt: whatever is not plainly a "no" protects, in either place.
+    for value in (pod.labels.get(names.DO_NOT_EVICT), pod.annotations.get(names.DO_NOT_EVICT)):
+        if value is not None and value != "false":
+            return Protection("do-not-evict", _capped(None, pod, settings), value)
+    return None
 
 
 def _do_not_disrupt(pod: Pod, settings: ProtectionSettings) -> Protection | None:

@@ -75,10 +75,10 @@ async def end_instance(tools: Tools, termination: Termination) -> Answer:
             await _answer(tools.provider.terminate(node.provider_id), PATIENCE_SECONDS)
             await _accepted(tools, termination)
         if await _answer(tools.provider.state(node.provider_id), PATIENCE_SECONDS) is InstanceState.GONE:
-            raise InstanceGone(node.provider_id)
-    except InstanceGone:
-        message = f"instance {node.provider_id} is gone" if node.provider_id else "there is no instance to end"
-        announce(tools, termination, names.EventReason.INSTANCE_TERMINATED, message)
+            raise InstanceGone(f"instance {node.provider_id} is gone")
+    except InstanceGone as gone:
+        if tools.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
+            announce(tools, termination, names.EventReason.INSTANCE_TERMINATED, str(gone))
         return Proceed()
     except ProviderError as error:
         return await _failed(tools, termination, error)
@@ -97,11 +97,10 @@ async def _accepted(tools: Tools, termination: Termination) -> None:
 
 
 async def _failed(tools: Tools, termination: Termination, error: ProviderError) -> Answer:
-    wait, node = termination.instance, termination.node
+    wait = termination.instance
     seconds = wait.retry.next()
     wait.next_call = tools.clock.monotonic() + seconds
     message = f"provider {tools.provider.name}: {error}"
-    logger.warning("instance could not be ended: %s", message, extra={"node": node.name, "retry_in": seconds})
     announce(tools, termination, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
     await set_condition(tools, termination, names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
     return Wait(seconds, message)

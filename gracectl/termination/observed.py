@@ -46,8 +46,16 @@ class Observed(msgspec.Struct, frozen=True):
     def budgets_by_pod(self, pods: tuple[Pod, ...]) -> dict[str, tuple[PodDisruptionBudget, ...]]:
         """For each pod that some budget selects, by UID, those budgets."""
         in_namespace = {ns: self.budgets.by_index(BY_NAMESPACE, ns) for ns in {pod.namespace for pod in pods}}
-        found = ((pod.uid, budgets_of(pod, in_namespace[pod.namespace])) for pod in pods)
-        return {uid: budgets for uid, budgets in found if budgets}
+        # Pods of one workload share one label map (model.sharing): their budgets are looked for once.
+        of_workload: dict[tuple[str, int], tuple[PodDisruptionBudget, ...]] = {}
+        found = {}
+        for pod in pods:
+            workload = (pod.namespace, id(pod.labels))
+            if workload not in of_workload:
+                of_workload[workload] = budgets_of(pod, in_namespace[pod.namespace])
+            if of_workload[workload]:
+                found[pod.uid] = of_workload[workload]
+        return found
 
 
 def observe_nothing_yet() -> Observed:

@@ -38,7 +38,8 @@ async def detach(tools: Tools, termination: Termination) -> Answer:
         )
         return Proceed()
     message = "attached: " + ", ".join(sorted(a.volume_name or a.name for a in waited_for))
-    announce(tools, termination, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
+    if message != termination.waits_for:
+        announce(tools, termination, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
     await set_condition(tools, termination, names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
     return Wait(tools.settings.status_interval_seconds, message)
 

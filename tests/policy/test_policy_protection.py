@@ -67,6 +67,8 @@ def test_do_not_evict_is_looked_at_first_and_false_takes_it_back() -> None:
     assert protection.kind == "do-not-evict"
     assert protection_of(a_pod(labels={names.DO_NOT_EVICT: "false"}), NOW, SETTINGS) is None
     assert protection_of(a_pod(), NOW, SETTINGS) is None
+    contrary = a_pod(labels={names.DO_NOT_EVICT: "false"}, annotations={names.DO_NOT_EVICT: "true"})
+    assert protection_of(contrary, NOW, SETTINGS) is not None
 
 
 def test_the_defaults_are_pinned() -> None:

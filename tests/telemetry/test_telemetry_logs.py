@@ -154,6 +154,11 @@ def test_text_is_one_line_with_the_extras_behind() -> None:
     assert TextFormatter().format(made) == "00:00:00.250 WARNING pod web-1 evicted  node=worker-1 odd=<Broken>"
 
 
+def test_text_shows_a_map_without_python_around_it() -> None:
+    made = record("done", seconds={"cordon": 0.01, "drain": 3.2})
+    assert TextFormatter().format(made) == "00:00:00.250 INFO    done  seconds=cordon:0.01,drain:3.2"
+
+
 def test_text_without_extras_ends_with_the_message() -> None:
     assert TextFormatter().format(record("stopped")) == "00:00:00.250 INFO    stopped"
 

@@ -170,7 +170,7 @@ async def test_the_provider_none_ends_nothing_and_waits_for_nothing() -> None:
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
             assert stage.instance_state("n1") == "running"
-        assert (await reasons(stage, "n1"))[-1] == "InstanceTerminated"
+        assert "InstanceTerminated" not in await reasons(stage, "n1")
 
 
 async def test_a_pod_that_came_after_the_instance_was_asked_to_end_does_not_hold_a_node_without_one() -> None:
