@@ -96,7 +96,7 @@ class TextFormatter(logging.Formatter):
 
         Control characters are shown, not sent.
         """
-        extras = "".join(f" {key}={_shown(value)}" for key, value in _extras(record).items())
+        extras = "".join(f" {key}={_worded(value)}" for key, value in _extras(record).items())
         first, *rest = _message(record).split("\n")
         lines = [
             f"{_instant(record)[11:23]} {record.levelname:<7} {first}{' ' if extras else ''}{extras}".replace(
@@ -159,7 +159,7 @@ class _Window:
         self.count = 0
 
 
-def _shown(value: object) -> str:
+def _worded(value: object) -> str:
     """A value for people: a map as `cordon:0.01,drain:3.2`."""
     if isinstance(value, dict):
         return ",".join(f"{_text(key)}:{_text(each)}" for key, each in value.items())
