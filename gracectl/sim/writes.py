@@ -9,6 +9,7 @@ answer does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from gracectl.sim import metadata as meta
 from gracectl.sim import patches
@@ -84,11 +85,11 @@ class Writer:
         change: Change
         match kind.strip():
             case patches.MERGE:
-                change = lambda old: patches.merge(old, body)  # noqa: E731 - one of three
+                change = partial(patches.merge, patch=body)
             case patches.STRATEGIC:
-                change = lambda old: patches.strategic(old, body, resource.strategy.merge_keys)  # noqa: E731
+                change = partial(patches.strategic, patch=body, merge_keys=resource.strategy.merge_keys)
             case patches.JSON_PATCH:
-                change = lambda old: patches.json_patch(old, body)  # noqa: E731
+                change = partial(patches.json_patch, operations=body)
             case _:
                 raise unsupported_media_type()
 

@@ -168,21 +168,10 @@ class TestWholeDemo:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--nodes", "1"], "1 is not in the range x>=2"),
-        (["--pods", "0"], "0 is not in the range x>=1"),
-        (["--speed", "0"], "0.0 is not in the range x>0"),
-        (["--speed", "nan"], "nan is not a number"),
-        (["--seed", "x"], "'x' is not a valid integer"),
-        (["-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
-    ],
-)
-def test_what_cannot_be_is_refused(arguments: list[str], complaint: str) -> None:
-    result = CliRunner().invoke(root, ["demo", *arguments])
+def test_another_kind_of_output_is_refused() -> None:
+    result = CliRunner().invoke(root, ["demo", "-o", "yaml"])
     assert result.exit_code == 2
-    assert complaint in result.stderr
+    assert "'yaml' is not one of 'text', 'json'" in result.stderr
 
 
 def test_slow_worlds_have_more_time() -> None:

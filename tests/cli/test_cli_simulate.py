@@ -17,6 +17,7 @@ from gracectl.cli.root import root
 STRICTLY = (sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "simulate")
 
 
+@pytest.mark.parametrize("command", ["simulate", "demo"])
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -25,13 +26,19 @@ STRICTLY = (sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "simul
         (["--speed", "0"], "0.0 is not in the range x>0"),
         (["--speed", "nan"], "nan is not a number"),
         (["--speed", "inf"], "inf is not a number"),
-        (["--port", "65536"], "65536 is not in the range"),
+        (["--seed", "x"], "'x' is not a valid integer"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: list[str], complaint: str) -> None:
-    result = CliRunner().invoke(root, ["simulate", *arguments])
+def test_a_world_that_cannot_be_is_refused(command: str, arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(root, [command, *arguments])
     assert result.exit_code == 2
     assert complaint in result.stderr
+
+
+def test_a_port_that_cannot_be_is_refused() -> None:
+    result = CliRunner().invoke(root, ["simulate", "--port", "65536"])
+    assert result.exit_code == 2
+    assert "65536 is not in the range" in result.stderr
 
 
 @pytest.mark.real_time
