@@ -44,7 +44,7 @@ async def set_condition(
         turned = told.turned
     elif told is None and shown is not None and shown.status == status and shown.last_transition is not None:
         turned = shown.last_transition
-    termination.told[type_] = Told(status, reason, message, at=now, turned=turned)
+    termination.told[type_] = Told(status, at=now, turned=turned)
     condition = {
         "type": type_,
         "status": status,

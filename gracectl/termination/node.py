@@ -26,7 +26,7 @@ from gracectl.termination.drain import drain
 from gracectl.termination.finalizer import release
 from gracectl.termination.instance import end_instance, notice_loss
 from gracectl.termination.observed import is_held
-from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
+from gracectl.termination.steps import Proceed, Release, Step, Tools, Wait
 from gracectl.termination.termination import InstanceWait, Progress, Termination
 from gracectl.termination.volumes import detach
 
@@ -103,24 +103,23 @@ class NodeTermination:
 
     async def _walk(self, termination: Termination) -> Requeue | None:
         for step in STEPS:
-            termination.enter(step.name, self._tools.clock.now())
+            termination.pass_through(step.name, self._tools.clock.now())
             match await step.run(self._tools, termination):
                 case Wait(seconds=seconds, reason=reason):
-                    termination.waits_for = reason
+                    termination.rest_at(step.name, self._tools.clock.now(), reason)
                     return Requeue(seconds)
                 case Release(reason=reason):
                     await self._let_go(termination, reason)
                     return None
                 case Proceed():
-                    termination.waits_for = ""
+                    pass
         return None
 
     async def _let_go(self, termination: Termination, reason: str) -> None:
         logger.info("nothing is left to drain: %s", reason, extra={"node": termination.node.name})
         self._tools.evictor.withdraw(termination.node.name)
-        termination.enter(RELEASE.name, self._tools.clock.now())
-        answer: Answer = await RELEASE.run(self._tools, termination)
-        assert isinstance(answer, Proceed)
+        termination.pass_through(RELEASE.name, self._tools.clock.now())
+        await release(self._tools, termination)
 
     def _open(self, node: Node) -> Termination:
         settings, now = self._tools.settings.instance, self._tools.clock.now()

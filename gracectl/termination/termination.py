@@ -42,11 +42,9 @@ class InstanceWait(msgspec.Struct):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A condition as we wrote it last, `at` when, and when its status `turned` (Unix seconds)."""
+    """The status of a condition as we wrote it last, `at` when, and when it `turned` to that (Unix seconds)."""
 
     status: str
-    reason: str
-    message: str
     at: float
     turned: float
 
@@ -81,15 +79,27 @@ class Termination:
             self._replaced.add(self.node.resource_version)
         self.node = node
 
-    def enter(self, step: str, now: float) -> None:
-        """A step has its turn; time counts for the step that was entered last."""
+    def pass_through(self, step: str, now: float) -> None:
+        """A walk has come to this step: it is where the termination stands, unless a walk has come so far before."""
+        if step not in self._seconds:
+            self._stand_at(step, now)
+
+    def rest_at(self, step: str, now: float, waits_for: str) -> None:
+        """A walk has ended at this step, for this reason; it may be an earlier one than before (a late pod)."""
+        self._stand_at(step, now)
+        self.waits_for = waits_for
+
+    def _stand_at(self, step: str, now: float) -> None:
+        """Time counts for the step at which the termination stands."""
         if step != self._step:
             self._count(now)
             self._step, self._step_since = step, now
+            self._seconds.setdefault(step, 0.0)
+            self.waits_for = ""
 
     def progress(self, now: float, *, is_finished: bool = False) -> Progress:
         """Where it stands at `now`."""
-        running = {self._step: self._seconds.get(self._step, 0.0) + now - self._step_since} if self._step else {}
+        running = {self._step: self._seconds[self._step] + now - self._step_since} if self._step else {}
         return Progress(
             node=self.node.name,
             uid=self.uid,
@@ -104,4 +114,4 @@ class Termination:
 
     def _count(self, now: float) -> None:
         if self._step:
-            self._seconds[self._step] = self._seconds.get(self._step, 0.0) + now - self._step_since
+            self._seconds[self._step] += now - self._step_since

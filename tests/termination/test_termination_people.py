@@ -19,6 +19,7 @@ from support.stage import (
 from gracectl.model import names
 from gracectl.sim.faults import Fault, Latency, Refuse, Rule
 from gracectl.sim.world.client import MERGE
+from gracectl.sim.world.cloud import CloudSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -237,3 +238,17 @@ async def test_a_node_that_is_no_longer_managed_is_left_alone_in_the_middle_of_i
             await stage.until_gone("n1")
         assert len(stage.evictions) == 1
         assert "UnmanagedNodeHeld" in await reasons(stage, "n1")
+
+
+async def test_what_a_termination_waits_for_is_still_known_after_a_look_that_changes_nothing() -> None:
+    slow = CloudSettings(terminate_delay=30.0)
+    async with staged("n1", cloud=slow) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        seen = set()
+        for _ in range(25):  # the heartbeats of the node make looks between those that ask the provider
+            await stage.clock.sleep(1)
+            seen.update((progress.step, progress.waits_for) for progress in controller.under_way())
+        provider_id = f"sim:///zone-a/{stage.instances['n1']}"
+        assert {waits for step, waits in seen if step == "instance"} == {f"instance {provider_id} is ending"}
+        assert {step for step, _ in seen} <= {"drain", "instance"}
