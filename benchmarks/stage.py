@@ -18,22 +18,17 @@ from gracectl.kube.credentials import Credentials
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.reflector import Reflector
 from gracectl.kube.requests import MergePatch
-from gracectl.kube.resources import BUDGETS, NODES, PODS, Raw, Resource
+from gracectl.kube.resources import BUDGETS, NODES, PODS, Resource, verbatim
 from gracectl.kube.tokens import FixedToken
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import SystemClock
 
-
-def _verbatim(raw: Raw) -> bytes:
-    return bytes(raw)
-
-
 NAMESPACES: Resource[bytes] = Resource(
-    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=_verbatim
+    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=verbatim
 )
 DEPLOYMENTS: Resource[bytes] = Resource(
-    group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True, decode=_verbatim
+    group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True, decode=verbatim
 )
 RAW_BUDGETS: Resource[bytes] = Resource(
     group="policy",
@@ -41,7 +36,7 @@ RAW_BUDGETS: Resource[bytes] = Resource(
     plural="poddisruptionbudgets",
     kind="PodDisruptionBudget",
     namespaced=True,
-    decode=_verbatim,
+    decode=verbatim,
 )
 
 

@@ -73,11 +73,10 @@ class Evictor:
         backoff: Callable[[], Backoff],
     ) -> None:
         self._client = client
-        self._pods = pods
         self._clock = clock
         self._settings = settings
         self._backoff = backoff
-        self._look = Look(pod=lambda ns, name: pods.get(ns, name), budget=lambda key: budgets.get(*key))
+        self._look = Look(pod=pods.get, budget=lambda key: budgets.get(*key))
         self._lanes: dict[LaneKey, Lane] = {}
         self._lane_of: dict[str, LaneKey] = {}  # by pod UID
         self._of_node: dict[str, frozenset[str]] = {}  # node to UIDs

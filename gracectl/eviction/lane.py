@@ -86,7 +86,10 @@ class _Granted(msgspec.Struct, frozen=True):
 
 
 class Lane:
-    """The queue of one budget, of one pod without a budget, or of pods that the same several budgets select."""
+    """The queue of one budget, of one pod without a budget, or of pods that the same several budgets select.
+
+    `now` is monotonic seconds everywhere: a wall clock that is set back must not close a lane.
+    """
 
     def __init__(
         self, budgets: tuple[BudgetKey, ...], settings: EvictionSettings, backoff: Backoff, now: float
@@ -124,7 +127,7 @@ class Lane:
         return not self.waiting and not self._granted
 
     def decide(self, now: float, look: Look) -> Ask | Sleep | Done:
-        """Whom to ask at `now` (Unix seconds); those who are gone or on their way are passed over."""
+        """Whom to ask at `now`; those who are gone or on their way are passed over."""
         living = self._living(look)
         budgets = self._budgets(look)
         self._account(now, look, budgets)

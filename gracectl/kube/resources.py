@@ -77,7 +77,8 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return "/".join(parts)
 
 
-def _verbatim(raw: Raw) -> bytes:
+def verbatim(raw: Raw) -> bytes:
+    """For kinds of which nobody reads a field."""
     return bytes(raw)
 
 
@@ -134,5 +135,5 @@ LEASES: Resource[Lease] = Resource(
     decode=decode_lease,
 )
 EVENTS: Resource[bytes] = Resource(
-    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=_verbatim, abandonable=True
+    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=verbatim, abandonable=True
 )

@@ -18,7 +18,6 @@ from aiohttp import web
 from gracectl.sim.api import ConnectionLost, EventStream, Handler, Request, Response
 from gracectl.sim.core import ApiServer
 
-LARGEST_BODY = 16 * 1024 * 1024
 NO_BODY = b""
 
 
