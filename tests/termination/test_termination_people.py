@@ -245,7 +245,7 @@ async def test_what_a_termination_waits_for_is_still_known_after_a_look_that_cha
     async with staged("n1", cloud=slow) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.delete_node("n1")
-        seen = set()
+        seen: set[tuple[str, str]] = set()
         for _ in range(25):  # the heartbeats of the node make looks between those that ask the provider
             await stage.clock.sleep(1)
             seen.update((progress.step, progress.waits_for) for progress in controller.under_way())
