@@ -36,9 +36,9 @@ from gracectl.kube.skew import SkewEstimate
 from gracectl.model import names
 from gracectl.model.selectors import read_selector, selects
 from gracectl.runtime.clock import Clock, SystemClock
-from gracectl.sim.api import JsonObject
-from gracectl.sim.referee import Departure, NodeRecord, Referee
-from gracectl.sim.scenario import demo_world
+from gracectl.sim.referee.referee import Departure, NodeRecord, Referee
+from gracectl.sim.scenarios.demo import demo_world
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PREFIX
 from gracectl.sim.world.client import OverHttp, WorldApi, ask
 from gracectl.sim.world.cloud import PREFIX as INSTANCES

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gracectl.sim.referee import BudgetRecord
+from gracectl.sim.referee.referee import BudgetRecord
 
 NEWS_EVERY_SECONDS = 2.0
 """A node whose pods leave, but whose step stays the same, is worth a line this often."""

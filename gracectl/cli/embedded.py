@@ -15,7 +15,7 @@ from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import EmbeddedCluster, write_kubeconfig
 from gracectl.sim.http import HttpFace
-from gracectl.sim.scenario import demo_options
+from gracectl.sim.scenarios.demo import demo_options
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])

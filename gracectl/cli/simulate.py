@@ -11,7 +11,7 @@ import click
 from gracectl.cli.embedded import served, world_options
 from gracectl.cli.failures import run_async, told_to_people
 from gracectl.runtime.signals import set_on_signal
-from gracectl.sim.scenario import World, demo_world
+from gracectl.sim.scenarios.demo import World, demo_world
 
 
 @click.command()

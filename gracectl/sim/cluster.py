@@ -18,9 +18,9 @@ import yaml
 from anyio.abc import TaskStatus
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.api import JsonObject
 from gracectl.sim.core import ApiServer
 from gracectl.sim.discovery import VERSION
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world import cloud as clouds
 from gracectl.sim.world.attachments import Attachments, Provisioner
 from gracectl.sim.world.client import InProcess, ask

@@ -13,26 +13,26 @@ from collections.abc import Mapping, Sequence
 import anyio.lowlevel
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim import bodies
-from gracectl.sim.access import REVIEWS_GROUP, Access, Grant
-from gracectl.sim.api import Handler, Json, Request, Response
-from gracectl.sim.bindings import Bindings
-from gracectl.sim.catalog import built_in
-from gracectl.sim.deletes import Deleter
+from gracectl.sim.access.control import REVIEWS_GROUP, Access, Grant
 from gracectl.sim.discovery import Discovery
-from gracectl.sim.evictions import Evictions
 from gracectl.sim.faults import Faults
-from gracectl.sim.options import check_match, delete_options, integer, version_number
-from gracectl.sim.reads import Reader
-from gracectl.sim.representations import PLAIN, Shaper, accepted_shape
-from gracectl.sim.resource import Registry
-from gracectl.sim.routing import Route, find_route
-from gracectl.sim.selectors import object_match
-from gracectl.sim.stamps import Stamps
-from gracectl.sim.status import Refusal, expired, method_not_allowed, no_such_path
-from gracectl.sim.store import Store, TooOldError
-from gracectl.sim.watch import Watched, WatchStream
-from gracectl.sim.writes import Writer
+from gracectl.sim.kinds.bindings import Bindings
+from gracectl.sim.kinds.catalog import built_in
+from gracectl.sim.kinds.evictions import Evictions
+from gracectl.sim.server import bodies
+from gracectl.sim.server.api import Handler, Json, Request, Response
+from gracectl.sim.server.deletes import Deleter
+from gracectl.sim.server.options import check_match, delete_options, integer, version_number
+from gracectl.sim.server.reads import Reader
+from gracectl.sim.server.resource import Registry
+from gracectl.sim.server.routing import Route, find_route
+from gracectl.sim.server.selectors import object_match
+from gracectl.sim.server.stamps import Stamps
+from gracectl.sim.server.status import Refusal, expired, method_not_allowed, no_such_path
+from gracectl.sim.server.store import Store, TooOldError
+from gracectl.sim.server.watch import Watched, WatchStream
+from gracectl.sim.server.writes import Writer
+from gracectl.sim.tables.representations import PLAIN, Shaper, accepted_shape
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 JSON_HEADERS = {"content-type": "application/json"}

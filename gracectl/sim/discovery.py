@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import orjson
 
-from gracectl.sim.api import JsonObject, Request, Response
-from gracectl.sim.resource import Registry, Resource
+from gracectl.sim.server.api import JsonObject, Request, Response
+from gracectl.sim.server.resource import Registry, Resource
 
 VERSION = {
     "major": "1",

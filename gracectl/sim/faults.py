@@ -14,8 +14,8 @@ import anyio
 import msgspec
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.api import ConnectionLost, EventStream, Request, Response, StreamEvent
-from gracectl.sim.status import Refusal
+from gracectl.sim.server.api import ConnectionLost, EventStream, Request, Response, StreamEvent
+from gracectl.sim.server.status import Refusal
 
 SERVER_FAULTS: Final = {
     500: ("InternalError", "Internal error occurred: injected"),

@@ -15,8 +15,8 @@ import anyio
 import orjson
 from aiohttp import web
 
-from gracectl.sim.api import ConnectionLost, EventStream, Handler, Request, Response
 from gracectl.sim.core import ApiServer
+from gracectl.sim.server.api import ConnectionLost, EventStream, Handler, Request, Response
 
 NO_BODY = b""
 

@@ -15,7 +15,7 @@ from gracectl.kube.errors import Forbidden, ServerFault, Unauthorized, Unreachab
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.supervise import PartDied
-from gracectl.sim.access import Grant
+from gracectl.sim.access.control import Grant
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import Refuse, Rule
 

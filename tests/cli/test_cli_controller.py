@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from gracectl.cli.root import root
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.access import Grant
+from gracectl.sim.access.control import Grant
 from gracectl.sim.core import ApiServer
 from gracectl.sim.http import HttpFace
 

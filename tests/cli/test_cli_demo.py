@@ -36,7 +36,7 @@ from gracectl.cloud.provider import InstanceState
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.kube.client import KubeClient
 from gracectl.kube.resources import PODS
-from gracectl.sim.referee import BudgetRecord
+from gracectl.sim.referee.referee import BudgetRecord
 
 KEYS = [
     "seconds", "seed", "speed", "ok", "nodes", "evictions", "evictionsSeen", "refusals", "budgetViolations",

@@ -10,9 +10,9 @@ import pytest
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.api import Request, Response
 from gracectl.sim.core import ApiServer
 from gracectl.sim.http import HttpFace
+from gracectl.sim.server.api import Request, Response
 from gracectl.sim.world.cloud import PREFIX, Cloud, CloudSettings
 from gracectl.sim.world.pace import Pace
 

@@ -7,7 +7,7 @@ from e2e_support import manifests
 from e2e_support.story import Story
 
 from gracectl.model import names
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
 

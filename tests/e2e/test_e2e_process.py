@@ -16,7 +16,7 @@ from e2e_support.wire import Hold
 
 from gracectl.model.names import FINALIZER
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import WorldApi
 from gracectl.sim.world.paths import NODES, PODS, path_of
 

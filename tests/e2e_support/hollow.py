@@ -15,7 +15,7 @@ from e2e_support.names import LABEL
 from e2e_support.target import connected
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.signals import set_on_signal
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.kubelet import HollowKubelet, KubeletSettings
 from gracectl.sim.world.objects import labels_of
 from gracectl.sim.world.pace import Pace

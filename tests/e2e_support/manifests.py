@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypedDict, Unpack
 
 from e2e_support.names import LABEL
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PREFIX
 
 GRACE_SECONDS = 6

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import WorldApi, follow
 from gracectl.sim.world.objects import Key, is_finished, is_ready, is_terminating, key_of
 

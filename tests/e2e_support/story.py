@@ -22,7 +22,7 @@ from e2e_support.wire import Wire, wire_to
 from gracectl.model.names import FINALIZER, NOT_READY_TAINT_KEY
 from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE, STRATEGIC, WorldApi, ask
 from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
 from gracectl.sim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gracectl.sim.api import EventStream, Json, Request, Response
 from gracectl.sim.core import ApiServer
+from gracectl.sim.server.api import EventStream, Json, Request, Response
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

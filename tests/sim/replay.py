@@ -16,8 +16,8 @@ from pathlib import Path
 import anyio
 import orjson
 
-from gracectl.sim.api import EventStream, Json, JsonObject, Request, Response
 from gracectl.sim.core import ApiServer
+from gracectl.sim.server.api import EventStream, Json, JsonObject, Request, Response
 
 RECORDINGS = Path(__file__).parent / "recordings"
 PLACEHOLDER = re.compile(r"<(uid|rv|list-rv|bookmark-rv|continue|name|time|age|pointer)(?::\d+)?>")

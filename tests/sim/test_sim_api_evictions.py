@@ -9,8 +9,8 @@ import pytest
 from sim.caller import BUDGETS, PODS, Caller, cause_of
 
 from gracectl.runtime.clock import LoopClock
-from gracectl.sim.api import Response
 from gracectl.sim.core import ApiServer
+from gracectl.sim.server.api import Response
 
 pytestmark = pytest.mark.anyio
 ANOTHER = "00000000-0000-4000-8000-000000000000"

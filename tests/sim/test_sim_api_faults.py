@@ -7,10 +7,10 @@ import pytest
 from sim.caller import LEASES, NODES, Caller, next_events
 
 from gracectl.runtime.clock import LoopClock
-from gracectl.sim.access import Grant
-from gracectl.sim.api import ConnectionLost
+from gracectl.sim.access.control import Grant
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import DropWatch, FreezeWatch, Latency, Refuse, Reset, Rule
+from gracectl.sim.server.api import ConnectionLost
 
 pytestmark = pytest.mark.anyio
 

@@ -17,10 +17,10 @@ import pytest
 from sim.caller import LEASES, NODES, PODS, Caller
 
 from gracectl.runtime.clock import LoopClock, SystemClock
-from gracectl.sim.api import Request, Response
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import Refuse, Reset, Rule
 from gracectl.sim.http import HttpFace
+from gracectl.sim.server.api import Request, Response
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 KUBECTL = shutil.which("kubectl")

@@ -10,8 +10,8 @@ from sim.caller import BUDGETS, LEASES, NODES, PODS, STRATEGIC, Caller
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.core import ApiServer
-from gracectl.sim.resource import Resource
-from gracectl.sim.workloads import Plain
+from gracectl.sim.kinds.workloads import Plain
+from gracectl.sim.server.resource import Resource
 
 pytestmark = pytest.mark.anyio
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

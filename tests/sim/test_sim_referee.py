@@ -11,11 +11,11 @@ import pytest
 from sim.world_stage import budget, delete_pod, evict, patch, pod, quiet, running, sim, workload
 
 from gracectl.runtime.clock import LoopClock
-from gracectl.sim.api import Json, JsonObject
 from gracectl.sim.cluster import EmbeddedCluster
-from gracectl.sim.moves import Sighting
-from gracectl.sim.referee import Referee
-from gracectl.sim.tally import Tally
+from gracectl.sim.referee.moves import Sighting
+from gracectl.sim.referee.referee import Referee
+from gracectl.sim.referee.tally import Tally
+from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.world.client import Disconnected, Event
 from gracectl.sim.world.objects import is_ready, node_of
 from gracectl.sim.world.paths import BUDGETS, NODES, PODS, path_of

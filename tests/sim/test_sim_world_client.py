@@ -11,10 +11,10 @@ import pytest
 from sim.world_stage import NAMESPACE, pod, quiet
 
 from gracectl.runtime.clock import LoopClock, SystemClock
-from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import PARTS, ClusterOptions, EmbeddedCluster, NodeSpec
 from gracectl.sim.faults import DropWatch, Refuse, Rule
 from gracectl.sim.http import HttpFace
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PodBehaviour, Stage
 from gracectl.sim.world.client import Disconnected, OverHttp, Refused, WorldApi, ask, follow
 from gracectl.sim.world.kubelet import HollowKubelet, KubeletSettings

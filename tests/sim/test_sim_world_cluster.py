@@ -16,9 +16,9 @@ from sim.world_stage import Timeline, patch, pod, quiet, running
 
 from gracectl.model.intorpercent import scaled_value
 from gracectl.runtime.clock import LoopClock
-from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, write_kubeconfig
-from gracectl.sim.scenario import APPS, World, demo_options, demo_world, sizes
+from gracectl.sim.scenarios.demo import APPS, World, demo_options, demo_world, sizes
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.objects import is_mirror, is_ready, key_of, node_of
 from gracectl.sim.world.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
 

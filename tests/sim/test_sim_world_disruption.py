@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sim.world_stage import NAMESPACE, budget, delete_pod, evict, get, pod, quiet, running, sim, workload
 
-from gracectl.sim.api import Json, JsonObject
 from gracectl.sim.cluster import EmbeddedCluster
+from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.world.paths import BUDGETS, EVENTS, PODS, path_of
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ import pytest
 from sim.world_stage import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
 
 from gracectl.model.times import parse_time
-from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import EmbeddedCluster
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PodBehaviour, Stage
 from gracectl.sim.world.kubelet import KubeletSettings
 from gracectl.sim.world.objects import condition_of, is_ready

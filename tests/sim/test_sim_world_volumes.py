@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sim.world_stage import NAMESPACE, delete_pod, get, names, patch, pod, quiet, running, sim, workload
 
-from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import EmbeddedCluster
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.attachments import attachment_name, claims_of
 from gracectl.sim.world.objects import node_of
 from gracectl.sim.world.paths import ATTACHMENTS, CLAIMS, NODES, VOLUMES, path_of

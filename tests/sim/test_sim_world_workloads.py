@@ -23,8 +23,8 @@ from sim.world_stage import (
     workload,
 )
 
-from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import EmbeddedCluster, NodeSpec
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.objects import condition_of, is_ready, node_of
 from gracectl.sim.world.paths import (
     DAEMON_SETS,

@@ -12,8 +12,8 @@ from typing import Any
 import anyio.lowlevel
 
 from gracectl.runtime.clock import LoopClock
-from gracectl.sim.api import Json, JsonObject
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.world.client import MERGE
 from gracectl.sim.world.paths import BUDGETS, PODS, path_of
 

@@ -20,9 +20,9 @@ from gracectl.kube.errors import Unreachable
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.runtime.clock import Clock
-from gracectl.sim import api
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import Faults
+from gracectl.sim.server import api
 
 
 class Executed(NamedTuple):

@@ -21,9 +21,9 @@ from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.runtime.clock import Clock, LoopClock
-from gracectl.sim import api
-from gracectl.sim.api import JsonObject
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from gracectl.sim.server import api
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PREFIX
 from gracectl.sim.world.cloud import Cloud
 from gracectl.sim.world.kubelet import KubeletSettings

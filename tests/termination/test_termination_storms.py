@@ -21,8 +21,8 @@ from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, 
 
 from gracectl.app import Controller
 from gracectl.model import names
-from gracectl.sim.api import JsonObject
 from gracectl.sim.faults import DropWatch, FreezeWatch, Latency, Refuse, Reset, Rule
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.cloud import CloudSettings
 from gracectl.sim.world.paths import NODES, PODS
 

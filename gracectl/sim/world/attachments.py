@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE
 from gracectl.sim.world.controller import Controller, enqueue_own
 from gracectl.sim.world.objects import Key, is_finished, is_terminating, key_of, node_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gracectl.model.selectors import LabelQuery, parse_selector
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.objects import annotations_of, key_of, labels_of
 from gracectl.sim.world.pace import Pace
 

@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.api import ConnectionLost, Handler, Json, JsonObject, Request
+from gracectl.sim.server.api import ConnectionLost, Handler, Json, JsonObject, Request
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"

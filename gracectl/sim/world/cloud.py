@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import anyio
 import msgspec
 
-from gracectl.sim.api import Request, Response
+from gracectl.sim.server.api import Request, Response
 from gracectl.sim.world.pace import Pace
 
 PREFIX = "/cloud/v1/instances/"

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.workers import run_workers
-from gracectl.sim.api import Json, JsonObject
+from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.world.client import JSON, Disconnected, Refused, ask
 from gracectl.sim.world.objects import Key, key_of
 from gracectl.sim.world.pace import Pace

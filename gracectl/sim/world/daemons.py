@@ -6,7 +6,7 @@ the old one is gone; a taint of its own (karpenter.sh/disrupted) keeps it away.
 
 from __future__ import annotations
 
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.controller import Controller, enqueue_own, enqueue_owner
 from gracectl.sim.world.objects import (
     Key,

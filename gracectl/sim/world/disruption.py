@@ -14,7 +14,7 @@ import msgspec
 from gracectl.model.intorpercent import scaled_value
 from gracectl.model.selectors import LabelSelector, read_selector, selects
 from gracectl.model.times import format_micro_time, format_time, parse_time
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.controller import Controller, enqueue_own
 from gracectl.sim.world.objects import (
     Key,

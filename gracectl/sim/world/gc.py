@@ -6,7 +6,7 @@ is asked whether the owner (the node) is really gone, and the DELETE carries the
 
 from __future__ import annotations
 
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE
 from gracectl.sim.world.controller import Controller
 from gracectl.sim.world.objects import Key, is_terminating, key_of, node_of

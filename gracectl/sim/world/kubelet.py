@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world import podstatus
 from gracectl.sim.world.behaviour import Behaviours, PodBehaviour, Stage
 from gracectl.sim.world.client import MERGE, STRATEGIC

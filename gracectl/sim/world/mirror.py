@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import orjson
 
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import ask
 from gracectl.sim.world.objects import controller_uid, is_terminating, key_of
 from gracectl.sim.world.paths import NODES, PODS, path_of

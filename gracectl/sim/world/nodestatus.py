@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gracectl.model.times import format_micro_time, format_time
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.objects import condition_of
 
 LEASE_SECONDS = 40

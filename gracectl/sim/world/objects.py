@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 
 Key = tuple[str, str]
 """(namespace, name); the namespace of a cluster-scoped object is empty."""

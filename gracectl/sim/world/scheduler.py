@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 import orjson
 
 from gracectl.model.times import format_time
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import STRATEGIC
 from gracectl.sim.world.controller import Controller
 from gracectl.sim.world.objects import (

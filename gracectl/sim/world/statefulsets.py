@@ -5,7 +5,7 @@ A pod is made again only when the old one is gone from the server, whatever beca
 
 from __future__ import annotations
 
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.controller import Controller, enqueue_own, enqueue_owner
 from gracectl.sim.world.objects import (
     Key,

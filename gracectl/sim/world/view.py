@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import WorldApi, follow
 from gracectl.sim.world.objects import Key, key_of
 

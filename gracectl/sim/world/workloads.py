@@ -11,7 +11,7 @@ import hashlib
 import orjson
 
 from gracectl.model.times import format_time
-from gracectl.sim.api import JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE
 from gracectl.sim.world.controller import Controller, enqueue_own, enqueue_owner
 from gracectl.sim.world.objects import (

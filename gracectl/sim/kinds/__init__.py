@@ -1,0 +1,1 @@
+"""The built-in kinds: what each does differently from all others."""

@@ -1,0 +1,45 @@
+"""POST pods/NAME/binding: how a scheduler gives a pod its node, once (recording nodes-delete)."""
+
+from __future__ import annotations
+
+from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.routing import Route
+from gracectl.sim.server.stamps import Stamps
+from gracectl.sim.server.status import Kind, bad_request, conflict, not_found, success
+from gracectl.sim.server.store import Store
+
+BINDINGS = Kind("", "pods/binding", "Binding")
+
+
+class Bindings:
+    """Binds pods to nodes. Neither the node's existence nor its state is looked at."""
+
+    def __init__(self, store: Store, stamps: Stamps) -> None:
+        self._store = store
+        self._stamps = stamps
+
+    def bind(self, route: Route, body: Json) -> JsonObject:
+        """Bind one pod; returns a Status. Raises Refusal: 400, 404, 409 (bound already, or being deleted)."""
+        target = body.get("target") if isinstance(body, dict) else None
+        node = (target or {}).get("name", "")
+        if not node:
+            raise bad_request("target.name: Required value")
+        table = self._store.table("pods")
+        pod = table.get(*route.key)
+        if pod is None:
+            raise not_found(Kind("", "pods", "Pod"), route.name)
+        if "deletionTimestamp" in pod["metadata"]:
+            raise conflict(BINDINGS, route.name, f"pod {route.name} is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("nodeName"):
+            bound = pod["spec"]["nodeName"]
+            raise conflict(BINDINGS, route.name, f'pod {route.name} is already assigned to node "{bound}"')
+        condition = {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": self._stamps.now,
+        }
+        others = [c for c in pod["status"].get("conditions") or [] if c["type"] != "PodScheduled"]
+        status = {**pod["status"], "conditions": [*others, condition]}
+        self._store.put(table, {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}, pod)
+        return success(201)

@@ -1,0 +1,292 @@
+"""The kinds that are built in, as data: where each is served, its short names, its selectable fields, its strategy."""
+
+from __future__ import annotations
+
+from gracectl.sim.access.control import REVIEWS_GROUP
+from gracectl.sim.kinds.events import CORE_FIELDS, NEW_FIELDS, NEW_VIEW, NewEventStrategy
+from gracectl.sim.kinds.nodes import NodeStrategy
+from gracectl.sim.kinds.pods import PodStrategy
+from gracectl.sim.kinds.workloads import (
+    Attachment,
+    Budget,
+    Counted,
+    EventStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    Plain,
+    Protected,
+    TopLevel,
+)
+from gracectl.sim.server.resource import NO_COLLECTION, Resource, View, fields
+from gracectl.sim.server.store import Store
+from gracectl.sim.tables.columns import DEFAULT
+
+UNSELECTABLE = "field label not supported: {field}"
+POD_FIELDS = fields(
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+NODE_FIELDS = {
+    **fields(),
+    # A bool that is left out when false still selects as "false".
+    "spec.unschedulable": lambda node: "true" if node["spec"].get("unschedulable") else "false",
+}
+ROLLING = {"type": "RollingUpdate"}
+DAEMON_STATUS = {
+    "currentNumberScheduled": 0,
+    "numberMisscheduled": 0,
+    "desiredNumberScheduled": 0,
+    "numberReady": 0,
+}
+ALL = ("all",)
+STATUS = ("status",)
+
+
+def built_in(store: Store) -> tuple[Resource, ...]:
+    """Every built-in resource. Strategies that look other objects up read them from `store`."""
+    return (*_core(store), *_apps(), *_others(), *_policy(), *_storage())
+
+
+def _core(store: Store) -> tuple[Resource, ...]:
+    priorities = store.table("priorityclasses.scheduling.k8s.io")
+
+    return (
+        Resource(
+            group="",
+            version="v1",
+            plural="pods",
+            kind="Pod",
+            namespaced=True,
+            strategy=PodStrategy(priorities),
+            subresources=("binding", "eviction", "status"),
+            short_names=("po",),
+            categories=ALL,
+            selectable=POD_FIELDS,
+            unselectable=UNSELECTABLE,
+        ),
+        Resource(
+            group="",
+            version="v1",
+            plural="nodes",
+            kind="Node",
+            namespaced=False,
+            strategy=NodeStrategy(),
+            subresources=STATUS,
+            short_names=("no",),
+            selectable=NODE_FIELDS,
+            unselectable=UNSELECTABLE,
+        ),
+        Resource(
+            group="",
+            version="v1",
+            plural="namespaces",
+            kind="Namespace",
+            namespaced=False,
+            strategy=NamespaceStrategy(),
+            verbs=NO_COLLECTION,
+            subresources=("finalize", "status"),
+            short_names=("ns",),
+            selectable=fields("status.phase"),
+            unselectable=UNSELECTABLE,
+        ),
+        Resource(
+            group="",
+            version="v1",
+            plural="events",
+            kind="Event",
+            namespaced=True,
+            strategy=EventStrategy(),
+            short_names=("ev",),
+            selectable=CORE_FIELDS,
+            unselectable=UNSELECTABLE,
+            watch_cached=False,
+        ),
+        Resource(
+            group="",
+            version="v1",
+            plural="persistentvolumes",
+            kind="PersistentVolume",
+            namespaced=False,
+            strategy=Protected(
+                "kubernetes.io/pv-protection",
+                persistentVolumeReclaimPolicy="Retain",
+                volumeMode="Filesystem",
+            ),
+            subresources=STATUS,
+            short_names=("pv",),
+        ),
+        Resource(
+            group="",
+            version="v1",
+            plural="persistentvolumeclaims",
+            kind="PersistentVolumeClaim",
+            namespaced=True,
+            strategy=Protected("kubernetes.io/pvc-protection", volumeMode="Filesystem"),
+            subresources=STATUS,
+            short_names=("pvc",),
+        ),
+        *(
+            Resource(
+                group="",
+                version="v1",
+                plural=plural,
+                kind=kind,
+                namespaced=True,
+                strategy=TopLevel(),
+                short_names=short,
+            )
+            for plural, kind, short in (
+                ("configmaps", "ConfigMap", ("cm",)),
+                ("secrets", "Secret", ()),
+                ("serviceaccounts", "ServiceAccount", ("sa",)),
+            )
+        ),
+        Resource(
+            group="",
+            version="v1",
+            plural="services",
+            kind="Service",
+            namespaced=True,
+            strategy=Plain({"loadBalancer": {}}),
+            subresources=STATUS,
+            short_names=("svc",),
+            categories=ALL,
+        ),
+        Resource(
+            group="",
+            version="v1",
+            plural="replicationcontrollers",
+            kind="ReplicationController",
+            namespaced=True,
+            strategy=Counted({"replicas": 0}, replicas=1),
+            subresources=STATUS,
+            short_names=("rc",),
+            categories=ALL,
+        ),
+    )
+
+
+def _policy() -> tuple[Resource, ...]:
+    old = View(
+        from_stored=lambda object_: {**object_, "apiVersion": "policy/v1beta1"},
+        to_stored=lambda object_: {**object_, "apiVersion": "policy/v1"},
+    )
+    return tuple(
+        Resource(
+            group="policy",
+            version=version,
+            plural="poddisruptionbudgets",
+            kind="PodDisruptionBudget",
+            namespaced=True,
+            strategy=Budget(),
+            subresources=STATUS,
+            short_names=("pdb",),
+            view=view,
+        )
+        for version, view in (("v1", None), ("v1beta1", old))
+    )
+
+
+def _apps() -> tuple[Resource, ...]:
+    kinds = (
+        ("apps", "deployments", "Deployment", Counted({}, replicas=1, strategy=ROLLING), ("deploy",)),
+        ("apps", "replicasets", "ReplicaSet", Counted({"replicas": 0}, replicas=1), ("rs",)),
+        ("apps", "statefulsets", "StatefulSet", Counted({"replicas": 0}, replicas=1, updateStrategy=ROLLING), ("sts",)),
+        ("apps", "daemonsets", "DaemonSet", Counted(DAEMON_STATUS, updateStrategy=ROLLING), ("ds",)),
+        ("batch", "jobs", "Job", Counted({}), ()),
+    )
+    return tuple(
+        Resource(
+            group=group,
+            version="v1",
+            plural=plural,
+            kind=kind,
+            namespaced=True,
+            strategy=strategy,
+            subresources=STATUS,
+            short_names=short,
+            categories=ALL,
+        )
+        for group, plural, kind, strategy, short in kinds
+    )
+
+
+def _storage() -> tuple[Resource, ...]:
+    return (
+        Resource(
+            group="storage.k8s.io",
+            version="v1",
+            plural="volumeattachments",
+            kind="VolumeAttachment",
+            namespaced=False,
+            strategy=Attachment(),
+            subresources=STATUS,
+        ),
+        Resource(
+            group="storage.k8s.io",
+            version="v1",
+            plural="storageclasses",
+            kind="StorageClass",
+            namespaced=False,
+            strategy=TopLevel(),
+            short_names=("sc",),
+        ),
+        Resource(
+            group="storage.k8s.io",
+            version="v1",
+            plural="csinodes",
+            kind="CSINode",
+            namespaced=False,
+            strategy=Plain(),
+        ),
+    )
+
+
+def _others() -> tuple[Resource, ...]:
+    return (
+        Resource(
+            group="events.k8s.io",
+            version="v1",
+            plural="events",
+            kind="Event",
+            namespaced=True,
+            stored_as="events",
+            strategy=NewEventStrategy(),
+            short_names=("ev",),
+            selectable=NEW_FIELDS,
+            unselectable=UNSELECTABLE,
+            columns=DEFAULT,
+            view=NEW_VIEW,
+            watch_cached=False,
+        ),
+        Resource(
+            group="coordination.k8s.io",
+            version="v1",
+            plural="leases",
+            kind="Lease",
+            namespaced=True,
+            strategy=LeaseStrategy(),
+        ),
+        Resource(
+            group=REVIEWS_GROUP,
+            version="v1",
+            plural="selfsubjectaccessreviews",
+            kind="SelfSubjectAccessReview",
+            namespaced=False,
+            verbs=("create",),
+        ),
+        Resource(
+            group="scheduling.k8s.io",
+            version="v1",
+            plural="priorityclasses",
+            kind="PriorityClass",
+            namespaced=False,
+            strategy=TopLevel(),
+            short_names=("pc",),
+        ),
+    )

@@ -1,0 +1,131 @@
+"""POST pods/NAME/eviction: what a budget allows, and what asking costs (recordings eviction, eviction-of-another-uid).
+
+The accounting is the real server's, in its order: a pod that cannot matter to a budget (pending, ended, terminating)
+goes free; more than one budget is a 500; a pod that is not ready goes free as far as the budget's policy says;
+otherwise the budget is verified and decremented *before* the pod is deleted. A deletion refused by a precondition has
+therefore spent the budget all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.deletes import Deleter
+from gracectl.sim.server.options import DeleteOptions, is_dry_run, options_from
+from gracectl.sim.server.routing import Route
+from gracectl.sim.server.selectors import selector_matches
+from gracectl.sim.server.stamps import Stamps
+from gracectl.sim.server.status import Kind, bad_request, budget_refusal, forbidden, internal, not_found, success
+from gracectl.sim.server.store import Store
+
+BUDGETS: Final = Kind("policy", "poddisruptionbudget", "PodDisruptionBudget")
+RECOUNT_SECONDS: Final = 10
+MAX_DISRUPTED_PODS: Final = 2000
+FREE_PHASES: Final = ("Pending", "Succeeded", "Failed")
+
+
+class Evictions:
+    """Evicts pods."""
+
+    def __init__(self, store: Store, stamps: Stamps, deleter: Deleter) -> None:
+        self._budgets = store.table("poddisruptionbudgets.policy")
+        self._pods = store.table("pods")
+        self._store = store
+        self._stamps = stamps
+        self._deleter = deleter
+
+    def evict(self, route: Route, body: Json, query: Mapping[str, str]) -> JsonObject:
+        """Evict one pod; returns a Status. Raises Refusal: 400, 404, 409 (precondition), 429 (budget), 500."""
+        options = self._options(route, body, query)
+        pod = self._pods.get(*route.key)
+        if pod is None:
+            raise not_found(route.resource.words, route.name)
+        target = route._replace(subresource="")
+        if pod["status"].get("phase") not in FREE_PHASES and "deletionTimestamp" not in pod["metadata"]:
+            budgets = self._budgets_of(pod)
+            if len(budgets) > 1:
+                raise internal(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+                )
+            if budgets and not (not is_ready(pod) and unready_may_go(budgets[0])):
+                self._spend(budgets[0], route.name, dry_run=options.dry_run)
+        self._deleter.delete(target, options)
+        return success(201)
+
+    @staticmethod
+    def _options(route: Route, body: Json, query: Mapping[str, str]) -> DeleteOptions:
+        eviction = body if isinstance(body, dict) else {}
+        if (eviction.get("metadata") or {}).get("name") != route.name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        raw = dict(eviction.get("deleteOptions") or {})
+        if is_dry_run(query, "CreateOptions"):
+            raw["dryRun"] = ["All"]
+        return options_from(raw)
+
+    def _budgets_of(self, pod: JsonObject) -> list[JsonObject]:
+        metadata = pod["metadata"]
+        labels = metadata.get("labels") or {}
+        return [
+            budget
+            for budget in self._budgets.in_namespace(metadata["namespace"]).values()
+            if selector_matches(budget["spec"].get("selector"), labels)
+        ]
+
+    def _spend(self, budget: JsonObject, pod: str, *, dry_run: bool) -> None:
+        status, name = budget["status"], budget["metadata"]["name"]
+        if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+            raise budget_refusal(
+                f"The disruption budget {name} is still being processed by the server.",
+                retry_after=RECOUNT_SECONDS,
+            )
+        allowed = status.get("disruptionsAllowed", 0)
+        if allowed < 0:
+            raise forbidden(BUDGETS, name, "pdb disruptions allowed is negative")
+        disrupted = status.get("disruptedPods") or {}
+        if len(disrupted) > MAX_DISRUPTED_PODS:
+            why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+            raise forbidden(BUDGETS, name, why)
+        if allowed == 0:
+            raise budget_refusal(
+                f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+                f"{status.get('currentHealthy', 0)} currently"
+            )
+        if dry_run:
+            return
+        spent = {
+            **status,
+            "disruptionsAllowed": allowed - 1,
+            "disruptedPods": {**disrupted, pod: self._stamps.now},
+        }
+        if allowed == 1:
+            spent["conditions"] = self._nothing_allowed(budget)
+        self._store.put(self._budgets, {**budget, "status": spent}, budget)
+
+    def _nothing_allowed(self, budget: JsonObject) -> list[JsonObject]:
+        condition = {
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "observedGeneration": budget["status"].get("observedGeneration", 0),
+            "lastTransitionTime": self._stamps.now,
+            "reason": "InsufficientPods",
+            "message": "",
+        }
+        others = budget["status"].get("conditions") or []
+        return [*(other for other in others if other["type"] != condition["type"]), condition]
+
+
+def is_ready(pod: JsonObject) -> bool:
+    """Whether the pod's Ready condition is True."""
+    conditions: list[JsonObject] = pod["status"].get("conditions") or []
+    return any(condition["type"] == "Ready" and condition.get("status") == "True" for condition in conditions)
+
+
+def unready_may_go(budget: JsonObject) -> bool:
+    """Whether a pod that is not ready may be evicted at no cost (unhealthyPodEvictionPolicy)."""
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget["status"]
+    desired: int = status.get("desiredHealthy", 0)
+    return desired > 0 and status.get("currentHealthy", 0) >= desired

@@ -1,0 +1,1 @@
+"""Worlds to put into an embedded cluster."""

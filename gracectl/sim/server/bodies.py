@@ -1,0 +1,99 @@
+"""What comes in as a body: bytes become JSON, JSON becomes the object that the path expects (recording writes-refused).
+
+Invariant: nothing that a caller can still change reaches the store. Bytes are parsed here; values handed in by an
+in-process caller are copied here.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from gracectl.sim.server.api import Json, JsonObject, Request
+from gracectl.sim.server.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from gracectl.sim.server.resource import Resource
+from gracectl.sim.server.status import bad_request, unsupported_media_type
+
+ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+
+
+def copied(value: Json) -> Json:
+    """A copy of a JSON value, as deep as it goes."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value
+
+
+def content_type(request: Request) -> str:
+    """The media type of the body, without parameters; in-process callers that name none mean JSON."""
+    return request.headers.get("content-type", "application/json").partition(";")[0].strip()
+
+
+def read_patch(request: Request) -> Json:
+    """The body of a PATCH. Raises Refusal: 415 for a type nobody knows, 400 if it is no JSON."""
+    if content_type(request) not in PATCHES:
+        raise unsupported_media_type()
+    if not isinstance(request.body, bytes):
+        return copied(request.body)
+    try:
+        return orjson.loads(request.body)
+    except orjson.JSONDecodeError:
+        raise bad_request("Invalid JSON Patch") from None
+
+
+def read_object(request: Request, kind: str) -> Json:
+    """The body of a POST or PUT that must hold an object of `kind`. Raises Refusal (400, 415)."""
+    if content_type(request) != "application/json":
+        raise unsupported_media_type(ACCEPTED)
+    if not isinstance(request.body, bytes) and request.body is not None:
+        return copied(request.body)
+    raw: bytes = request.body or b""
+    prefix = (
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: "
+    )
+    try:
+        parsed = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        shown = raw.decode(errors="replace") or "<empty>"
+        raise bad_request(f"{prefix}unexpected end of JSON input ({shown})") from None
+    if not isinstance(parsed, dict):
+        go_type = (
+            'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+        )
+        found = "array" if isinstance(parsed, list) else type(parsed).__name__
+        raise bad_request(f"{prefix}json: cannot unmarshal {found} into Go value of type {go_type} ({raw.hex()})")
+    return parsed
+
+
+def read_options(request: Request) -> JsonObject | None:
+    """The body of a DELETE, or None when there is none. Raises Refusal (400)."""
+    body = request.body
+    if isinstance(body, bytes):
+        if not body:
+            return None
+        try:
+            body = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raise bad_request("couldn't get version/kind; json parse error: unexpected end of JSON input") from None
+    return body if isinstance(body, dict) else None
+
+
+def check_kind(body: Json, resource: Resource) -> JsonObject:
+    """The body as an object of the resource; kind and apiVersion may be missing. Raises Refusal (400)."""
+    if not isinstance(body, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind})")
+    kind = body.get("kind") or resource.kind
+    api_version = body.get("apiVersion") or resource.api_version
+    if (kind, api_version) != (resource.kind, resource.api_version):
+        version = api_version.rpartition("/")[2]
+        group = resource.group.partition(".")[0] or "core"
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {resource.kind}: converting ({version}.{kind}) to '
+            f"({group}.{resource.kind}): unknown conversion"
+        )
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = {}
+    return {"kind": kind, "apiVersion": api_version, **body, "metadata": metadata}

@@ -1,0 +1,125 @@
+"""metadata of every object: what only the server sets, what may never change, what a name and a label may be.
+
+Invariant: uid, creationTimestamp, deletionTimestamp and deletionGracePeriodSeconds never come from a client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.resource import Resource
+from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
+from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, required
+
+SERVER_ONLY = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
+STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
+EMPTY_ARE_ABSENT = ("labels", "annotations", "finalizers", "ownerReferences")
+
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+
+def normalised(metadata: JsonObject) -> JsonObject:
+    """The metadata as Go would write it: nothing empty, nothing null."""
+    if all(value is not None for value in metadata.values()) and all(metadata.get(key, 1) for key in EMPTY_ARE_ABSENT):
+        return metadata
+    return {
+        key: value for key, value in metadata.items() if value is not None and (value or key not in EMPTY_ARE_ABSENT)
+    }
+
+
+def for_create(
+    metadata: JsonObject, resource: Resource, namespace: str, now: str, new_uid: Callable[[], str]
+) -> JsonObject:
+    """The metadata of a new object: the server's own fields set, those that clients may not set dropped."""
+    fresh: JsonObject = {}
+    for key in ("name", "generateName"):
+        if metadata.get(key):
+            fresh[key] = metadata[key]
+    if resource.namespaced:
+        fresh["namespace"] = namespace
+    fresh["uid"] = new_uid()
+    if resource.strategy.counts_generations:
+        fresh["generation"] = 1
+    elif metadata.get("generation"):
+        fresh["generation"] = metadata["generation"]
+    fresh["creationTimestamp"] = now
+    for key, value in metadata.items():
+        if key not in fresh and key not in SERVER_ONLY and key not in ("namespace", "generation", "resourceVersion"):
+            fresh[key] = value
+    return normalised(fresh)
+
+
+def for_update(metadata: JsonObject, old: JsonObject) -> JsonObject:
+    """The metadata of a changed object: what the server alone may set is put back silently."""
+    kept = dict(metadata)
+    for key in ("creationTimestamp", "generation", "namespace", "generateName", *SERVER_ONLY):
+        if key in old:
+            kept[key] = old[key]
+        else:
+            kept.pop(key, None)
+    kept["resourceVersion"] = old["resourceVersion"]
+    kept.setdefault("uid", old["uid"])
+    kept.setdefault("name", old["name"])
+    return normalised(kept)
+
+
+def validate(metadata: JsonObject) -> list[Cause]:
+    """Faults of metadata, new or changed: name, labels, annotations, finalizers."""
+    causes: list[Cause] = []
+    name = metadata.get("name", "")
+    if not name:
+        causes.append(required("metadata.name", "name or generateName is required"))
+    elif not is_name(name):
+        causes.append(invalid_value("metadata.name", name, SUBDOMAIN_RULE))
+    causes.extend(validate_labels(metadata.get("labels") or {}))
+    for index, finalizer in enumerate(metadata.get("finalizers") or ()):
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, why))
+    return causes
+
+
+@lru_cache(maxsize=65536)
+def is_name(name: str) -> bool:
+    """Whether the name is an RFC 1123 subdomain."""
+    return len(name) <= 253 and SUBDOMAIN.match(name) is not None
+
+
+@lru_cache(maxsize=65536)
+def _label_fault(key: str, value: str) -> Cause | None:
+    if not NAME.match(key.rpartition("/")[2]):
+        return invalid_value("metadata.labels", key, NAME_RULE)
+    if not VALUE.match(value):
+        return invalid_value("metadata.labels", value, VALUE_RULE)
+    return None
+
+
+def validate_labels(labels: dict[str, str]) -> list[Cause]:
+    """Faults of labels."""
+    return [fault for key, value in labels.items() if (fault := _label_fault(key, value)) is not None]
+
+
+def validate_update(metadata: JsonObject, old: JsonObject) -> list[Cause]:
+    """Faults of a change: what is immutable, finalizers that come too late, and (once more) labels."""
+    causes = validate_labels(metadata.get("labels") or {})
+    if metadata["uid"] != old["uid"]:
+        causes.append(invalid_value("metadata.uid", metadata["uid"], "field is immutable"))
+    if "deletionTimestamp" in old:
+        had = set(old.get("finalizers") or ())
+        late = [finalizer for finalizer in metadata.get("finalizers") or () if finalizer not in had]
+        if late:
+            shown = ", ".join(f'"{finalizer}"' for finalizer in late)
+            why = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                f"[]string{{{shown}}}"
+            )
+            causes.append(forbidden_value("metadata.finalizers", why))
+    return causes

@@ -1,0 +1,126 @@
+"""The options of a request: dry run, deletion options, and what is wrong with them (recording deletes-options).
+
+For a DELETE the body wins: where there is one, the query is not read at all, `dryRun` included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.status import (
+    NOT_SUPPORTED,
+    Cause,
+    bad_request,
+    internal,
+    invalid_options,
+    invalid_value,
+    not_supported,
+)
+
+PROPAGATIONS = ("Foreground", "Background", "Orphan", "nil")
+
+
+class DeleteOptions(msgspec.Struct, frozen=True):
+    """What a DELETE asks for. `grace` in seconds, None when not said; empty strings are preconditions not made."""
+
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+    orphan_dependents: bool | None = None
+    dry_run: bool = False
+
+
+def is_dry_run(query: Mapping[str, str], kind: str) -> bool:
+    """Whether the query asks for a dry run. Raises Refusal (422) for anything but `All`; `kind` names the options."""
+    return _dry_run([query["dryRun"]] if query.get("dryRun") else [], kind)
+
+
+def _dry_run(values: list[str], kind: str) -> bool:
+    if any(value != "All" for value in values):
+        shown = ", ".join(f'"{value}"' for value in values)
+        raise invalid_options(kind, not_supported("dryRun", f"[]string{{{shown}}}", ["All"]))
+    return bool(values)
+
+
+def delete_options(query: Mapping[str, str], body: Json) -> DeleteOptions:
+    """Options of a DELETE, of its body if there is one. Raises Refusal."""
+    if isinstance(body, dict):
+        kind = body.get("kind", "DeleteOptions")
+        if kind != "DeleteOptions":
+            raise internal(f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion")
+        return options_from(body)
+    raw: JsonObject = {}
+    if query.get("gracePeriodSeconds"):
+        raw["gracePeriodSeconds"] = integer(query["gracePeriodSeconds"])
+    if query.get("propagationPolicy"):
+        raw["propagationPolicy"] = query["propagationPolicy"]
+    if query.get("orphanDependents"):
+        raw["orphanDependents"] = query["orphanDependents"] == "true"
+    if query.get("dryRun"):
+        raw["dryRun"] = [query["dryRun"]]
+    return options_from(raw)
+
+
+def options_from(raw: JsonObject) -> DeleteOptions:
+    """DeleteOptions as JSON, checked. Raises Refusal (422)."""
+    propagation = raw.get("propagationPolicy") or ""
+    orphan = raw.get("orphanDependents")
+    if propagation and propagation not in PROPAGATIONS[:3]:
+        raise invalid_options("DeleteOptions", not_supported("propagationPolicy", f'"{propagation}"', PROPAGATIONS))
+    if propagation and orphan is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        raise invalid_options("DeleteOptions", invalid_value("propagationPolicy", propagation, why))
+    preconditions = raw.get("preconditions") or {}
+    return DeleteOptions(
+        grace=raw.get("gracePeriodSeconds"),
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        propagation=propagation,
+        orphan_dependents=orphan,
+        dry_run=_dry_run(raw.get("dryRun") or [], "DeleteOptions"),
+    )
+
+
+def integer(text: str) -> int:
+    """A number of a query. Raises Refusal (400)."""
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def version_number(text: str) -> int:
+    """A resourceVersion of a query. Raises Refusal (500, as the real server)."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise internal(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+
+
+def check_match(query: Mapping[str, str], *, watch: bool) -> str:
+    """`resourceVersionMatch` of a list, checked. Raises Refusal (422)."""
+    wanted = query.get("resourceVersionMatch", "")
+    if not wanted:
+        return ""
+    version = query.get("resourceVersion", "")
+    field = "resourceVersionMatch"
+    if watch:
+        fault = Cause("FieldValueForbidden", "Forbidden: resourceVersionMatch is forbidden for watch", field)
+    elif not version:
+        fault = Cause(
+            "FieldValueForbidden",
+            "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            field,
+        )
+    elif wanted not in ("Exact", "NotOlderThan"):
+        supported = '"Exact", "NotOlderThan", ""'
+        fault = Cause(NOT_SUPPORTED, f'Unsupported value: "{wanted}": supported values: {supported}', field)
+    elif wanted == "Exact" and version == "0":
+        message = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        fault = Cause("FieldValueForbidden", message, field)
+    else:
+        return wanted
+    raise invalid_options("ListOptions", fault)

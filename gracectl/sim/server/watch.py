@@ -1,0 +1,150 @@
+"""A watch: a position in a table's log, a filter, and the server's own end to it (recordings watch-changes, watch-
+versions).
+
+Selectors turn changes into what they mean to this watcher: entering is ADDED, leaving is DELETED with the object as it
+last matched, changes outside are silent. A watcher that falls behind the window, or asks for a version older than it,
+gets one ERROR event and the end of the stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import anyio
+
+from gracectl.runtime.clock import Clock
+from gracectl.sim.server.api import JsonObject, StreamEvent
+from gracectl.sim.server.resource import Resource
+from gracectl.sim.server.selectors import Match
+from gracectl.sim.server.status import expired
+from gracectl.sim.server.store import Change, Store, Table, TooOldError
+
+BOOKMARK_SECONDS = 60.0
+BOOKMARK_BEFORE_END = 2.0
+
+
+class Watched:
+    """What one watch looks at: a view of a table, a namespace (None: all) and a filter (None: everything)."""
+
+    def __init__(self, resource: Resource, namespace: str | None, match: Match | None) -> None:
+        self.resource = resource
+        self.namespace = namespace
+        self._match = match
+
+    def matches(self, object_: JsonObject | None) -> bool:
+        """Whether the watch shows the object (None, an object that was not there: no)."""
+        if object_ is None:
+            return False
+        if self.namespace is not None and object_["metadata"].get("namespace", "") != self.namespace:
+            return False
+        return self._match is None or self._match(object_)
+
+    def event(self, change: Change) -> StreamEvent | None:
+        """What a change means to this watch, or None if it is none of its business."""
+        before = self.matches(change.previous)
+        after = change.type != "DELETED" and self.matches(change.object)
+        if after:
+            type_ = "MODIFIED" if before else "ADDED"
+        elif before:
+            type_ = "DELETED"
+        else:
+            return None
+        view = self.resource.view
+        return change.event(type_, self.resource.view_name, view.from_stored if view else None)
+
+
+class WatchStream:
+    """The events of one watch. Ends by itself after `seconds`; may be closed at any moment."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        watched: Watched,
+        clock: Clock,
+        *,
+        seconds: float,
+        bookmarks: bool,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._watched = watched
+        self._clock = clock
+        self._end = clock.monotonic() + seconds
+        self._bookmark = self._next_bookmark() if bookmarks else math.inf
+        self._ready: deque[StreamEvent] = deque()
+        self._position = table.position
+        self._after = 0
+        self._ended = False
+
+    def start_with(self, objects: Sequence[JsonObject]) -> None:
+        """Show these objects as ADDED before anything else."""
+        self._ready.extend(StreamEvent("ADDED", self._watched.resource.shown(object_)) for object_ in objects)
+
+    def start_after(self, revision: int) -> None:
+        """Show every change newer than `revision`, which may lie in the future. Raises TooOldError."""
+        self._position = self._table.position_after(revision)
+        self._after = revision
+
+    def fail(self, body: JsonObject) -> None:
+        """End the stream with one ERROR event."""
+        self._ready.append(StreamEvent("ERROR", body))
+        self._ended = True
+
+    def __aiter__(self) -> WatchStream:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        while True:
+            if self._ready:
+                return self._ready.popleft()
+            if self._ended:
+                raise StopAsyncIteration
+            self._read()
+            if not self._ready and not self._ended:
+                await self._sleep()
+
+    def _read(self) -> None:
+        try:
+            changes = self._table.changes(self._position)
+        except TooOldError as error:
+            self.fail(expired(f"too old resource version: {self._after} ({error})").body())
+            return
+        self._position += len(changes)
+        for change in changes:
+            if change.revision > self._after:
+                self._after = change.revision
+                event = self._watched.event(change)
+                if event is not None:
+                    self._ready.append(event)
+
+    async def _sleep(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._end:
+            self._ended = True
+        elif now >= self._bookmark:
+            self._ready.append(self._bookmark_event())
+            self._bookmark = self._next_bookmark()
+        else:
+            with anyio.move_on_after(min(self._end, self._bookmark) - now):
+                await self._table.wait()
+
+    def _next_bookmark(self) -> float:
+        now = self._clock.monotonic()
+        regular, last = now + BOOKMARK_SECONDS, self._end - BOOKMARK_BEFORE_END
+        if regular < last:
+            return regular
+        return last if last > now else math.inf
+
+    def _bookmark_event(self) -> StreamEvent:
+        resource = self._watched.resource
+        metadata = {"resourceVersion": str(max(self._after, self._store.revision)), "creationTimestamp": None}
+        body: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        return StreamEvent("BOOKMARK", {**body, **resource.strategy.empty})
+
+    async def aclose(self) -> None:
+        """Stop. The next read ends the stream."""
+        self._ready.clear()
+        self._ended = True

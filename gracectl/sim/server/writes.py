@@ -1,0 +1,236 @@
+"""POST, PUT and PATCH: the one path that every write of an object takes (recordings writes-create, -refused, -patch).
+
+Order, as in the real server: decode, find the old object, apply the change, check uid and version, put back what only
+the server may set, let the kind's strategy prepare and validate, and store only what really changed. An update that
+takes the last finalizer off an object under deletion removes it: the DELETED event still shows the finalizer, the
+answer does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from gracectl.sim.server import metadata as meta
+from gracectl.sim.server import patches
+from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.bodies import check_kind
+from gracectl.sim.server.fieldtypes import refuse_body, refuse_patched
+from gracectl.sim.server.options import is_dry_run
+from gracectl.sim.server.resource import Occasion, Resource
+from gracectl.sim.server.routing import Route
+from gracectl.sim.server.stamps import Stamps
+from gracectl.sim.server.status import (
+    Cause,
+    Kind,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    internal,
+    invalid,
+    invalid_value,
+    not_found,
+    unsupported_media_type,
+)
+from gracectl.sim.server.store import Store
+
+NAMESPACE_WORDS = Kind("", "namespaces", "Namespace")
+
+Change = Callable[[JsonObject], JsonObject]
+Written = tuple[int, JsonObject]
+"""The status code and the object to answer with."""
+
+
+class Writer:
+    """Creates, replaces and patches objects."""
+
+    def __init__(self, store: Store, stamps: Stamps) -> None:
+        self._store = store
+        self._stamps = stamps
+
+    def create(self, route: Route, body: Json, query: Mapping[str, str]) -> Written:
+        """POST of a collection. Raises Refusal."""
+        dry_run = is_dry_run(query, "CreateOptions")
+        new = check_kind(body, route.resource)
+        refuse_body(route.resource.words, new, route.resource.strategy.types)
+        return self._create(route, new, dry_run=dry_run)
+
+    def put(self, route: Route, body: Json, query: Mapping[str, str]) -> Written:
+        """PUT of an object. Raises Refusal."""
+        resource = route.resource
+        dry_run = is_dry_run(query, "UpdateOptions")
+        new = check_kind(body, resource)
+        refuse_body(resource.words, new, resource.strategy.types)
+        self._check_name(route, new["metadata"])
+        if resource.view is not None:
+            new = resource.view.to_stored(new)
+        uid = new["metadata"].get("uid")
+        if resource.strategy.created_by_put and self._store.table(resource.table).get(*route.key) is None:
+            metadata = {key: value for key, value in new["metadata"].items() if key != "resourceVersion"}
+            return self._create(route, {**new, "metadata": metadata}, dry_run=dry_run)
+
+        def replace(old: JsonObject) -> JsonObject:
+            if uid and uid != old["metadata"]["uid"]:
+                raise conflict(resource.words, route.name, self._uid_conflict(route, uid, old["metadata"]["uid"]))
+            return new
+
+        return 200, self.update(route, replace, dry_run=dry_run)
+
+    def patch(self, route: Route, body: Json, content_type: str, query: Mapping[str, str]) -> Written:
+        """PATCH of an object, of whichever type. Raises Refusal."""
+        resource = route.resource
+        kind, _, _ = content_type.partition(";")
+        dry_run = is_dry_run(query, "PatchOptions")
+        change: Change
+        match kind.strip():
+            case patches.MERGE:
+                change = partial(patches.merge, patch=body)
+            case patches.STRATEGIC:
+                change = partial(patches.strategic, patch=body, merge_keys=resource.strategy.merge_keys)
+            case patches.JSON_PATCH:
+                change = partial(patches.json_patch, operations=body)
+            case _:
+                raise unsupported_media_type()
+
+        def through_view(old: JsonObject) -> JsonObject:
+            view = resource.view
+            new = change(view.from_stored(old) if view else old)
+            if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+                raise bad_request("the patched object is no object")
+            refuse_patched(resource.words, new, resource.strategy.types)
+            return view.to_stored(new) if view else new
+
+        return 200, self.update(route, through_view, dry_run=dry_run)
+
+    def _create(self, route: Route, body: JsonObject, *, dry_run: bool) -> Written:
+        resource = route.resource
+        namespace = route.namespace or ""
+        given = body["metadata"]
+        if resource.namespaced and given.get("namespace", namespace) != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        self._check_namespace(resource, namespace, given.get("name", ""))
+        if given.get("resourceVersion"):
+            raise internal("resourceVersion should not be set on objects to be created")
+        if resource.view is not None:
+            body = resource.view.to_stored(body)
+        table = self._store.table(resource.table)
+        metadata = meta.for_create(given, resource, namespace, self._stamps.now, self._stamps.uid)
+        if "name" not in metadata and "generateName" in metadata:
+            name = f"{metadata['generateName'][:58]}{self._stamps.suffix()}"
+            while table.get(namespace, name) is not None:
+                name = f"{metadata['generateName'][:58]}{self._stamps.suffix()}"
+            metadata = {"name": name, **metadata}
+        new = {"kind": body["kind"], "apiVersion": body["apiVersion"], **body, "metadata": metadata}
+        strategy = resource.strategy
+        new = strategy.normalise(strategy.prepare_create(new, self._occasion(namespace, "")))
+        self._refuse_faults(resource, new, [*meta.validate(new["metadata"]), *strategy.validate(new)])
+        existing = table.get(namespace, new["metadata"]["name"])
+        if existing is not None:
+            being_deleted = "deletionTimestamp" in existing["metadata"]
+            raise already_exists(resource.words, metadata["name"], being_deleted=being_deleted)
+        if dry_run:
+            return 201, resource.shown(new)
+        return 201, resource.shown(self._store.put(table, new, None))
+
+    def update(self, route: Route, change: Change, *, dry_run: bool = False) -> JsonObject:
+        """Change one object (or its subresource) as `change` says and return it as shown. Raises Refusal.
+
+        `change` gets the stored object and returns a new one; it may raise Refusal.
+        """
+        resource = route.resource
+        table = self._store.table(resource.table)
+        old = table.get(*route.key)
+        if old is None:
+            raise not_found(resource.words, route.name)
+        new = self._prepared(route, change(old), old)
+        if new == old:
+            return resource.shown(old)
+        if dry_run:
+            return resource.shown(new)
+        if is_finished(new):
+            self._store.remove(table, old)
+            return resource.shown(new)
+        return resource.shown(self._store.put(table, new, old))
+
+    def _prepared(self, route: Route, new: JsonObject, old: JsonObject) -> JsonObject:
+        resource, strategy = route.resource, route.resource.strategy
+        before = old["metadata"]
+        self._check_version(resource, route.name, new["metadata"], before)
+        metadata = meta.for_update(new["metadata"], before)
+        if route.subresource == "status" and not strategy.status_writes_metadata:
+            metadata = before
+        occasion = self._occasion(before.get("namespace", ""), route.subresource)
+        new = {**new, "kind": old["kind"], "apiVersion": old["apiVersion"], "metadata": metadata}
+        new = strategy.normalise(strategy.prepare_update(new, old, occasion))
+        if strategy.counts_generations and new.get("spec") != old.get("spec"):
+            new = {**new, "metadata": {**new["metadata"], "generation": before.get("generation", 0) + 1}}
+        # The real server validates a change of metadata for every kind, and most kinds do it again.
+        faults = [*meta.validate(metadata), *2 * meta.validate_update(metadata, before)]
+        faults += [*strategy.validate(new), *strategy.validate_update(new, old)]
+        self._refuse_faults(resource, new, faults)
+        return new
+
+    def _occasion(self, namespace: str, subresource: str) -> Occasion:
+        return Occasion(namespace, self._stamps.now, subresource)
+
+    @staticmethod
+    def _check_version(resource: Resource, name: str, given: JsonObject, before: JsonObject) -> None:
+        version = given.get("resourceVersion")
+        if not version:
+            if not resource.strategy.unconditional_update:
+                fault = invalid_value("metadata.resourceVersion", "0x0", "must be specified for an update")
+                raise invalid(resource.words, name, [Cause(fault.reason, fault.message.replace('"', ""), fault.field)])
+        elif version != before["resourceVersion"]:
+            raise conflict(resource.words, name)
+
+    @staticmethod
+    def _refuse_faults(resource: Resource, new: JsonObject, faults: list[Cause]) -> None:
+        if faults:
+            raise invalid(resource.words, new["metadata"].get("name", ""), faults)
+
+    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        if not resource.namespaced:
+            return
+        found = self._store.table("namespaces").get("", namespace)
+        if found is None:
+            raise not_found(NAMESPACE_WORDS, namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")
+            raise forbidden(resource.words, name, why, causes=[cause])
+
+    @staticmethod
+    def _check_name(route: Route, metadata: JsonObject) -> None:
+        name = metadata.get("name", "")
+        if not name:
+            why = f"the name of the object ({route.name} based on URL) was undeterminable: name must be provided"
+            raise bad_request(why)
+        if name != route.name:
+            raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({route.name})")
+        namespace = metadata.get("namespace")
+        if namespace and namespace != (route.namespace or ""):
+            raise bad_request(
+                f"the namespace of the object ({namespace}) does not match the namespace on the request "
+                f"({route.namespace or ''})"
+            )
+
+    @staticmethod
+    def _uid_conflict(route: Route, given: str, stored: str) -> str:
+        resource = route.resource
+        key = "/".join(filter(None, ("/registry", resource.plural, route.namespace, route.name)))
+        return (
+            f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
+            f"failed: UID in precondition: {given}, UID in object meta: {stored}"
+        )
+
+
+def is_finished(object_: JsonObject) -> bool:
+    """Whether an object under deletion has nothing left to wait for."""
+    metadata = object_["metadata"]
+    return (
+        "deletionTimestamp" in metadata
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+        and not (object_["kind"] == "Namespace" and object_.get("spec", {}).get("finalizers"))
+    )
