@@ -1,0 +1,1 @@
+"""What the fields of kinds are: their types, how their lists merge, their numbers in protobuf."""
