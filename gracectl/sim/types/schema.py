@@ -98,9 +98,13 @@ class Schema:
         Older types say it by their patch strategy only, and are read as the real server reads them:
         https://github.com/kubernetes/kube-openapi/blob/master/pkg/schemaconv/smd.go
         """
-        said = self.raw.get("x-kubernetes-list-type")
-        if said == "set" or said == "map" or said == "atomic":
-            return said
+        match self.raw.get("x-kubernetes-list-type"):
+            case "set":
+                return "set"
+            case "map":
+                return "map"
+            case "atomic":
+                return "atomic"
         if "merge" not in self.patch_strategies:
             return "atomic"
         return "map" if self.merge_key else "set"
