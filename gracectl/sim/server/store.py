@@ -1,7 +1,8 @@
 """What the embedded cluster remembers: objects, one global version, and a window of history.
 
 Invariants: a stored object is never changed, only replaced; every write of any kind raises the one global revision by
-one and leaves exactly one Change in its table's log; the log is in order of revision. Readers therefore need no copies
+one and leaves exactly one Change in its table's log (but for those of a load, before which the log then does not
+reach back); the log is in order of revision. Readers therefore need no copies
 and no locks, and a watch is nothing but a position in the log.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import anyio
 
@@ -177,6 +178,23 @@ class Table:
         self._log.append(change)
         if len(self._log) >= 2 * self._window:
             self._drop(len(self._log) - self._window)
+        self._ring()
+
+    def take_in(self, objects: Iterable[JsonObject], revision: int) -> None:
+        """Apply additions that leave no changes behind; `revision` is that of the last one.
+
+        Whoever reads the log learns that it has missed something, and lists again.
+        """
+        for object_ in objects:
+            metadata = object_["metadata"]
+            self._by_namespace.setdefault(metadata.get("namespace", ""), {})[metadata["name"]] = object_
+        # One more than there were changes: also for a reader who has seen all of them there is a gap now.
+        self._dropped += len(self._log) + 1
+        self._log.clear()
+        self._forgotten = revision
+        self._ring()
+
+    def _ring(self) -> None:
         if self._signal is not None:
             self._signal.set()
             self._signal = None
@@ -230,6 +248,25 @@ class Store:
         gone = at_version(object_, self.revision)
         table.record(Change(self.revision, "DELETED", gone, object_))
         return gone
+
+    def load(self, table: Table, objects: Iterable[JsonObject]) -> None:
+        """Put many new objects in at once, as they will be shown, and without a history: the table's watch window
+        begins behind them, as that of a server which was restarted. Each gets a version of its own, in their order.
+
+        The objects become the store's: they get their version in place and must never be touched again. Parts of them
+        may be shared. Raises ValueError for a name that is taken; then nothing has been put in.
+        """
+        loaded: dict[tuple[str, str], JsonObject] = {}
+        for object_ in objects:
+            key = object_["metadata"].get("namespace", ""), object_["metadata"]["name"]
+            if key in loaded or table.get(*key) is not None:
+                raise ValueError(f"{table.name} {sort_key(*key)} exists already")
+            loaded[key] = object_
+        if loaded:
+            for revision, object_ in enumerate(loaded.values(), start=self.revision + 1):
+                object_["metadata"]["resourceVersion"] = str(revision)
+            self.revision += len(loaded)
+            table.take_in(loaded.values(), self.revision)
 
     def snapshot(self, table: Table, revision: int) -> Snapshot:
         """The table as it was at `revision`; kept for the pages that will follow. Raises TooOldError."""
