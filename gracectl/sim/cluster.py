@@ -79,13 +79,18 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A node to be: `pods` is how many it takes; `labels` are added to those that every node has."""
+    """A node to be: `pods` is how many it takes, `capacity` what else it has room for (resource quantities, over those
+    that every node has); `labels` are added to those that every node has, `taints` are as manifests write them.
+    """
 
     name: str
     pods: int = 110
     zone: str = "zone-a"
     instance_type: str = "sim.large"
     labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    taints: tuple[JsonObject, ...] = ()
+    capacity: Mapping[str, str] = {}
 
 
 class Part(Protocol):
@@ -254,7 +259,7 @@ def _is_settled(pod: JsonObject) -> bool:
 
 
 def _node(spec: NodeSpec, provider_id: str) -> JsonObject:
-    room = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": str(spec.pods)}
+    room = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", **spec.capacity, "pods": str(spec.pods)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -269,8 +274,9 @@ def _node(spec: NodeSpec, provider_id: str) -> JsonObject:
                 "topology.kubernetes.io/zone": spec.zone,
                 **spec.labels,
             },
+            **({"annotations": dict(spec.annotations)} if spec.annotations else {}),
         },
-        "spec": {"providerID": provider_id},
+        "spec": {"providerID": provider_id, **({"taints": list(spec.taints)} if spec.taints else {})},
         "status": {
             "capacity": room,
             "allocatable": room,
