@@ -19,7 +19,7 @@ import orjson
 from gracectl.sim.core import ApiServer
 from gracectl.sim.server.api import EventStream, Json, JsonObject, Request, Response
 
-RECORDINGS = Path(__file__).parent / "recordings"
+RECORDINGS = Path(__file__).parents[1] / "conformance" / "recordings"
 PLACEHOLDER = re.compile(r"<(uid|rv|list-rv|bookmark-rv|continue|name|time|age|pointer)(?::\d+)?>")
 ANYTHING = {"<time>", "<rv>", "<age>", "<pointer>", "<uid>"}
 COMPARED_HEADERS = ("Content-Type", "Retry-After", "Warning", "Allow")

@@ -16,7 +16,7 @@ from gracectl.sim.world.paths import BUDGETS, EVENTS, PODS, path_of
 
 pytestmark = pytest.mark.anyio
 
-RECORDING = Path(__file__).parent / "recordings" / "pdb-status.json"
+RECORDING = Path(__file__).parents[1] / "conformance" / "recordings" / "pdb-status.json"
 CONTROLLERS = frozenset(("deployments", "replicasets", "disruption", "garbage-collector"))
 NUMBERS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods", "observedGeneration")
 

@@ -38,7 +38,7 @@ from gracectl.sim.world.paths import (
 
 pytestmark = pytest.mark.anyio
 
-RECORDINGS = Path(__file__).parent / "recordings"
+RECORDINGS = Path(__file__).parents[1] / "conformance" / "recordings"
 KUBELET_LIKE_THE_RECORDER = sim(start_seconds=0.05, stop_seconds=0.4)
 DISRUPTED = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 
