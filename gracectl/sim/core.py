@@ -11,17 +11,22 @@ import random
 from collections.abc import Mapping, Sequence
 
 import anyio.lowlevel
+import msgspec
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.access.control import REVIEWS_GROUP, Access, Grant
+from gracectl.sim.access.control import REVIEWS_GROUP, Access, Grant, Reviews
 from gracectl.sim.discovery import Discovery
 from gracectl.sim.faults import Faults
 from gracectl.sim.kinds.bindings import Bindings
 from gracectl.sim.kinds.catalog import built_in
 from gracectl.sim.kinds.evictions import Evictions
-from gracectl.sim.server import bodies
+from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import Handler, Json, Request, Response
+from gracectl.sim.server.bodies import Bodies, content_type
+from gracectl.sim.server.calls import Call, User
 from gracectl.sim.server.deletes import Deleter
+from gracectl.sim.server.fieldtypes import FieldTypes
+from gracectl.sim.server.hooks import NobodyAsked, NobodyOwns, Subresource
 from gracectl.sim.server.options import check_match, delete_options, integer, version_number
 from gracectl.sim.server.reads import Reader
 from gracectl.sim.server.resource import Registry
@@ -61,18 +66,33 @@ class ApiServer:
         self.clock = clock
         self.store = Store(window=window)
         self.registry = Registry(built_in(self.store))
+        self.agenda = Agenda(clock)
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
         self.stamps = Stamps(clock, random.Random(self._random.random()))
+        self._bodies = Bodies()
         self._access = Access(tokens, grants)
         self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
-        self._writer = Writer(self.store, self.stamps)
-        self._deleter = Deleter(self.store, self.stamps, self._reader)
-        self._evictions = Evictions(self.store, self.stamps, self._deleter)
-        self._bindings = Bindings(self.store, self.stamps)
+        self._admission = NobodyAsked()
+        self._writer = Writer(self.store, self.stamps, self._admission, NobodyOwns(), FieldTypes())
+        self._deleter = Deleter(self.store, self.stamps, self._reader, self._admission)
+        self._elsewhere: dict[tuple[str, str], dict[str, Subresource]] = {}
         self._mounts: dict[str, Handler] = {}
         self._handled = 0
+        self._compose()
+
+    def _compose(self) -> None:
+        """Say who answers what is not simply stored."""
+        evictions = Evictions(self.store, self.stamps, self._deleter, self._admission, self._bodies)
+        self.answer_at("pods", "eviction", POST=evictions)
+        self.answer_at("pods", "binding", POST=Bindings(self.store, self.stamps, self._bodies))
+        self.answer_at(f"selfsubjectaccessreviews.{REVIEWS_GROUP}", POST=Reviews(self._access, self._bodies))
+
+    def answer_at(self, table: str, subresource: str = "", **methods: Subresource) -> None:
+        """Let these answer requests to a subresource (or to a whole kind that is never stored), by HTTP method; other
+        methods are 405. `table`: the plural with its group, `pods`, `leases.coordination.k8s.io`."""
+        self._elsewhere[table, subresource] = methods
 
     def mount(self, prefix: str, handler: Handler) -> None:
         """Let `handler` answer every path that begins with `prefix` (the simulated cloud lives so)."""
@@ -81,8 +101,9 @@ class ApiServer:
     async def handle(self, request: Request) -> Response:
         """Answer one request. Raises ConnectionLost where a fault breaks the connection."""
         if self._handled == 0:
-            self._begin()
+            await self._begin()
         self._handled += 1
+        self.agenda.catch_up()
         if self._handled % FAIRNESS == 0:
             # Requests that never wait would otherwise starve the watches of an in-process caller.
             await anyio.lowlevel.checkpoint()
@@ -92,59 +113,69 @@ class ApiServer:
             return refused or self.faults.after(faults, await self._answered(request))
         return await self._answered(request)
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
+        self._handled = 1
         namespaces = self.registry.find("", "v1", "namespaces")
         assert namespaces is not None
+        call = Call(Request(method="POST", path="/api/v1/namespaces"), Route(namespaces, None, "", ""))
         for name in FIRST_NAMESPACES:
-            self._writer.create(Route(namespaces, None, "", ""), {"metadata": {"name": name}}, {})
+            await self._writer.create(call, {"metadata": {"name": name}})
+
+    async def aclose(self) -> None:
+        """Let go of what the server holds outside itself. It may still be asked afterwards."""
 
     async def _answered(self, request: Request) -> Response:
         for prefix, handler in self._mounts.items():
             if request.path.startswith(prefix):
                 return await handler(request)
         try:
-            self._access.check(request)
-            return await self._routed(request)
+            return await self._routed(request, self._access.check(request))
         except Refusal as refusal:
             return refusal.response()
 
-    async def _routed(self, request: Request) -> Response:
+    async def _routed(self, request: Request, user: User) -> Response:
         route = find_route(self.registry, request.path)
         if route is None:
             return self._discovery.answer(request) or no_such_path()
         shape = accepted_shape(request.headers.get("accept", "*/*"))
-        response = await self._answer(route, request)
+        call = Call(request, route, user)
+        response = await self._answer(call)
+        if call.warnings:
+            response = msgspec.structs.replace(response, headers={**response.headers, "warning": warned(call.warnings)})
         if shape == PLAIN:
             return response
         return Shaper(route.resource, shape, request.query, self.stamps).response(response)
 
-    async def _answer(self, route: Route, request: Request) -> Response:
+    async def _answer(self, call: Call) -> Response:
+        route, request = call.route, call.request
+        elsewhere = self._elsewhere.get((route.resource.table, route.subresource))
+        if elsewhere is not None:
+            if request.method not in elsewhere:
+                raise method_not_allowed()
+            return _ok(await elsewhere[request.method].answer(call))
         match request.method:
             case "GET":
                 return await self._get(route, request)
             case "POST":
-                return self._post(route, request)
+                return await self._post(call)
             case "PUT":
                 self._allow(route, "update")
-                body = bodies.read_object(request, route.resource.kind)
-                return _ok(self._writer.put(route, body, request.query))
+                return _ok(await self._writer.put(call, self._bodies.object(request, route.resource.kind)))
             case "PATCH":
                 self._allow(route, "patch")
-                patch = bodies.read_patch(request)
-                return _ok(self._writer.patch(route, patch, bodies.content_type(request), request.query))
+                patch = self._bodies.patch(request)
+                return _ok(await self._writer.patch(call, patch, content_type(request)))
             case "DELETE":
-                return await self._delete(route, request)
+                return await self._delete(call)
         raise method_not_allowed()
 
     @staticmethod
     def _allow(route: Route, verb: str) -> None:
         if verb not in route.resource.verbs or not route.name:
             raise method_not_allowed()
-        if route.subresource in ("binding", "eviction"):
-            raise method_not_allowed()
 
     async def _get(self, route: Route, request: Request) -> Response:
-        if route.subresource in ("binding", "eviction") or "get" not in route.resource.verbs:
+        if "get" not in route.resource.verbs:
             raise method_not_allowed()
         if route.name and not route.watch:
             return _ok((200, await self._reader.get(route, request.query)))
@@ -152,25 +183,20 @@ class ApiServer:
             return self._watch(route, request.query)
         return _ok((200, await self._reader.list(route, request.query)))
 
-    def _post(self, route: Route, request: Request) -> Response:
-        resource = route.resource
-        if route.subresource == "eviction":
-            return _ok((201, self._evictions.evict(route, bodies.read_object(request, "Eviction"), request.query)))
-        if route.subresource == "binding":
-            return _ok((201, self._bindings.bind(route, bodies.read_object(request, "Binding"))))
-        if resource.group == REVIEWS_GROUP:
-            return _ok((201, self._access.review(request, bodies.read_object(request, resource.kind))))
+    async def _post(self, call: Call) -> Response:
+        route, resource = call.route, call.route.resource
         if route.name or "create" not in resource.verbs or (resource.namespaced and route.namespace is None):
             raise method_not_allowed()
-        return _ok(self._writer.create(route, bodies.read_object(request, resource.kind), request.query))
+        return _ok(await self._writer.create(call, self._bodies.object(call.request, resource.kind)))
 
-    async def _delete(self, route: Route, request: Request) -> Response:
+    async def _delete(self, call: Call) -> Response:
+        route, query = call.route, call.query
         if route.subresource or ("delete" if route.name else "deletecollection") not in route.resource.verbs:
             raise method_not_allowed()
-        options = delete_options(request.query, bodies.read_options(request))
+        options = delete_options(query, self._bodies.options(call.request))
         if route.name:
-            return _ok((200, self._deleter.delete(route, options)))
-        return _ok((200, await self._deleter.delete_collection(route, request.query, options)))
+            return _ok((200, await self._deleter.delete(call, options)))
+        return _ok((200, await self._deleter.delete_collection(call, options)))
 
     def _watch(self, route: Route, query: Mapping[str, str]) -> Response:
         check_match(query, watch=True)
@@ -184,7 +210,7 @@ class ApiServer:
             self.store,
             table,
             watched,
-            self.clock,
+            self.agenda,
             seconds=seconds or WATCH_SECONDS * (1 + self._random.random()),
             bookmarks=query.get("allowWatchBookmarks") in ("1", "true"),
         )
@@ -203,3 +229,10 @@ class ApiServer:
 def _ok(written: tuple[int, Json]) -> Response:
     code, body = written
     return Response(status=code, headers=JSON_HEADERS, body=body)
+
+
+def warned(warnings: Sequence[str]) -> str:
+    """The value of a Warning header (RFC 7234): one `299 - "…"` for each."""
+    return ", ".join(
+        '299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in dict.fromkeys(warnings)
+    )

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from gracectl.sim.server.api import JsonObject, Request
+from gracectl.sim.server.bodies import Bodies
+from gracectl.sim.server.calls import ADMINISTRATOR, Call, User
 from gracectl.sim.server.status import Kind, Refusal, forbidden, unauthorized
 
 ANONYMOUS = "system:anonymous"
@@ -55,6 +57,19 @@ class Grant(msgspec.Struct, frozen=True):
         )
 
 
+class Reviews:
+    """Answers SelfSubjectAccessReviews."""
+
+    def __init__(self, access: Access, bodies: Bodies) -> None:
+        self._access = access
+        self._bodies = bodies
+
+    async def answer(self, call: Call) -> tuple[int, JsonObject]:
+        """POST of a review. Raises Refusal (400)."""
+        body = self._bodies.object(call.request, call.route.resource.kind)
+        return 201, self._access.review(call.request, body)
+
+
 class Access:
     """Decides who may do what."""
 
@@ -64,10 +79,10 @@ class Access:
         self._tokens = tokens
         self._grants = grants or {}
 
-    def check(self, request: Request) -> None:
-        """Raises Refusal (401, 403) unless the request may go on."""
+    def check(self, request: Request) -> User:
+        """Who asks. Raises Refusal (401, 403) unless the request may go on."""
         if self._tokens is None:
-            return
+            return ADMINISTRATOR
         user = self._user(request)
         attempt = attempt_of(request)
         if user == ANONYMOUS:
@@ -76,9 +91,10 @@ class Access:
             allowed = attempt is None or attempt.group == REVIEWS_GROUP or self._allows(user, attempt)
         if not allowed:
             raise denied(attempt, request, user)
+        return User(user, groups=("system:authenticated",))
 
     def review(self, request: Request, body: JsonObject) -> JsonObject:
-        """Answer a SelfSubjectAccessReview."""
+        """The answer to a SelfSubjectAccessReview."""
         spec: JsonObject = body.get("spec") or {}
         wanted: JsonObject = spec.get("resourceAttributes") or {}
         words = ("verb", "group", "resource", "subresource", "namespace", "name")

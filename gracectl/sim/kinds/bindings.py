@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.bodies import Bodies
+from gracectl.sim.server.calls import Call
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import Kind, bad_request, conflict, not_found, success
@@ -14,9 +16,14 @@ BINDINGS = Kind("", "pods/binding", "Binding")
 class Bindings:
     """Binds pods to nodes. Neither the node's existence nor its state is looked at."""
 
-    def __init__(self, store: Store, stamps: Stamps) -> None:
+    def __init__(self, store: Store, stamps: Stamps, bodies: Bodies) -> None:
         self._store = store
         self._stamps = stamps
+        self._bodies = bodies
+
+    async def answer(self, call: Call) -> tuple[int, JsonObject]:
+        """POST of a binding. Raises Refusal."""
+        return 201, self.bind(call.route, self._bodies.object(call.request, "Binding"))
 
     def bind(self, route: Route, body: Json) -> JsonObject:
         """Bind one pod; returns a Status. Raises Refusal: 400, 404, 409 (bound already, or being deleted)."""

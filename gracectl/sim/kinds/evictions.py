@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.bodies import Bodies
+from gracectl.sim.server.calls import Call, Write
 from gracectl.sim.server.deletes import Deleter
+from gracectl.sim.server.hooks import Admission
 from gracectl.sim.server.options import DeleteOptions, is_dry_run, options_from
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.selectors import selector_matches
@@ -29,12 +32,23 @@ FREE_PHASES: Final = ("Pending", "Succeeded", "Failed")
 class Evictions:
     """Evicts pods."""
 
-    def __init__(self, store: Store, stamps: Stamps, deleter: Deleter) -> None:
+    def __init__(self, store: Store, stamps: Stamps, deleter: Deleter, admission: Admission, bodies: Bodies) -> None:
         self._budgets = store.table("poddisruptionbudgets.policy")
         self._pods = store.table("pods")
         self._store = store
         self._stamps = stamps
         self._deleter = deleter
+        self._admission = admission
+        self._bodies = bodies
+
+    async def answer(self, call: Call) -> tuple[int, JsonObject]:
+        """POST of an eviction; nobody is asked about the deletion that follows from it. Raises Refusal."""
+        body = self._bodies.object(call.request, "Eviction")
+        if self._admission.concerns(call, "CREATE"):
+            write = Write(call, "CREATE", is_dry_run(call.query, "CreateOptions"), dict(call.query))
+            body = await self._admission.mutate(write, body, None)
+            await self._admission.validate(write, body, None)
+        return 201, self.evict(call.route, body, call.query)
 
     def evict(self, route: Route, body: Json, query: Mapping[str, str]) -> JsonObject:
         """Evict one pod; returns a Status. Raises Refusal: 400, 404, 409 (precondition), 429 (budget), 500."""
@@ -51,7 +65,7 @@ class Evictions:
                 )
             if budgets and not (not is_ready(pod) and unready_may_go(budgets[0])):
                 self._spend(budgets[0], route.name, dry_run=options.dry_run)
-        self._deleter.delete(target, options)
+        self._deleter.remove(target, options)
         return success(201)
 
     @staticmethod

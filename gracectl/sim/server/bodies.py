@@ -6,7 +6,10 @@ in-process caller are copied here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import orjson
+import yaml
 
 from gracectl.sim.server.api import Json, JsonObject, Request
 from gracectl.sim.server.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
@@ -31,25 +34,64 @@ def content_type(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip()
 
 
-def read_patch(request: Request) -> Json:
-    """The body of a PATCH. Raises Refusal: 415 for a type nobody knows, 400 if it is no JSON."""
-    if content_type(request) not in PATCHES:
-        raise unsupported_media_type()
-    if not isinstance(request.body, bytes):
-        return copied(request.body)
+Decode = Callable[[bytes], Json]
+"""Reads a body of some media type. Raises Refusal (400)."""
+
+
+def as_yaml(raw: bytes) -> Json:
+    """A body in YAML. Raises Refusal (400)."""
     try:
-        return orjson.loads(request.body)
-    except orjson.JSONDecodeError:
-        raise bad_request("Invalid JSON Patch") from None
+        return yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        raise bad_request(f"error converting YAML to JSON: {error}") from None
 
 
-def read_object(request: Request, kind: str) -> Json:
-    """The body of a POST or PUT that must hold an object of `kind`. Raises Refusal (400, 415)."""
-    if content_type(request) != "application/json":
-        raise unsupported_media_type(ACCEPTED)
-    if not isinstance(request.body, bytes) and request.body is not None:
-        return copied(request.body)
-    raw: bytes = request.body or b""
+class Bodies:
+    """Reads the bodies of requests."""
+
+    def __init__(self, decoders: Mapping[str, Decode] | None = None) -> None:
+        """`decoders`: how bodies that are neither JSON nor YAML are read, by media type."""
+        self._decoders: dict[str, Decode] = {"application/yaml": as_yaml, **(decoders or {})}
+
+    def patch(self, request: Request) -> Json:
+        """The body of a PATCH. Raises Refusal: 415 for a type nobody knows, 400 if it is not of that type."""
+        media = content_type(request)
+        if media not in PATCHES:
+            raise unsupported_media_type()
+        if not isinstance(request.body, bytes):
+            return copied(request.body)
+        if media == APPLY:
+            return as_yaml(request.body)
+        try:
+            return orjson.loads(request.body)
+        except orjson.JSONDecodeError:
+            raise bad_request("Invalid JSON Patch") from None
+
+    def object(self, request: Request, kind: str) -> Json:
+        """The body of a POST or PUT that must hold an object of `kind`. Raises Refusal (400, 415)."""
+        if not isinstance(request.body, bytes) and request.body is not None:
+            return copied(request.body)
+        raw: bytes = request.body or b""
+        media = content_type(request)
+        if media == "application/json":
+            return as_object(raw, kind)
+        if media not in self._decoders:
+            raise unsupported_media_type(ACCEPTED)
+        return self._decoders[media](raw)
+
+    def options(self, request: Request) -> JsonObject | None:
+        """The body of a DELETE, or None when there is none. Raises Refusal (400)."""
+        body = request.body
+        if isinstance(body, bytes):
+            if not body:
+                return None
+            decode = self._decoders.get(content_type(request))
+            body = decode(body) if decode else as_options(body)
+        return body if isinstance(body, dict) else None
+
+
+def as_object(raw: bytes, kind: str) -> JsonObject:
+    """A body in JSON that must hold an object. Raises Refusal (400)."""
     prefix = (
         f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: "
     )
@@ -67,17 +109,12 @@ def read_object(request: Request, kind: str) -> Json:
     return parsed
 
 
-def read_options(request: Request) -> JsonObject | None:
-    """The body of a DELETE, or None when there is none. Raises Refusal (400)."""
-    body = request.body
-    if isinstance(body, bytes):
-        if not body:
-            return None
-        try:
-            body = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            raise bad_request("couldn't get version/kind; json parse error: unexpected end of JSON input") from None
-    return body if isinstance(body, dict) else None
+def as_options(raw: bytes) -> Json:
+    """Options in JSON. Raises Refusal (400)."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise bad_request("couldn't get version/kind; json parse error: unexpected end of JSON input") from None
 
 
 def check_kind(body: Json, resource: Resource) -> JsonObject:

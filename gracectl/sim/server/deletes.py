@@ -7,11 +7,14 @@ pod that goes at once shows two changes: its grace of 0, then its end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from gracectl.model.times import format_time, parse_time
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.calls import Call, Write
+from gracectl.sim.server.hooks import Admission
 from gracectl.sim.server.options import DeleteOptions
 from gracectl.sim.server.reads import Page, Reader, list_object
 from gracectl.sim.server.resource import Resource
@@ -32,44 +35,107 @@ class Begun(NamedTuple):
     seconds: int | None
 
 
+class Fate(NamedTuple):
+    """What a DELETE does to an object: nothing new if it is `pending`; else it becomes `object`, and stays for a while
+    if it `waits`."""
+
+    pending: bool
+    waits: bool
+    object: JsonObject
+
+
 class Deleter:
     """Deletes objects and collections."""
 
-    def __init__(self, store: Store, stamps: Stamps, reader: Reader) -> None:
+    def __init__(self, store: Store, stamps: Stamps, reader: Reader, admission: Admission) -> None:
         self._store = store
         self._stamps = stamps
         self._reader = reader
+        self._admission = admission
 
-    def delete(self, route: Route, options: DeleteOptions) -> JsonObject:
-        """DELETE of one object; returns the body to answer with. Raises Refusal (404, 409)."""
+    async def delete(self, call: Call, options: DeleteOptions) -> JsonObject:
+        """DELETE of one object; returns the body to answer with. Raises Refusal (404, 409, and a webhook's)."""
+        if not self._admission.concerns(call, "DELETE"):
+            return self.remove(call.route, options)
+        write = Write(call, "DELETE", options.dry_run, options.raw)
+        await self._admission.mutate(write, None, self._found(call.route, options))
+        return await self._asked(write, options)
+
+    def remove(self, route: Route, options: DeleteOptions) -> JsonObject:
+        """Delete one object, asking nobody; returns the body to answer with. Raises Refusal (404, 409)."""
         resource = route.resource
-        table = self._store.table(resource.table)
-        old = table.get(*route.key)
-        if old is None:
-            raise not_found(resource.words, route.name)
-        check_preconditions(resource, old, options)
+        old = self._found(route, options)
+        fate = self._fate(resource, old, options)
+        if fate.pending:
+            return self._answer(resource, old)
+        new = self._marked(resource, fate, old, options)
+        return resource.shown(new) if fate.waits else self._gone(resource, new, options)
+
+    async def _asked(self, write: Write, options: DeleteOptions) -> JsonObject:
+        """Delete with the validating webhooks asked before each of the two writes that a deletion can be.
+
+        What waits is decided once, from the object as first seen: a finalizer that comes while the webhooks think
+        holds nothing (kubernetes issue 77988, recording finalizer-race).
+        """
+        route = write.call.route
+        resource = route.resource
+        old = self._found(route, options)
+        fate = self._fate(resource, old, options)
+        if fate.pending:
+            return self._answer(resource, old)
+        if fate.waits or fate.object != old:
+            old = await self._validated(write, options)
+            fate = self._fate(resource, old, options)
+            old = self._marked(resource, fate, old, options)
+            if fate.waits:
+                return resource.shown(old)
+            options = msgspec.structs.replace(options, resource_version="")
+        return self._gone(resource, await self._validated(write, options), options)
+
+    async def _validated(self, write: Write, options: DeleteOptions) -> JsonObject:
+        """The newest object, once the webhooks have let exactly that one go."""
+        table = self._store.table(write.call.route.resource.table)
+        while True:
+            current = self._found(write.call.route, options)
+            await self._admission.validate(write, None, current)
+            if table.get(*write.call.route.key) is current:
+                return current
+
+    def _found(self, route: Route, options: DeleteOptions) -> JsonObject:
+        found = self._store.table(route.resource.table).get(*route.key)
+        if found is None:
+            raise not_found(route.resource.words, route.name)
+        check_preconditions(route.resource, found, options)
+        return found
+
+    def _fate(self, resource: Resource, old: JsonObject, options: DeleteOptions) -> Fate:
         begun = self._begin(resource, old, options)
         if begun.pending:
-            return self._answer(resource, old)
+            return Fate(True, True, old)
         new = with_metadata(begun.object, finalizers=collectors_for(begun.object["metadata"], options))
         held = bool(new["metadata"].get("finalizers")) or waits_for_namespace(new)
         if begun.seconds is None and held:
             new = self._mark(new)
-        waits = held or bool(begun.seconds)
-        if not options.dry_run and new != old:
-            new = self._store.put(table, new, old)
-        if waits:
-            return resource.shown(new)
-        if not options.dry_run:
-            self._store.remove(table, new)
-        return self._answer(resource, new)
+        return Fate(False, held or bool(begun.seconds), new)
 
-    async def delete_collection(self, route: Route, query: Mapping[str, str], options: DeleteOptions) -> JsonObject:
+    def _marked(self, resource: Resource, fate: Fate, old: JsonObject, options: DeleteOptions) -> JsonObject:
+        if options.dry_run or fate.object == old:
+            return fate.object
+        return self._store.put(self._store.table(resource.table), fate.object, old)
+
+    def _gone(self, resource: Resource, object_: JsonObject, options: DeleteOptions) -> JsonObject:
+        if not options.dry_run:
+            self._store.remove(self._store.table(resource.table), object_)
+        return self._answer(resource, object_)
+
+    async def delete_collection(self, call: Call, options: DeleteOptions) -> JsonObject:
         """DELETE of a collection; returns the list as it was. Raises Refusal."""
-        page: Page = await self._reader.page(route, query)
+        route = call.route
+        page: Page = await self._reader.page(route, call.query)
         for object_ in page.objects:
             metadata = object_["metadata"]
-            self.delete(route._replace(namespace=metadata.get("namespace"), name=metadata["name"]), options)
+            one = route._replace(namespace=metadata.get("namespace"), name=metadata["name"])
+            await self.delete(call.to(one), options)
         return list_object(route.resource, page)
 
     def _begin(self, resource: Resource, old: JsonObject, options: DeleteOptions) -> Begun:

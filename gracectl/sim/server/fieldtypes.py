@@ -13,6 +13,7 @@ from typing import Final
 import orjson
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.calls import Call
 from gracectl.sim.server.status import Kind, Refusal, bad_request, invalid, invalid_value
 
 MICRO_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)\Z")
@@ -62,19 +63,25 @@ def _micro_time_fault(value: Json) -> str:
     return f'parsing time "{text}" as "{LAYOUT}": cannot parse "{rest}" as "{expected}"'
 
 
-def refuse_body(words: Kind, body: JsonObject, types: Mapping[str, str]) -> None:
-    """Raises Refusal (400) if an object sent by a client has a value of a wrong type."""
-    fault = fault_in(words.kind, body, types)
-    if fault:
-        version = str(body["apiVersion"]).rpartition("/")[2]
-        raise bad_request(f'{words.kind} in version "{version}" cannot be handled as a {words.kind}: {fault}')
+class FieldTypes:
+    """The body check that knows only those types which strategies name."""
 
+    def sent(self, call: Call, body: JsonObject) -> JsonObject:
+        """The object of a POST or PUT. Raises Refusal (400)."""
+        words = call.route.resource.words
+        fault = fault_in(words.kind, body, call.route.resource.strategy.types)
+        if fault:
+            version = str(body["apiVersion"]).rpartition("/")[2]
+            raise bad_request(f'{words.kind} in version "{version}" cannot be handled as a {words.kind}: {fault}')
+        return body
 
-def refuse_patched(words: Kind, patched: JsonObject, types: Mapping[str, str]) -> None:
-    """Raises Refusal (422) if a patch led to a value of a wrong type."""
-    fault = fault_in(words.kind, patched, types)
-    if fault:
-        raise quoted(patched, fault)
+    def patched(self, call: Call, patched: JsonObject) -> JsonObject:
+        """The object that a patch led to. Raises Refusal (422)."""
+        resource = call.route.resource
+        fault = fault_in(resource.kind, patched, resource.strategy.types)
+        if fault:
+            raise quoted(patched, fault)
+        return patched
 
 
 def quoted(patched: JsonObject, fault: str) -> Refusal:

@@ -32,6 +32,8 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     propagation: str = ""
     orphan_dependents: bool | None = None
     dry_run: bool = False
+    raw: JsonObject = {}
+    """As the client wrote them, for those who want to know everything (admission webhooks)."""
 
 
 def is_dry_run(query: Mapping[str, str], kind: str) -> bool:
@@ -82,6 +84,7 @@ def options_from(raw: JsonObject) -> DeleteOptions:
         propagation=propagation,
         orphan_dependents=orphan,
         dry_run=_dry_run(raw.get("dryRun") or [], "DeleteOptions"),
+        raw=raw,
     )
 
 

@@ -8,10 +8,11 @@ nothing to merge by, and its `$patch` directives are read as taints).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from gracectl.sim.server.api import Json, JsonObject
-from gracectl.sim.server.status import bad_request, rejected
+from gracectl.sim.server.status import bad_request, rejected, unsupported_media_type
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -19,6 +20,18 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 SET_LISTS = {"metadata.finalizers"}
+
+
+def change(media_type: str, patch: Json, merge_keys: Mapping[str, str]) -> Callable[[Json], Json]:
+    """What a patch of this type does to an object. Raises Refusal (415)."""
+    match media_type:
+        case "application/merge-patch+json":
+            return partial(merge, patch=patch)
+        case "application/strategic-merge-patch+json":
+            return partial(strategic, patch=patch, merge_keys=merge_keys)
+        case "application/json-patch+json":
+            return partial(json_patch, operations=patch)
+    raise unsupported_media_type()
 
 
 def merge(target: Json, patch: Json) -> Json:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from gracectl.runtime.clock import Clock
+from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import JsonObject, StreamEvent
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.selectors import Match
@@ -63,7 +63,7 @@ class WatchStream:
         store: Store,
         table: Table,
         watched: Watched,
-        clock: Clock,
+        agenda: Agenda,
         *,
         seconds: float,
         bookmarks: bool,
@@ -71,8 +71,9 @@ class WatchStream:
         self._store = store
         self._table = table
         self._watched = watched
-        self._clock = clock
-        self._end = clock.monotonic() + seconds
+        self._clock = agenda.clock
+        self._agenda = agenda
+        self._end = self._clock.monotonic() + seconds
         self._bookmark = self._next_bookmark() if bookmarks else math.inf
         self._ready: deque[StreamEvent] = deque()
         self._position = table.position
@@ -128,8 +129,9 @@ class WatchStream:
             self._ready.append(self._bookmark_event())
             self._bookmark = self._next_bookmark()
         else:
-            with anyio.move_on_after(min(self._end, self._bookmark) - now):
+            with anyio.move_on_after(min(self._end, self._bookmark, self._agenda.next) - now):
                 await self._table.wait()
+            self._agenda.catch_up()
 
     def _next_bookmark(self) -> float:
         now = self._clock.monotonic()

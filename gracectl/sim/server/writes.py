@@ -8,14 +8,14 @@ answer does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 
 from gracectl.sim.server import metadata as meta
 from gracectl.sim.server import patches
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import check_kind
-from gracectl.sim.server.fieldtypes import refuse_body, refuse_patched
+from gracectl.sim.server.calls import Call, Write
+from gracectl.sim.server.hooks import Admission, BodyCheck, Ownership
 from gracectl.sim.server.options import is_dry_run
 from gracectl.sim.server.resource import Occasion, Resource
 from gracectl.sim.server.routing import Route
@@ -31,7 +31,6 @@ from gracectl.sim.server.status import (
     invalid,
     invalid_value,
     not_found,
-    unsupported_media_type,
 )
 from gracectl.sim.server.store import Store
 
@@ -45,66 +44,75 @@ Written = tuple[int, JsonObject]
 class Writer:
     """Creates, replaces and patches objects."""
 
-    def __init__(self, store: Store, stamps: Stamps) -> None:
+    def __init__(
+        self, store: Store, stamps: Stamps, admission: Admission, ownership: Ownership, checks: BodyCheck
+    ) -> None:
         self._store = store
         self._stamps = stamps
+        self._admission = admission
+        self._ownership = ownership
+        self._checks = checks
 
-    def create(self, route: Route, body: Json, query: Mapping[str, str]) -> Written:
+    async def create(self, call: Call, body: Json) -> Written:
         """POST of a collection. Raises Refusal."""
-        dry_run = is_dry_run(query, "CreateOptions")
-        new = check_kind(body, route.resource)
-        refuse_body(route.resource.words, new, route.resource.strategy.types)
-        return self._create(route, new, dry_run=dry_run)
+        dry_run = is_dry_run(call.query, "CreateOptions")
+        new = self._checks.sent(call, check_kind(body, call.route.resource))
+        return await self._create(call, new, dry_run=dry_run)
 
-    def put(self, route: Route, body: Json, query: Mapping[str, str]) -> Written:
+    async def put(self, call: Call, body: Json) -> Written:
         """PUT of an object. Raises Refusal."""
-        resource = route.resource
-        dry_run = is_dry_run(query, "UpdateOptions")
-        new = check_kind(body, resource)
-        refuse_body(resource.words, new, resource.strategy.types)
+        route, resource = call.route, call.route.resource
+        dry_run = is_dry_run(call.query, "UpdateOptions")
+        new = self._checks.sent(call, check_kind(body, resource))
         self._check_name(route, new["metadata"])
         if resource.view is not None:
             new = resource.view.to_stored(new)
         uid = new["metadata"].get("uid")
         if resource.strategy.created_by_put and self._store.table(resource.table).get(*route.key) is None:
             metadata = {key: value for key, value in new["metadata"].items() if key != "resourceVersion"}
-            return self._create(route, {**new, "metadata": metadata}, dry_run=dry_run)
+            return await self._create(call, {**new, "metadata": metadata}, dry_run=dry_run)
 
         def replace(old: JsonObject) -> JsonObject:
             if uid and uid != old["metadata"]["uid"]:
                 raise conflict(resource.words, route.name, self._uid_conflict(route, uid, old["metadata"]["uid"]))
             return new
 
-        return 200, self.update(route, replace, dry_run=dry_run)
+        return 200, await self.update(call, replace, dry_run=dry_run)
 
-    def patch(self, route: Route, body: Json, content_type: str, query: Mapping[str, str]) -> Written:
+    async def patch(self, call: Call, body: Json, content_type: str) -> Written:
         """PATCH of an object, of whichever type. Raises Refusal."""
-        resource = route.resource
-        kind, _, _ = content_type.partition(";")
-        dry_run = is_dry_run(query, "PatchOptions")
-        change: Change
-        match kind.strip():
-            case patches.MERGE:
-                change = partial(patches.merge, patch=body)
-            case patches.STRATEGIC:
-                change = partial(patches.strategic, patch=body, merge_keys=resource.strategy.merge_keys)
-            case patches.JSON_PATCH:
-                change = partial(patches.json_patch, operations=body)
-            case _:
-                raise unsupported_media_type()
+        resource = call.route.resource
+        dry_run = is_dry_run(call.query, "PatchOptions")
+        if content_type == patches.APPLY:
+            return await self._apply(call, body, dry_run=dry_run)
+        change = patches.change(content_type, body, resource.strategy.merge_keys)
 
         def through_view(old: JsonObject) -> JsonObject:
             view = resource.view
             new = change(view.from_stored(old) if view else old)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise bad_request("the patched object is no object")
-            refuse_patched(resource.words, new, resource.strategy.types)
+            new = self._checks.patched(call, new)
             return view.to_stored(new) if view else new
 
-        return 200, self.update(route, through_view, dry_run=dry_run)
+        return 200, await self.update(call, through_view, dry_run=dry_run)
 
-    def _create(self, route: Route, body: JsonObject, *, dry_run: bool) -> Written:
-        resource = route.resource
+    async def _apply(self, call: Call, body: Json, *, dry_run: bool) -> Written:
+        """Server-side apply: creates what is not there."""
+        resource = call.route.resource
+        configuration = self._checks.sent(call, check_kind(body, resource))
+
+        def apply(old: JsonObject | None) -> JsonObject:
+            view = resource.view
+            new = self._ownership.applied(call, configuration, view.from_stored(old) if view and old else old)
+            return view.to_stored(new) if view else new
+
+        if self._store.table(resource.table).get(*call.route.key) is None:
+            return await self._create(call, apply(None), dry_run=dry_run)
+        return 200, await self.update(call, apply, dry_run=dry_run)
+
+    async def _create(self, call: Call, body: JsonObject, *, dry_run: bool) -> Written:
+        route, resource = call.route, call.route.resource
         namespace = route.namespace or ""
         given = body["metadata"]
         if resource.namespaced and given.get("namespace", namespace) != namespace:
@@ -122,9 +130,18 @@ class Writer:
                 name = f"{metadata['generateName'][:58]}{self._stamps.suffix()}"
             metadata = {"name": name, **metadata}
         new = {"kind": body["kind"], "apiVersion": body["apiVersion"], **body, "metadata": metadata}
-        strategy = resource.strategy
-        new = strategy.normalise(strategy.prepare_create(new, self._occasion(namespace, "")))
+        strategy, occasion = resource.strategy, self._occasion(namespace, "")
+        new = strategy.normalise(strategy.prepare_create(new, occasion))
+        asked = self._admission.concerns(call, "CREATE")
+        write = Write(call, "CREATE", dry_run, dict(call.query))
+        if asked:
+            mutated = await self._admission.mutate(write, new, None)
+            if mutated is not new and mutated is not None:
+                new = strategy.normalise(strategy.prepare_create(mutated, occasion))
+        new = self._ownership.created(call, new)
         self._refuse_faults(resource, new, [*meta.validate(new["metadata"]), *strategy.validate(new)])
+        if asked:
+            await self._admission.validate(write, new, None)
         existing = table.get(namespace, new["metadata"]["name"])
         if existing is not None:
             being_deleted = "deletionTimestamp" in existing["metadata"]
@@ -133,25 +150,37 @@ class Writer:
             return 201, resource.shown(new)
         return 201, resource.shown(self._store.put(table, new, None))
 
-    def update(self, route: Route, change: Change, *, dry_run: bool = False) -> JsonObject:
+    async def update(self, call: Call, change: Change, *, dry_run: bool = False) -> JsonObject:
         """Change one object (or its subresource) as `change` says and return it as shown. Raises Refusal.
 
-        `change` gets the stored object and returns a new one; it may raise Refusal.
+        `change` gets the stored object and returns a new one; it may raise Refusal. It is asked again with the newest
+        object when that has changed while webhooks were asked.
         """
-        resource = route.resource
+        route, resource = call.route, call.route.resource
         table = self._store.table(resource.table)
-        old = table.get(*route.key)
-        if old is None:
-            raise not_found(resource.words, route.name)
-        new = self._prepared(route, change(old), old)
-        if new == old:
-            return resource.shown(old)
-        if dry_run:
-            return resource.shown(new)
-        if is_finished(new):
-            self._store.remove(table, old)
-            return resource.shown(new)
-        return resource.shown(self._store.put(table, new, old))
+        asked = self._admission.concerns(call, "UPDATE")
+        write = Write(call, "UPDATE", dry_run, dict(call.query)) if asked else None
+        while True:
+            old = table.get(*route.key)
+            if old is None:
+                raise not_found(resource.words, route.name)
+            new = change(old)
+            if write is not None:
+                new = await self._admission.mutate(write, new, old) or new
+            new = self._prepared(route, new, old)
+            new = self._ownership.updated(call, new, old)
+            if write is not None:
+                await self._admission.validate(write, new, old)
+                if table.get(*route.key) is not old:
+                    continue
+            if new == old:
+                return resource.shown(old)
+            if dry_run:
+                return resource.shown(new)
+            if is_finished(new):
+                self._store.remove(table, old)
+                return resource.shown(new)
+            return resource.shown(self._store.put(table, new, old))
 
     def _prepared(self, route: Route, new: JsonObject, old: JsonObject) -> JsonObject:
         resource, strategy = route.resource, route.resource.strategy

@@ -1,0 +1,38 @@
+"""Things the server does by itself later: a definition becomes served, an event expires.
+
+Nobody can tell when a server did something before they looked. So due work is carried out when somebody looks: before
+each request, and when a sleeping watch wakes for it. That needs no task, and happens at exact instants.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+
+from gracectl.runtime.clock import Clock
+
+
+class Agenda:
+    """Work by the instant at which it is due."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._entries: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        """Do `work` (which must not await) so many seconds from now."""
+        heapq.heappush(self._entries, (self.clock.monotonic() + seconds, next(self._order), work))
+
+    @property
+    def next(self) -> float:
+        """The instant (of the clock's monotonic time) at which something is due; infinite if nothing is."""
+        return self._entries[0][0] if self._entries else math.inf
+
+    def catch_up(self) -> None:
+        """Do what is due."""
+        while self._entries and self._entries[0][0] <= self.clock.monotonic():
+            _, _, work = heapq.heappop(self._entries)
+            work()

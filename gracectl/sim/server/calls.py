@@ -1,0 +1,65 @@
+"""One request on its way through the server: who asks, for what, and what they will be warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from gracectl.sim.server.api import JsonObject, Request
+from gracectl.sim.server.routing import Route
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks, as authentication found out."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+ADMINISTRATOR = User("system:admin", groups=("system:masters", "system:authenticated"))
+"""As whom everybody comes where no tokens are asked for."""
+
+
+class Call:
+    """A request to a resource. `warnings` collects what the answer's Warning headers will say."""
+
+    __slots__ = ("request", "route", "user", "warnings")
+
+    def __init__(self, request: Request, route: Route, user: User = ADMINISTRATOR) -> None:
+        self.request = request
+        self.route = route
+        self.user = user
+        self.warnings: list[str] = []
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The decoded query."""
+        return self.request.query
+
+    @property
+    def field_manager(self) -> str:
+        """Who is said to own what this call writes: `fieldManager`, else the user agent up to its first slash."""
+        named = self.request.query.get("fieldManager")
+        return named or self.request.headers.get("user-agent", "").partition("/")[0]
+
+    def to(self, route: Route) -> Call:
+        """The same request, about something else: one object of its collection, an object behind a subresource."""
+        other = Call(self.request, route, self.user)
+        other.warnings = self.warnings
+        return other
+
+
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+class Write(NamedTuple):
+    """A write that is about to happen, as admission webhooks are told. `options`: as the client gave them."""
+
+    call: Call
+    operation: Operation
+    dry_run: bool
+    options: JsonObject
