@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gracectl.sim.access.control import REVIEWS_GROUP
 from gracectl.sim.kinds.events import CORE_FIELDS, NEW_FIELDS, NEW_VIEW, NewEventStrategy
+from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.kinds.pods import PodStrategy
 from gracectl.sim.kinds.workloads import (
@@ -16,6 +17,8 @@ from gracectl.sim.kinds.workloads import (
     Plain,
     Protected,
     TopLevel,
+    new_budget,
+    old_budget,
 )
 from gracectl.sim.server.resource import NO_COLLECTION, Resource, View, fields
 from gracectl.sim.server.store import Store
@@ -47,12 +50,14 @@ ALL = ("all",)
 STATUS = ("status",)
 
 
-def built_in(store: Store) -> tuple[Resource, ...]:
-    """Every built-in resource. Strategies that look other objects up read them from `store`."""
-    return (*_core(store), *_apps(), *_others(), *_policy(), *_storage())
+def built_in(store: Store, expiry: Expiry | None = None) -> tuple[Resource, ...]:
+    """Every built-in resource. Strategies that look other objects up read them from `store`; `expiry` is told of every
+    event that is written.
+    """
+    return (*_core(store, expiry), *_apps(), *_others(expiry), *_policy(), *_storage())
 
 
-def _core(store: Store) -> tuple[Resource, ...]:
+def _core(store: Store, expiry: Expiry | None) -> tuple[Resource, ...]:
     priorities = store.table("priorityclasses.scheduling.k8s.io")
 
     return (
@@ -100,7 +105,7 @@ def _core(store: Store) -> tuple[Resource, ...]:
             plural="events",
             kind="Event",
             namespaced=True,
-            strategy=EventStrategy(),
+            strategy=EventStrategy(expiry),
             short_names=("ev",),
             selectable=CORE_FIELDS,
             unselectable=UNSELECTABLE,
@@ -172,10 +177,7 @@ def _core(store: Store) -> tuple[Resource, ...]:
 
 
 def _policy() -> tuple[Resource, ...]:
-    old = View(
-        from_stored=lambda object_: {**object_, "apiVersion": "policy/v1beta1"},
-        to_stored=lambda object_: {**object_, "apiVersion": "policy/v1"},
-    )
+    old = View(from_stored=old_budget, to_stored=new_budget)
     return tuple(
         Resource(
             group="policy",
@@ -200,7 +202,15 @@ def _apps() -> tuple[Resource, ...]:
         ("apps", "daemonsets", "DaemonSet", Counted(DAEMON_STATUS, updateStrategy=ROLLING), ("ds",)),
         ("batch", "jobs", "Job", Counted({}), ()),
     )
-    return tuple(
+    revisions = Resource(
+        group="apps",
+        version="v1",
+        plural="controllerrevisions",
+        kind="ControllerRevision",
+        namespaced=True,
+        strategy=TopLevel(),
+    )
+    return revisions, *(
         Resource(
             group=group,
             version="v1",
@@ -247,7 +257,7 @@ def _storage() -> tuple[Resource, ...]:
     )
 
 
-def _others() -> tuple[Resource, ...]:
+def _others(expiry: Expiry | None) -> tuple[Resource, ...]:
     return (
         Resource(
             group="events.k8s.io",
@@ -256,7 +266,7 @@ def _others() -> tuple[Resource, ...]:
             kind="Event",
             namespaced=True,
             stored_as="events",
-            strategy=NewEventStrategy(),
+            strategy=NewEventStrategy(expiry),
             short_names=("ev",),
             selectable=NEW_FIELDS,
             unselectable=UNSELECTABLE,

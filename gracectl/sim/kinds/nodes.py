@@ -20,6 +20,7 @@ from gracectl.sim.server.status import (
 )
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 NODE_INFO: Final = (
     "machineID",
     "systemUUID",
@@ -50,8 +51,18 @@ class NodeStrategy(Strategy):
         "metadata.ownerReferences": "uid",
     }
 
+    def __init__(self, *, new_are_tainted: bool = False) -> None:
+        """`new_are_tainted`: a new node takes no pods until a node lifecycle controller has seen it Ready (the
+        admission plugin TaintNodesByCondition; the recordings were made without).
+        """
+        self._new_are_tainted = new_are_tainted
+
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
-        return {**new, "spec": new.get("spec") or {}, "status": new.get("status") or {}}
+        spec = new.get("spec") or {}
+        if self._new_are_tainted:
+            others = [taint for taint in spec.get("taints") or () if taint.get("key") != NOT_READY["key"]]
+            spec = {**spec, "taints": [*others, NOT_READY]}
+        return {**new, "spec": spec, "status": new.get("status") or {}}
 
     def validate(self, new: JsonObject) -> list[Cause]:
         return taint_faults(new["spec"].get("taints") or [])

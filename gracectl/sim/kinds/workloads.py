@@ -5,19 +5,35 @@ Controllers that act on these kinds live in `world`; here is only what the API s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from gracectl.sim.kinds.conditions import filled_conditions
+from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Occasion, Strategy
-from gracectl.sim.server.status import INVALID, Cause, invalid_value, required
+from gracectl.sim.server.status import INVALID, Cause, invalid_value, not_supported, required
 
 BUDGET_STATUS: Final[Mapping[str, Json]] = {
     "disruptionsAllowed": 0,
     "currentHealthy": 0,
     "desiredHealthy": 0,
     "expectedPods": 0,
+}
+EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
+PERCENT: Final = re.compile(r"[0-9]+%\Z")
+PERCENT_RULE: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
+    "validation is '[0-9]+%')"
+)
+BOTH_BOUNDS: Final = (
+    "policy.PodDisruptionBudgetSpec{MinAvailable:(*intstr.IntOrString)(0xc000a1b2c0), "
+    "Selector:(*v1.LabelSelector)(0xc000a1b2c3), MaxUnavailable:(*intstr.IntOrString)(0xc000a1b2d0)}: "
+    "minAvailable and maxUnavailable cannot be both set"
+)
+NOTHING: Final[JsonObject] = {
+    "matchExpressions": [{"key": "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match", "operator": "Exists"}]
 }
 NO_INLINE: Final = "(*core.PersistentVolumeSpec)(nil)"
 OWNERS: Final = {"metadata.ownerReferences": "uid"}
@@ -49,7 +65,10 @@ class Counted(Plain):
 
 
 class Budget(Counted):
-    """PodDisruptionBudgets start with zeros and no observedGeneration: evictions wait for the controller."""
+    """PodDisruptionBudgets start with zeros and no observedGeneration: evictions wait for the controller.
+
+    What bounds may be is in the recording pdb-status (unhealthyPodEvictionPolicy is younger than that).
+    """
 
     unconditional_update = False
     empty: Mapping[str, Json] = {"spec": {}, "status": BUDGET_STATUS}
@@ -60,6 +79,48 @@ class Budget(Counted):
     def normalise(self, new: JsonObject) -> JsonObject:
         status = {key: value for key, value in (new.get("status") or {}).items() if value != {}}
         return filled_conditions({**new, "status": {**BUDGET_STATUS, **status}}, ("lastTransitionTime",))
+
+    def validate(self, new: JsonObject) -> list[Cause]:
+        spec = new.get("spec") or {}
+        minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
+        causes: list[Cause] = []
+        if minimum is not None and maximum is not None:
+            causes.append(Cause(INVALID, f"Invalid value: {BOTH_BOUNDS}", "spec"))
+        for name, bound in (("minAvailable", minimum), ("maxUnavailable", maximum)):
+            fault = bound_fault(bound)
+            if fault:
+                causes.append(Cause(INVALID, f"Invalid value: {fault}", f"spec.{name}"))
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        if policy not in (None, *EVICTION_POLICIES):
+            causes.append(not_supported("spec.unhealthyPodEvictionPolicy", f'"{policy}"', EVICTION_POLICIES))
+        return causes
+
+
+def bound_fault(bound: Json) -> str:
+    """What is wrong with a bound of a budget (a number or a percentage), in the server's words; "" if nothing is."""
+    if isinstance(bound, int):
+        return "" if bound >= 0 else f"{bound}: must be greater than or equal to 0"
+    if not isinstance(bound, str):
+        return ""
+    shown = f'intstr.IntOrString{{Type:1, IntVal:0, StrVal:"{bound}"}}'
+    if not PERCENT.match(bound):
+        return f"{shown}: {PERCENT_RULE}"
+    return f"{shown}: must not be greater than 100%" if int(bound[:-1]) > 100 else ""
+
+
+def old_budget(stored: JsonObject) -> JsonObject:
+    """A budget as policy/v1beta1 shows it: there an empty selector takes nothing."""
+    return {**_with_selector(stored, NOTHING, {}), "apiVersion": "policy/v1beta1"}
+
+
+def new_budget(shown: JsonObject) -> JsonObject:
+    """A budget of policy/v1beta1 as it is stored: its empty selector becomes one that takes nothing (pdb-status)."""
+    return {**_with_selector(shown, {}, NOTHING), "apiVersion": "policy/v1"}
+
+
+def _with_selector(budget: JsonObject, one: JsonObject, other: JsonObject) -> JsonObject:
+    spec = budget.get("spec") or {}
+    return {**budget, "spec": {**spec, "selector": other}} if spec.get("selector") == one else budget
 
 
 class LeaseStrategy(Strategy):
@@ -172,6 +233,10 @@ class TopLevel(Strategy):
 class EventStrategy(TopLevel):
     """Core events: everything at the top level, a few zero fields always shown (recording events)."""
 
+    def __init__(self, expiry: Expiry | None = None) -> None:
+        """`expiry`: is told of every write."""
+        self._expiry = expiry
+
     _zeros: Final[Mapping[str, Callable[[], Json]]] = {
         "involvedObject": dict,
         "source": dict,
@@ -181,6 +246,18 @@ class EventStrategy(TopLevel):
         "reportingComponent": str,
         "reportingInstance": str,
     }
+
+    def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
+        return self._noted(new)
+
+    def prepare_update(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> JsonObject:
+        return self._noted(new)
+
+    def _noted(self, new: JsonObject) -> JsonObject:
+        metadata = new["metadata"]
+        if self._expiry is not None:
+            self._expiry.note(metadata.get("namespace", ""), metadata.get("name", ""))
+        return new
 
     def normalise(self, new: JsonObject) -> JsonObject:
         missing = {key: zero() for key, zero in self._zeros.items() if key not in new}

@@ -8,10 +8,19 @@ NAMESPACES = "/api/v1/namespaces"
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 EVENTS = "/api/v1/events"
+CONFIG_MAPS = "/api/v1/configmaps"
+SECRETS = "/api/v1/secrets"
+SERVICES = "/api/v1/services"
+SERVICE_ACCOUNTS = "/api/v1/serviceaccounts"
+REPLICATION_CONTROLLERS = "/api/v1/replicationcontrollers"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 REPLICA_SETS = "/apis/apps/v1/replicasets"
 STATEFUL_SETS = "/apis/apps/v1/statefulsets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
+REVISIONS = "/apis/apps/v1/controllerrevisions"
+JOBS = "/apis/batch/v1/jobs"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -22,10 +31,20 @@ KINDS = {
     "Namespace": NAMESPACES,
     "PersistentVolumeClaim": CLAIMS,
     "PersistentVolume": VOLUMES,
+    "Event": EVENTS,
+    "ConfigMap": CONFIG_MAPS,
+    "Secret": SECRETS,
+    "Service": SERVICES,
+    "ServiceAccount": SERVICE_ACCOUNTS,
+    "ReplicationController": REPLICATION_CONTROLLERS,
     "Deployment": DEPLOYMENTS,
     "ReplicaSet": REPLICA_SETS,
     "StatefulSet": STATEFUL_SETS,
     "DaemonSet": DAEMON_SETS,
+    "ControllerRevision": REVISIONS,
+    "Job": JOBS,
+    "PriorityClass": PRIORITY_CLASSES,
+    "StorageClass": STORAGE_CLASSES,
     "PodDisruptionBudget": BUDGETS,
     "VolumeAttachment": ATTACHMENTS,
     "Lease": LEASES,
