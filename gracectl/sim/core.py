@@ -20,6 +20,8 @@ from gracectl.sim.faults import Faults
 from gracectl.sim.kinds.bindings import Bindings
 from gracectl.sim.kinds.catalog import built_in
 from gracectl.sim.kinds.evictions import Evictions
+from gracectl.sim.kinds.expiry import Expiry
+from gracectl.sim.kinds.scales import SCALABLE, Scales
 from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import Handler, Json, Request, Response
 from gracectl.sim.server.bodies import Bodies, content_type
@@ -65,8 +67,9 @@ class ApiServer:
         if the user is not named)."""
         self.clock = clock
         self.store = Store(window=window)
-        self.registry = Registry(built_in(self.store))
         self.agenda = Agenda(clock)
+        self.event_expiry = Expiry(self.store, clock, self.agenda)
+        self.registry = Registry(built_in(self.store, self.event_expiry))
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
         self.stamps = Stamps(clock, random.Random(self._random.random()))
@@ -87,6 +90,9 @@ class ApiServer:
         evictions = Evictions(self.store, self.stamps, self._deleter, self._admission, self._bodies)
         self.answer_at("pods", "eviction", POST=evictions)
         self.answer_at("pods", "binding", POST=Bindings(self.store, self.stamps, self._bodies))
+        scales = Scales(self.store, self._writer, self._bodies)
+        for table in SCALABLE:
+            self.answer_at(table, "scale", GET=scales, PUT=scales, PATCH=scales)
         self.answer_at(f"selfsubjectaccessreviews.{REVIEWS_GROUP}", POST=Reviews(self._access, self._bodies))
 
     def answer_at(self, table: str, subresource: str = "", **methods: Subresource) -> None:

@@ -32,6 +32,7 @@ SUBRESOURCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "binding": ("", "Binding", ("create",)),
     "eviction": ("policy/v1", "Eviction", ("create",)),
     "finalize": ("", "", ("update",)),
+    "scale": ("autoscaling/v1", "Scale", ("get", "patch", "update")),
     "status": ("", "", ("get", "patch", "update")),
 }
 

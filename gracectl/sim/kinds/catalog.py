@@ -48,6 +48,7 @@ DAEMON_STATUS = {
 }
 ALL = ("all",)
 STATUS = ("status",)
+SCALE = ("scale", "status")
 
 
 def built_in(store: Store, expiry: Expiry | None = None) -> tuple[Resource, ...]:
@@ -169,7 +170,7 @@ def _core(store: Store, expiry: Expiry | None) -> tuple[Resource, ...]:
             kind="ReplicationController",
             namespaced=True,
             strategy=Counted({"replicas": 0}, replicas=1),
-            subresources=STATUS,
+            subresources=SCALE,
             short_names=("rc",),
             categories=ALL,
         ),
@@ -218,7 +219,7 @@ def _apps() -> tuple[Resource, ...]:
             kind=kind,
             namespaced=True,
             strategy=strategy,
-            subresources=STATUS,
+            subresources=SCALE if plural in ("deployments", "replicasets", "statefulsets") else STATUS,
             short_names=short,
             categories=ALL,
         )
