@@ -17,6 +17,7 @@ from gracectl.runtime.clock import Clock
 from gracectl.sim.access.control import REVIEWS_GROUP, Access, Grant, Reviews
 from gracectl.sim.discovery import Discovery
 from gracectl.sim.faults import Faults
+from gracectl.sim.faults.chronicle import Chronicle
 from gracectl.sim.kinds.bindings import Bindings
 from gracectl.sim.kinds.catalog import built_in
 from gracectl.sim.kinds.evictions import Evictions
@@ -67,11 +68,12 @@ class ApiServer:
         if the user is not named)."""
         self.clock = clock
         self.store = Store(window=window)
-        self.agenda = Agenda(clock)
+        self.agenda = Agenda(clock, self.store.wake)
         self.event_expiry = Expiry(self.store, clock, self.agenda)
         self.registry = Registry(built_in(self.store, self.event_expiry))
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
+        self._chronicle = Chronicle(clock)
         self.stamps = Stamps(clock, random.Random(self._random.random()))
         self._bodies = Bodies()
         self._access = Access(tokens, grants)
@@ -113,11 +115,16 @@ class ApiServer:
         if self._handled % FAIRNESS == 0:
             # Requests that never wait would otherwise starve the watches of an in-process caller.
             await anyio.lowlevel.checkpoint()
-        faults = self.faults.striking(request)
-        if faults:
-            refused = await self.faults.before(faults)
-            return refused or self.faults.after(faults, await self._answered(request))
-        return await self._answered(request)
+        if self.faults.remember_seconds:
+            self._chronicle.note(self.store.revision, keep=self.faults.remember_seconds)
+        rules = self.faults.striking(request)
+        if rules:
+            refused = await self.faults.before(rules, request)
+            if refused is not None:
+                return refused
+        lag = self.faults.looks_back(rules)
+        past = self._chronicle.before(lag) if lag else 0
+        return self.faults.after(rules, request, await self._answered(request, past))
 
     async def _begin(self) -> None:
         self._handled = 1
@@ -130,21 +137,21 @@ class ApiServer:
     async def aclose(self) -> None:
         """Let go of what the server holds outside itself. It may still be asked afterwards."""
 
-    async def _answered(self, request: Request) -> Response:
+    async def _answered(self, request: Request, past: int) -> Response:
         for prefix, handler in self._mounts.items():
             if request.path.startswith(prefix):
                 return await handler(request)
         try:
-            return await self._routed(request, self._access.check(request))
+            return await self._routed(request, self._access.check(request), past)
         except Refusal as refusal:
             return refusal.response()
 
-    async def _routed(self, request: Request, user: User) -> Response:
+    async def _routed(self, request: Request, user: User, past: int) -> Response:
         route = find_route(self.registry, request.path)
         if route is None:
             return self._discovery.answer(request) or no_such_path()
         shape = accepted_shape(request.headers.get("accept", "*/*"))
-        call = Call(request, route, user)
+        call = Call(request, route, user, past=past)
         response = await self._answer(call)
         if call.warnings:
             response = msgspec.structs.replace(response, headers={**response.headers, "warning": warned(call.warnings)})
@@ -161,7 +168,7 @@ class ApiServer:
             return _ok(await elsewhere[request.method].answer(call))
         match request.method:
             case "GET":
-                return await self._get(route, request)
+                return await self._get(call)
             case "POST":
                 return await self._post(call)
             case "PUT":
@@ -180,14 +187,15 @@ class ApiServer:
         if verb not in route.resource.verbs or not route.name:
             raise method_not_allowed()
 
-    async def _get(self, route: Route, request: Request) -> Response:
+    async def _get(self, call: Call) -> Response:
+        route, query = call.route, call.query
         if "get" not in route.resource.verbs:
             raise method_not_allowed()
         if route.name and not route.watch:
-            return _ok((200, await self._reader.get(route, request.query)))
-        if route.watch or request.query.get("watch") in ("1", "true"):
-            return self._watch(route, request.query)
-        return _ok((200, await self._reader.list(route, request.query)))
+            return _ok((200, await self._reader.get(call)))
+        if route.watch or query.get("watch") in ("1", "true"):
+            return self._watch(route, query)
+        return _ok((200, await self._reader.list(call)))
 
     async def _post(self, call: Call) -> Response:
         route, resource = call.route, call.route.resource

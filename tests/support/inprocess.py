@@ -74,9 +74,11 @@ class InProcessTransport:
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """See Transport."""
         plain = self._translated(request)
-        faults = self.before.striking(plain)
+        rules = self.before.striking(plain)
         try:
-            answer = await self.before.before(faults) or self.before.after(faults, await self._server.handle(plain))
+            answer = await self.before.before(rules, plain)
+            if answer is None:
+                answer = self.before.after(rules, plain, await self._server.handle(plain))
         except api.ConnectionLost as error:
             raise Unreachable(operation_of(request), "the connection was reset", sent=True) from error
         try:
@@ -91,14 +93,13 @@ class InProcessTransport:
         return [each for each in self.executed if (each.operation.verb, each.operation.resource) == (verb, resource)]
 
     async def _met(self, plain: api.Request) -> api.Response | None:
-        return await self.before.before(self.before.striking(plain))
+        return await self.before.before(self.before.striking(plain), plain)
 
     async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
         answer = await self._server.handle(plain)
         instant = self.clock.monotonic()
         self.executed.append(Executed(instant, request, operation_of(request), answer.status))
-        faults = self.behind.striking(plain)
-        return await self.behind.before(faults) or answer
+        return await self.behind.before(self.behind.striking(plain), plain) or answer
 
     def _translated(self, request: Request) -> api.Request:
         if not self.is_listening:

@@ -17,14 +17,19 @@ from gracectl.runtime.clock import Clock
 class Agenda:
     """Work by the instant at which it is due."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, sooner: Callable[[], None]) -> None:
+        """`sooner` is called when something is due before everything else: sleepers must look at the time again."""
         self.clock = clock
+        self._sooner = sooner
         self._entries: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
     def later(self, seconds: float, work: Callable[[], None]) -> None:
         """Do `work` (which must not await) so many seconds from now."""
-        heapq.heappush(self._entries, (self.clock.monotonic() + seconds, next(self._order), work))
+        instant, first = self.clock.monotonic() + seconds, self.next
+        heapq.heappush(self._entries, (instant, next(self._order), work))
+        if instant < first:
+            self._sooner()
 
     @property
     def next(self) -> float:

@@ -65,18 +65,26 @@ class EventStream(Protocol):
 
     async def __anext__(self) -> StreamEvent: ...
 
+    def interrupt(self) -> None:
+        """Make a read that waits raise Interrupted; nothing is lost by it."""
+        ...
+
     async def aclose(self) -> None:
         """Stop reading. Harmless when the stream has ended."""
         ...
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer: a JSON `body` (text if it is a str, ready-made bytes if it is bytes), or the `stream` of a watch."""
+    """One answer: a JSON `body` (text if it is a str, ready-made bytes if it is bytes), or the `stream` of a watch.
+
+    `cut`: the connection breaks after this share of the body (an injected fault).
+    """
 
     status: int
     headers: Mapping[str, str] = {}
     body: Json = None
     stream: EventStream | None = None
+    cut: float | None = None
 
 
 class Handler(Protocol):
@@ -89,3 +97,7 @@ class Handler(Protocol):
 
 class ConnectionLost(Exception):
     """The connection broke before the answer was complete (an injected fault). Perhaps the request was carried out."""
+
+
+class Interrupted(Exception):
+    """A read of a stream was interrupted while it waited. Read again."""

@@ -25,14 +25,16 @@ ADMINISTRATOR = User("system:admin", groups=("system:masters", "system:authentic
 
 
 class Call:
-    """A request to a resource. `warnings` collects what the answer's Warning headers will say."""
+    """A request to a resource. `warnings` collects what the answer's Warning headers will say; `past` is the version
+    that a read sees which lags behind (0: the newest)."""
 
-    __slots__ = ("request", "route", "user", "warnings")
+    __slots__ = ("past", "request", "route", "user", "warnings")
 
-    def __init__(self, request: Request, route: Route, user: User = ADMINISTRATOR) -> None:
+    def __init__(self, request: Request, route: Route, user: User = ADMINISTRATOR, *, past: int = 0) -> None:
         self.request = request
         self.route = route
         self.user = user
+        self.past = past
         self.warnings: list[str] = []
 
     @property

@@ -15,12 +15,13 @@ import orjson
 
 from gracectl.runtime.clock import Clock
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.calls import Call
 from gracectl.sim.server.options import check_match, integer, version_number
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.selectors import Match, object_match
 from gracectl.sim.server.status import bad_request, expired, internal, not_found, too_large_version
-from gracectl.sim.server.store import Snapshot, Store, TooOldError
+from gracectl.sim.server.store import Snapshot, Store, TooOldError, sort_key
 
 FUTURE_WAIT = 3.0
 """Seconds a read waits for a version that has not happened yet before it gives up with 504."""
@@ -77,17 +78,22 @@ class Reader:
         self._store = store
         self._clock = clock
 
-    async def get(self, route: Route, query: Mapping[str, str]) -> JsonObject:
+    async def get(self, call: Call) -> JsonObject:
         """One object in the version asked for. Raises Refusal (404, 504)."""
-        await self._await_version(query.get("resourceVersion", ""))
-        found = self._store.table(route.resource.table).get(*route.key)
+        route = call.route
+        await self._await_version(call.query.get("resourceVersion", ""))
+        table = self._store.table(route.resource.table)
+        found = table.at(call.past).get(sort_key(*route.key)) if call.past else table.get(*route.key)
         if found is None:
             raise not_found(route.resource.words, route.name)
         return route.resource.shown(found)
 
-    async def list(self, route: Route, query: Mapping[str, str]) -> JsonObject:
+    async def list(self, call: Call) -> JsonObject:
         """A list object. Raises Refusal (400, 410, 422, 500, 504)."""
-        return list_object(route.resource, await self.page(route, query))
+        query = call.query
+        if call.past:
+            query = {**query, "resourceVersion": str(call.past), "resourceVersionMatch": "Exact"}
+        return list_object(call.route.resource, await self.page(call.route, query))
 
     async def page(self, route: Route, query: Mapping[str, str]) -> Page:
         """The objects of a list. Raises Refusal."""

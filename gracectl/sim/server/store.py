@@ -195,6 +195,10 @@ class Table:
         self._ring()
 
     def _ring(self) -> None:
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake whoever waits for a change, though there may be none."""
         if self._signal is not None:
             self._signal.set()
             self._signal = None
@@ -281,6 +285,11 @@ class Store:
         else:
             self._snapshots.move_to_end(key)
         return snapshot
+
+    def wake(self) -> None:
+        """Wake everybody who waits for a change of any table."""
+        for table in self._tables.values():
+            table.wake()
 
     def compact(self) -> None:
         """Forget the past for exact lists and pages, as etcd's compaction does. Watches do not notice."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import anyio
 
 from gracectl.sim.server.agenda import Agenda
-from gracectl.sim.server.api import JsonObject, StreamEvent
+from gracectl.sim.server.api import Interrupted, JsonObject, StreamEvent
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.selectors import Match
 from gracectl.sim.server.status import expired
@@ -79,6 +79,8 @@ class WatchStream:
         self._position = table.position
         self._after = 0
         self._ended = False
+        self._sleeps = False
+        self._interrupted = False
 
     def start_with(self, objects: Sequence[JsonObject]) -> None:
         """Show these objects as ADDED before anything else."""
@@ -106,6 +108,9 @@ class WatchStream:
             self._read()
             if not self._ready and not self._ended:
                 await self._sleep()
+                if self._interrupted:
+                    self._interrupted = False
+                    raise Interrupted
 
     def _read(self) -> None:
         try:
@@ -129,8 +134,12 @@ class WatchStream:
             self._ready.append(self._bookmark_event())
             self._bookmark = self._next_bookmark()
         else:
-            with anyio.move_on_after(min(self._end, self._bookmark, self._agenda.next) - now):
-                await self._table.wait()
+            self._sleeps = True
+            try:
+                with anyio.move_on_after(min(self._end, self._bookmark, self._agenda.next) - now):
+                    await self._table.wait()
+            finally:
+                self._sleeps = False
             self._agenda.catch_up()
 
     def _next_bookmark(self) -> float:
@@ -145,6 +154,11 @@ class WatchStream:
         metadata = {"resourceVersion": str(max(self._after, self._store.revision)), "creationTimestamp": None}
         body: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
         return StreamEvent("BOOKMARK", {**body, **resource.strategy.empty})
+
+    def interrupt(self) -> None:
+        """See EventStream."""
+        self._interrupted = self._sleeps
+        self._table.wake()
 
     async def aclose(self) -> None:
         """Stop. The next read ends the stream."""

@@ -126,6 +126,10 @@ class ShapedStream:
         first, self._first = self._first, False
         return self._shaper.event(event, first=first)
 
+    def interrupt(self) -> None:
+        """See EventStream."""
+        self._stream.interrupt()
+
     async def aclose(self) -> None:
         """Stop reading."""
         await self._stream.aclose()
