@@ -7,18 +7,24 @@ real.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Mapping
 from email.utils import formatdate
 
 import anyio
 import orjson
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 
 from gracectl.sim.core import ApiServer
 from gracectl.sim.server.api import ConnectionLost, EventStream, Handler, Request, Response
+from gracectl.sim.server.status import too_large
 
 NO_BODY = b""
+LARGEST_BODY = 3 * 1024 * 1024
+"""Bytes; kube-apiserver's own limit."""
 
 
 class HttpFace:
@@ -34,7 +40,7 @@ class HttpFace:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> str:
         """Begin to listen; port 0 takes a free one. Returns the base URL. Raises OSError if the port is taken."""
-        listener = web.Server(self._serve, handler_cancellation=True, access_log=None)
+        listener = web.Server(self._serve, request_factory=_request, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(listener, shutdown_timeout=0.5)
         await self._runner.setup()
         try:
@@ -55,12 +61,19 @@ class HttpFace:
 
     async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         try:
-            response = await self._server.handle(await read(incoming))
+            request = await read(incoming)
+        except web.HTTPRequestEntityTooLarge:
+            refused = too_large(LARGEST_BODY).response()
+            return web.Response(status=refused.status, headers=refused.headers, body=encoded(refused))
+        try:
+            response = await self._server.handle(request)
             if response.stream is not None:
                 return await self._stream(incoming, response, response.stream)
         except ConnectionLost:
             return broken(incoming)
         headers = {**response.headers, "Date": self._date()}
+        if response.cut is not None:
+            return await cut(incoming, response, headers)
         return web.Response(status=response.status, headers=headers, body=encoded(response))
 
     async def _stream(self, incoming: web.BaseRequest, response: Response, stream: EventStream) -> web.StreamResponse:
@@ -104,6 +117,31 @@ def encoded(response: Response) -> bytes:
     if isinstance(body, str):
         return body.encode()
     return NO_BODY if body is None else orjson.dumps(body)
+
+
+async def cut(incoming: web.BaseRequest, response: Response, headers: Mapping[str, str]) -> web.StreamResponse:
+    """Begin to answer, and break the connection on the way."""
+    body = encoded(response)
+    outgoing = web.StreamResponse(status=response.status, headers=headers)
+    outgoing.content_length = len(body)
+    try:
+        await outgoing.prepare(incoming)
+        await outgoing.write(body[: int(len(body) * (response.cut or 0.0))])
+    except ConnectionResetError:
+        pass  # the client was faster
+    broken(incoming)
+    return outgoing
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler[web.BaseRequest],
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY)
 
 
 def broken(incoming: web.BaseRequest) -> web.StreamResponse:

@@ -206,6 +206,11 @@ def unsupported_media_type(accepted: Sequence[str] = ()) -> Refusal:
     return Refusal(415, "UnsupportedMediaType", message)
 
 
+def too_large(limit: int) -> Refusal:
+    """413: a body of more bytes than the server takes."""
+    return Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
 def not_acceptable() -> Refusal:
     """406: no representation that the client accepts."""
     return Refusal(406, "NotAcceptable", "406: Not Acceptable", details={})
