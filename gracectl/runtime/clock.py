@@ -65,3 +65,23 @@ class LoopClock:
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
         await anyio.sleep(max(seconds, 0.0))
+
+
+class ShiftedClock:
+    """Another clock whose time of day is wrong by `offset` seconds, which may change at any moment."""
+
+    def __init__(self, clock: Clock, offset: float = 0.0) -> None:
+        self._clock = clock
+        self.offset = offset
+
+    def now(self) -> float:
+        """See Clock."""
+        return self._clock.now() + self.offset
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """See Clock."""
+        await self._clock.sleep(seconds)

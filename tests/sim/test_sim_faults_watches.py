@@ -1,0 +1,111 @@
+"""What rules do to watches, those that are open already included."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from sim.caller import LEASES, Caller, next_events
+
+from gracectl.runtime.clock import LoopClock
+from gracectl.sim.core import ApiServer
+from gracectl.sim.faults import DropWatch, FreezeWatch, LateWatch, Partition, Rule
+from gracectl.sim.server.api import ConnectionLost, EventStream
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Caller(ApiServer(LoopClock(), seed=3))
+
+
+class Reader:
+    """Reads a watch and remembers when it saw what."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self.seen: list[tuple[float, str]] = []
+
+    async def run(self) -> None:
+        """Read until the stream ends or breaks."""
+        try:
+            async for event in self._stream:
+                self.seen.append((anyio.current_time(), event.object["metadata"]["name"]))
+            self.seen.append((anyio.current_time(), "ended"))
+        except ConnectionLost:
+            self.seen.append((anyio.current_time(), "broken"))
+
+
+async def test_a_watch_that_sleeps_is_broken_when_a_rule_comes(caller: Caller) -> None:
+    reader = Reader(await caller.watch(LEASES))
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        await anyio.sleep(3)
+        caller.server.faults.add(Rule(fault=DropWatch(after=2.0)))
+    assert reader.seen == [(5.0, "broken")]
+
+
+async def test_a_watch_that_sleeps_freezes_when_a_rule_comes(caller: Caller) -> None:
+    reader = Reader(await caller.watch(LEASES, timeoutSeconds="60"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        await anyio.sleep(3)
+        caller.server.faults.add(Rule(fault=FreezeWatch(after=2.0)))
+        await caller.create(LEASES, {"metadata": {"name": "seen"}})
+        await anyio.sleep(3)
+        await caller.create(LEASES, {"metadata": {"name": "unseen"}})
+        await anyio.sleep(1000)
+        group.cancel_scope.cancel()
+    assert reader.seen == [(3.0, "seen")]
+
+
+async def test_an_interruption_loses_nothing(caller: Caller) -> None:
+    reader = Reader(await caller.watch(LEASES))
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        await anyio.sleep(1)
+        for name in ("a", "b", "c"):
+            caller.server.faults.add(Rule(fault=FreezeWatch(after=1000)))
+            await caller.create(LEASES, {"metadata": {"name": name}})
+        await anyio.sleep(1)
+        group.cancel_scope.cancel()
+    assert reader.seen == [(1.0, "a"), (1.0, "b"), (1.0, "c")]
+
+
+async def test_events_come_late_and_in_order(caller: Caller) -> None:
+    caller.server.faults.add(Rule(fault=LateWatch(2.0, 2.0)))
+    reader = Reader(await caller.watch(LEASES))
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        await anyio.sleep(1)
+        await caller.create(LEASES, {"metadata": {"name": "a"}})
+        await caller.create(LEASES, {"metadata": {"name": "b"}})
+        await anyio.sleep(10)
+        group.cancel_scope.cancel()
+    assert reader.seen == [(3.0, "a"), (5.0, "b")]
+
+
+async def test_a_partition_holds_back_events_and_the_end_until_it_heals(caller: Caller) -> None:
+    reader = Reader(await caller.watch(LEASES, timeoutSeconds="20"))
+    rule = Rule(fault=Partition())
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        await anyio.sleep(1)
+        caller.server.faults.add(Rule(fault=Partition(), method="NONE"))
+        await caller.create(LEASES, {"metadata": {"name": "before"}})
+        await anyio.sleep(1)
+        caller.server.faults.add(rule)
+        group.start_soon(caller.create, LEASES, {"metadata": {"name": "held"}})
+        await anyio.sleep(40)
+        assert reader.seen == [(1.0, "before")]
+        caller.server.faults.remove(rule)
+    assert reader.seen[1:] in ([(42.0, "held"), (42.0, "ended")], [(42.0, "ended")])
+
+
+async def test_a_closed_watch_is_struck_no_more(caller: Caller) -> None:
+    stream = await caller.watch(LEASES)
+    await stream.aclose()
+    rule = Rule(fault=DropWatch(after=0.0))
+    caller.server.faults.add(rule)
+    assert caller.server.faults.struck(rule) == 0
+    assert await next_events(await caller.watch(LEASES, timeoutSeconds="1"), 0) == []
