@@ -17,7 +17,7 @@ import msgspec
 import yaml
 from anyio.abc import TaskStatus
 
-from gracectl.runtime.clock import Clock
+from gracectl.runtime.clock import Clock, ShiftedClock
 from gracectl.sim.core import ApiServer
 from gracectl.sim.discovery import VERSION
 from gracectl.sim.server.api import JsonObject
@@ -63,7 +63,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How an embedded cluster behaves. Seconds are simulated: `speed` 10 makes each of them ten times shorter.
 
     `seed` fixes names, uids and every chance. `parts`: which of PARTS run. `quarantine_seconds`: how long PodGC leaves
-    the pods of a node that is gone. `window`: how many changes per kind a watch can go back.
+    the pods of a node that is gone. `window`: how many changes per kind a watch can go back. `clock_offset_seconds`: how far
+    the server's clock is ahead of everybody else's.
     """
 
     speed: float = 1.0
@@ -75,6 +76,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     attach_seconds: float = 0.0
     detach_seconds: float = 0.0
     window: int = 10_000
+    clock_offset_seconds: float = 0.0
     tokens: Mapping[str, str] | None = None
 
 
@@ -114,7 +116,8 @@ class EmbeddedCluster:
         if tokens is not None:
             token = f"{USER}-{self.pace.chance('token').getrandbits(128):032x}"
             tokens, headers["authorization"] = {**tokens, token: USER}, f"Bearer {token}"
-        self.server = ApiServer(clock, seed=self.options.seed, window=self.options.window, tokens=tokens)
+        self.server_clock = ShiftedClock(clock, self.options.clock_offset_seconds)
+        self.server = ApiServer(self.server_clock, seed=self.options.seed, window=self.options.window, tokens=tokens)
         self.api = InProcess(self.server.handle, headers)
         self.views = Views(self.api, clock)
         self.kubelet = HollowKubelet(self.views, self.pace, self.options.kubelet)

@@ -18,7 +18,7 @@ from sim.caller import LEASES, NODES, PODS, Caller
 
 from gracectl.runtime.clock import LoopClock, SystemClock
 from gracectl.sim.core import ApiServer
-from gracectl.sim.faults import Refuse, Reset, Rule
+from gracectl.sim.faults import CutBody, Refuse, Reset, Rule
 from gracectl.sim.http import HttpFace
 from gracectl.sim.server.api import Request, Response
 
@@ -101,6 +101,28 @@ async def test_a_lost_connection_is_really_lost(served: Served) -> None:
     with pytest.raises(aiohttp.ClientError):
         await served.session.post(LEASES, json=body)
     assert (await served.caller.get(f"{LEASES}/l"))["metadata"]["name"] == "l"
+
+
+async def test_an_answer_breaks_in_its_middle(served: Served) -> None:
+    served.caller.server.faults.add(Rule(fault=CutBody(0.5), method="POST", count=1))
+    reply = await served.session.post(LEASES, json={"metadata": {"name": "l"}, "spec": {}})
+    assert reply.status == 201
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await reply.read()
+    assert (await served.caller.get(f"{LEASES}/l"))["metadata"]["name"] == "l"
+
+
+async def test_a_body_may_have_three_mebibytes_and_no_more(served: Served) -> None:
+    def big(size: int) -> dict[str, object]:
+        return {"metadata": {"name": f"s-{size}"}, "data": {"text": "x" * size}}
+
+    path = "/api/v1/namespaces/default/configmaps"
+    async with served.session.post(path, json=big(2_900_000)) as reply:
+        assert reply.status == 201
+    async with served.session.post(path, json=big(3_200_000)) as reply:
+        status = await reply.json()
+    assert (status["code"], status["reason"]) == (413, "RequestEntityTooLarge")
+    assert status["message"] == "Request entity too large: limit is 3145728"
 
 
 async def test_retry_after_reaches_the_client(served: Served) -> None:
