@@ -63,8 +63,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How an embedded cluster behaves. Seconds are simulated: `speed` 10 makes each of them ten times shorter.
 
     `seed` fixes names, uids and every chance. `parts`: which of PARTS run. `quarantine_seconds`: how long PodGC leaves
-    the pods of a node that is gone. `window`: how many changes per kind a watch can go back. `clock_offset_seconds`: how far
-    the server's clock is ahead of everybody else's.
+    the pods of a node that is gone. `window`: how many changes per kind a watch can go back. `clock_offset_seconds`:
+    how far the server's clock is ahead of everybody else's.
     """
 
     speed: float = 1.0

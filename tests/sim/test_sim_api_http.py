@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -113,13 +114,15 @@ async def test_an_answer_breaks_in_its_middle(served: Served) -> None:
 
 
 async def test_a_body_may_have_three_mebibytes_and_no_more(served: Served) -> None:
-    def big(size: int) -> dict[str, object]:
-        return {"metadata": {"name": f"s-{size}"}, "data": {"text": "x" * size}}
+    def big(size: int) -> io.BytesIO:
+        return io.BytesIO(orjson.dumps({"metadata": {"name": f"s-{size}"}, "data": {"text": "x" * size}}))
+
+    headers = {"content-type": "application/json"}
 
     path = "/api/v1/namespaces/default/configmaps"
-    async with served.session.post(path, json=big(2_900_000)) as reply:
+    async with served.session.post(path, data=big(2_900_000), headers=headers) as reply:
         assert reply.status == 201
-    async with served.session.post(path, json=big(3_200_000)) as reply:
+    async with served.session.post(path, data=big(3_200_000), headers=headers) as reply:
         status = await reply.json()
     assert (status["code"], status["reason"]) == (413, "RequestEntityTooLarge")
     assert status["message"] == "Request entity too large: limit is 3145728"
