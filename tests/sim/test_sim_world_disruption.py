@@ -126,7 +126,7 @@ async def test_an_evicted_pod_that_nobody_deletes_counts_for_two_minutes() -> No
         assert (free["disruptionsAllowed"], free["currentHealthy"], "disruptedPods" in free) == (1, 2, False)
         _, events = await cluster.api.call("GET", EVENTS)
         assert [(e["reason"], e["message"]) for e in events["items"]] == [
-            ("NotDeleted", "Pod was expected by PDB test/web to be deleted but it wasn't")
+            ("NotDeleted", "Pod was expected by PDB test/test to be deleted but it wasn't")
         ]
 
 

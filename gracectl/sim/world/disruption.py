@@ -209,7 +209,7 @@ class Disruption(Controller[Key]):
         }
 
     async def _say_not_deleted(self, budget: JsonObject, pod: JsonObject) -> None:
-        namespace, name = key_of(budget)
+        namespace, _ = key_of(budget)
         now = self.pace.clock.now()
         metadata = pod["metadata"]
         event = {
@@ -225,7 +225,8 @@ class Disruption(Controller[Key]):
             },
             "type": "Warning",
             "reason": "NotDeleted",
-            "message": f"Pod was expected by PDB {namespace}/{name} to be deleted but it wasn't",
+            # The real controller says the namespace twice, and never the budget's name.
+            "message": f"Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't",
             "source": {"component": "controllermanager"},
             "firstTimestamp": format_time(now),
             "lastTimestamp": format_time(now),
