@@ -14,7 +14,8 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.access.control import REVIEWS_GROUP, Access, Grant, Reviews
+from gracectl.sim.access import bootstrap
+from gracectl.sim.access.control import Access
 from gracectl.sim.discovery import Discovery
 from gracectl.sim.faults import Faults
 from gracectl.sim.faults.chronicle import Chronicle
@@ -22,6 +23,7 @@ from gracectl.sim.kinds.bindings import Bindings
 from gracectl.sim.kinds.catalog import built_in
 from gracectl.sim.kinds.evictions import Evictions
 from gracectl.sim.kinds.expiry import Expiry
+from gracectl.sim.kinds.rbac import review_kinds
 from gracectl.sim.kinds.scales import SCALABLE, Scales
 from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import Handler, Json, Request, Response
@@ -60,27 +62,29 @@ class ApiServer:
         *,
         seed: int = 0,
         window: int = 10_000,
-        tokens: Mapping[str, str] | None = None,
-        grants: Mapping[str, Sequence[Grant]] | None = None,
+        tokens: Mapping[str, str | User] | None = None,
+        service_accounts: bool = False,
     ) -> None:
         """`seed` makes uids, generated names and faults repeatable; `window` is how many changes per kind a watch can
-        go back; `tokens` are user names by bearer token (None: no token is needed), `grants` what a user may do (all,
-        if the user is not named)."""
+        go back; `tokens` are users by bearer token (a bare name is a superuser; None: no token is needed);
+        `service_accounts`: every pod needs one that is there."""
         self.clock = clock
         self.store = Store(window=window)
         self.agenda = Agenda(clock, self.store.wake)
         self.event_expiry = Expiry(self.store, clock, self.agenda)
-        self.registry = Registry(built_in(self.store, self.event_expiry))
+        self.registry = Registry(built_in(self.store, self.event_expiry, service_accounts=service_accounts))
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
         self._chronicle = Chronicle(clock)
         self.stamps = Stamps(clock, random.Random(self._random.random()))
         self._bodies = Bodies()
-        self._access = Access(tokens, grants)
+        self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
         self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
         self._admission = NobodyAsked()
-        self._writer = Writer(self.store, self.stamps, self._admission, NobodyOwns(), FieldTypes())
+        self._writer = Writer(
+            self.store, self.stamps, self._admission, NobodyOwns(), FieldTypes(), self._access.permission
+        )
         self._deleter = Deleter(self.store, self.stamps, self._reader, self._admission)
         self._elsewhere: dict[tuple[str, str], dict[str, Subresource]] = {}
         self._mounts: dict[str, Handler] = {}
@@ -95,7 +99,9 @@ class ApiServer:
         scales = Scales(self.store, self._writer, self._bodies)
         for table in SCALABLE:
             self.answer_at(table, "scale", GET=scales, PUT=scales, PATCH=scales)
-        self.answer_at(f"selfsubjectaccessreviews.{REVIEWS_GROUP}", POST=Reviews(self._access, self._bodies))
+        self.answer_at("serviceaccounts", "token", POST=self._access.token_requests)
+        for review in review_kinds():
+            self.answer_at(review.table, POST=self._access.reviews)
 
     def answer_at(self, table: str, subresource: str = "", **methods: Subresource) -> None:
         """Let these answer requests to a subresource (or to a whole kind that is never stored), by HTTP method; other
@@ -133,6 +139,7 @@ class ApiServer:
         call = Call(Request(method="POST", path="/api/v1/namespaces"), Route(namespaces, None, "", ""))
         for name in FIRST_NAMESPACES:
             await self._writer.create(call, {"metadata": {"name": name}})
+        bootstrap.put_in(self.store, self.stamps.now)
 
     async def aclose(self) -> None:
         """Let go of what the server holds outside itself. It may still be asked afterwards."""

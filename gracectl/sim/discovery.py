@@ -34,6 +34,7 @@ SUBRESOURCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "finalize": ("", "", ("update",)),
     "scale": ("autoscaling/v1", "Scale", ("get", "patch", "update")),
     "status": ("", "", ("get", "patch", "update")),
+    "token": ("authentication.k8s.io/v1", "TokenRequest", ("create",)),
 }
 
 
@@ -110,7 +111,8 @@ def entries(resource: Resource) -> list[JsonObject]:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
         entry["categories"] = list(resource.categories)
-    entry["storageVersionHash"] = storage_hash(resource)
+    if resource.verbs != ("create",):
+        entry["storageVersionHash"] = storage_hash(resource)
     found = [entry]
     for name in resource.subresources:
         origin, kind, verbs = SUBRESOURCES[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from support.inprocess import InProcessTransport
+from support.rights import guarded, rule
 from support.stage import CloudProvider, Stage, staged
 
 from gracectl.app import RIGHTS, Controller, MissingRights
@@ -15,21 +16,20 @@ from gracectl.kube.errors import Forbidden, ServerFault, Unauthorized, Unreachab
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.supervise import PartDied
-from gracectl.sim.access.control import Grant
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import Refuse, Rule
 
 pytestmark = pytest.mark.anyio
 
 EVERYTHING = (
-    Grant(("get", "list", "watch", "patch"), ("nodes",)),
-    Grant(("patch",), ("nodes/status",)),
-    Grant(("get", "list", "watch"), ("pods",)),
-    Grant(("create",), ("pods/eviction",)),
-    Grant(("list", "watch"), ("poddisruptionbudgets",), ("policy",)),
-    Grant(("list", "watch"), ("volumeattachments",), ("storage.k8s.io",)),
-    Grant(("get",), ("persistentvolumeclaims",)),
-    Grant(("create", "patch"), ("events",)),
+    rule("get list watch patch", "nodes"),
+    rule("patch", "nodes/status"),
+    rule("get list watch", "pods"),
+    rule("create", "pods/eviction"),
+    rule("list watch", "poddisruptionbudgets", "policy"),
+    rule("list watch", "volumeattachments", "storage.k8s.io"),
+    rule("get", "persistentvolumeclaims"),
+    rule("create patch", "events"),
 )
 """What the README asks for, no more."""
 
@@ -37,10 +37,6 @@ EVERYTHING = (
 def a_controller(server: ApiServer, clock: LoopClock, token: str = "") -> tuple[Controller, InProcessTransport]:
     transport = InProcessTransport(server, clock, token=token)
     return Controller(Settings(), transport, clock, NoneProvider(NoneProvider.Options())), transport
-
-
-def a_server(clock: LoopClock, *grants: Grant) -> ApiServer:
-    return ApiServer(clock, tokens={"t": "gracectl"}, grants={"gracectl": grants})
 
 
 async def test_check_returns_the_servers_version() -> None:
@@ -53,7 +49,7 @@ async def test_check_returns_the_servers_version() -> None:
 
 async def test_the_documented_rights_are_enough() -> None:
     clock = LoopClock()
-    controller, _ = a_controller(a_server(clock, *EVERYTHING), clock, "t")
+    controller, _ = a_controller(await guarded(clock, "gracectl", *EVERYTHING), clock, "t")
     await controller.check()
 
 
@@ -70,9 +66,8 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
 
 async def test_check_lists_every_right_that_is_missing() -> None:
     clock = LoopClock()
-    some = tuple(grant for grant in EVERYTHING if "nodes" not in grant.resources)
-    few = tuple(grant for grant in some if "pods/eviction" not in grant.resources)
-    controller, _ = a_controller(a_server(clock, *few), clock, "t")
+    few = [each for each in EVERYTHING if not {"nodes", "pods/eviction"} & set(each["resources"])]
+    controller, _ = a_controller(await guarded(clock, "gracectl", *few), clock, "t")
     with pytest.raises(MissingRights) as caught:
         await controller.check()
     missing = [str(right) for right in caught.value.rights]
@@ -82,7 +77,7 @@ async def test_check_lists_every_right_that_is_missing() -> None:
 
 async def test_check_tells_a_bad_token_from_missing_rights() -> None:
     clock = LoopClock()
-    controller, _ = a_controller(a_server(clock), clock, "unknown")
+    controller, _ = a_controller(await guarded(clock, "gracectl"), clock, "unknown")
     with pytest.raises(Unauthorized):
         await controller.check()
 
@@ -115,7 +110,7 @@ async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
 
 async def test_rights_that_are_taken_away_before_the_first_list_end_it() -> None:
     clock = LoopClock()
-    controller, _ = a_controller(a_server(clock, *EVERYTHING[1:]), clock, "t")
+    controller, _ = a_controller(await guarded(clock, "gracectl", *EVERYTHING[1:]), clock, "t")
     with pytest.raises(PartDied) as caught:
         await controller.run(anyio.Event())
     assert caught.value.part == "watch of nodes"

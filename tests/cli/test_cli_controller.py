@@ -13,11 +13,10 @@ import anyio
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from support.rights import guarded, rule
 
 from gracectl.cli.root import root
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.access.control import Grant
-from gracectl.sim.core import ApiServer
 from gracectl.sim.http import HttpFace
 
 CONFIGURATION, CLUSTER = 2, 3
@@ -154,13 +153,13 @@ def test_an_unknown_option_is_told_as_click_does() -> None:
 
 # -- what we may do ----------------------------------------------------------------------------------------------------
 
-READER = Grant(("get", "list", "watch"), ("nodes", "pods", "poddisruptionbudgets"), ("", "policy"))
+READER = rule("get list watch", "nodes pods poddisruptionbudgets", "", "policy")
 
 
 @pytest.fixture
 async def guarded_server() -> AsyncIterator[str]:
-    """The URL of an API server that knows the token `known`, whose user may look at most things and touch none."""
-    face = HttpFace(ApiServer(SystemClock(), tokens={"known": "reader"}, grants={"reader": (READER,)}))
+    """The URL of an API server that knows the token `t`, whose user may look at most things and touch none."""
+    face = HttpFace(await guarded(SystemClock(), "reader", READER))
     try:
         yield await face.start()
     finally:
@@ -183,7 +182,7 @@ async def run_with_token(url: str, token: str, folder: Path) -> subprocess.Compl
 @pytest.mark.anyio
 @pytest.mark.real_time
 async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_server: str, tmp_path: Path) -> None:
-    ended = await run_with_token(guarded_server, "known", tmp_path)
+    ended = await run_with_token(guarded_server, "t", tmp_path)
     assert ended.returncode == CLUSTER
     told = ended.stderr.decode()
     assert "Traceback" not in told

@@ -7,7 +7,6 @@ import pytest
 from sim.caller import LEASES, NODES, Caller, next_events
 
 from gracectl.runtime.clock import LoopClock
-from gracectl.sim.access.control import Grant
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import DropWatch, FreezeWatch, Latency, Refuse, Reset, Rule
 from gracectl.sim.server.api import ConnectionLost
@@ -88,37 +87,3 @@ async def test_the_same_seed_strikes_the_same_requests() -> None:
     first = await struck()
     assert set(first) == {200, 500}
     assert await struck() == first
-
-
-async def test_grants_say_what_a_user_may_do_and_reviews_tell() -> None:
-    grants = {"robot": [Grant(verbs=("get", "list"), resources=("nodes",)), Grant(("create",), ("pods/eviction",))]}
-    caller = Caller(ApiServer(LoopClock(), tokens={"t": "robot", "a": "admin"}, grants=grants))
-    robot = {"authorization": "Bearer t"}
-    assert (await caller.call("GET", NODES, headers=robot)).status == 200
-    assert (await caller.call("DELETE", f"{NODES}/n1", headers=robot)).status == 403
-    assert (await caller.call("GET", "/api/v1/namespaces/default/pods/x", headers=robot)).status == 403
-
-    async def may(token: str, **attributes: str) -> bool:
-        review = {"spec": {"resourceAttributes": attributes}}
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = await caller.call("POST", path, review, headers={"authorization": f"Bearer {token}"})
-        assert answer.status == 201
-        allowed: bool = answer.body["status"]["allowed"]
-        return allowed
-
-    assert await may("t", verb="create", resource="pods", subresource="eviction")
-    assert not await may("t", verb="create", resource="pods")
-    assert await may("a", verb="create", resource="pods")
-
-
-async def test_tokens_let_in_and_keep_out() -> None:
-    caller = Caller(ApiServer(LoopClock(), tokens={"secret": "admin"}))
-    assert (await caller.call("GET", NODES, headers={"authorization": "Bearer secret"})).status == 200
-    assert (await caller.call("GET", "/healthz", headers={"authorization": "Bearer wrong"})).status == 401
-    assert (await caller.call("GET", "/version")).status == 200
-    refused = await caller.call("POST", "/api/v1/namespaces/default/pods/web/eviction", {})
-    assert refused.status == 403
-    assert refused.body["message"] == (
-        'pods "web" is forbidden: User "system:anonymous" cannot create resource "pods/eviction" in API group "" '
-        'in the namespace "default"'
-    )

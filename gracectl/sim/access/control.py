@@ -1,157 +1,73 @@
-"""Who asks: bearer tokens (recording auth). Without tokens configured everybody may do everything.
+"""Whether a request may go on: who asks, as whom, and whether roles allow it (recording auth).
 
-With tokens, nobody is anonymous but the reader of discovery and health: no token is 403 as system:anonymous, a token
-that nobody knows is 401 everywhere. A known token may do everything; roles are for later.
+Invariant: where no tokens are asked for and a request names nobody, nothing is looked up at all. 401 comes before 403,
+403 before any 404.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import hashlib
+from collections.abc import Mapping
 
-import msgspec
-
-from gracectl.sim.server.api import JsonObject, Request
+from gracectl.sim.access.accounts import AccountTokens
+from gracectl.sim.access.attempts import attempt_of, denied
+from gracectl.sim.access.authentication import Authentication
+from gracectl.sim.access.escalation import Escalation
+from gracectl.sim.access.impersonation import Impersonation, NoUser, is_impersonated
+from gracectl.sim.access.rbac import MASTERS, Rbac
+from gracectl.sim.access.reviews import Reviews
+from gracectl.sim.access.tokenrequests import TokenRequests
+from gracectl.sim.server.api import Request
 from gracectl.sim.server.bodies import Bodies
-from gracectl.sim.server.calls import ADMINISTRATOR, Call, User
-from gracectl.sim.server.status import Kind, Refusal, forbidden, unauthorized
-
-ANONYMOUS = "system:anonymous"
-REVIEWS_GROUP = "authorization.k8s.io"
-OPEN_PATHS = ("/version", "/healthz", "/livez", "/readyz")
-VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
-
-
-class Attempt(NamedTuple):
-    """What a request tries, as access control words it. Read from the path alone: nothing need exist."""
-
-    verb: str
-    group: str
-    resource: str
-    subresource: str
-    namespace: str
-    name: str
-
-    @property
-    def full_resource(self) -> str:
-        """The resource with its subresource: `pods/eviction`."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-
-class Grant(msgspec.Struct, frozen=True):
-    """What a user may do, as a rule of a role says it; `*` is anything. A subresource is named `pods/eviction`."""
-
-    verbs: tuple[str, ...]
-    resources: tuple[str, ...]
-    groups: tuple[str, ...] = ("",)
-
-    def covers(self, attempt: Attempt) -> bool:
-        """Whether the grant is enough for an attempt."""
-        return all(
-            "*" in granted or wanted in granted
-            for granted, wanted in (
-                (self.verbs, attempt.verb),
-                (self.groups, attempt.group),
-                (self.resources, attempt.full_resource),
-            )
-        )
-
-
-class Reviews:
-    """Answers SelfSubjectAccessReviews."""
-
-    def __init__(self, access: Access, bodies: Bodies) -> None:
-        self._access = access
-        self._bodies = bodies
-
-    async def answer(self, call: Call) -> tuple[int, JsonObject]:
-        """POST of a review. Raises Refusal (400)."""
-        body = self._bodies.object(call.request, call.route.resource.kind)
-        return 201, self._access.review(call.request, body)
+from gracectl.sim.server.calls import ADMINISTRATOR, User
+from gracectl.sim.server.stamps import Stamps
+from gracectl.sim.server.status import internal
+from gracectl.sim.server.store import Store
 
 
 class Access:
-    """Decides who may do what."""
+    """Lets requests pass or refuses them.
 
-    def __init__(self, tokens: Mapping[str, str] | None, grants: Mapping[str, Sequence[Grant]] | None = None) -> None:
-        """`tokens`: user names by bearer token; None lets everybody in. `grants`: by user name; a known user whom it
-        does not name may do everything."""
-        self._tokens = tokens
-        self._grants = grants or {}
+    `permission` looks at writes of roles, `reviews` and `token_requests` answer what is asked about access.
+    """
+
+    def __init__(
+        self, store: Store, stamps: Stamps, bodies: Bodies, *, tokens: Mapping[str, str | User] | None, seed: int
+    ) -> None:
+        """`tokens`: see Authentication; `seed`: servers with different ones do not take each other's tokens."""
+        key = hashlib.sha256(f"ServiceAccount tokens {seed}".encode()).digest()
+        accounts = AccountTokens(store, stamps, key=key)
+        self._authentication = Authentication(tokens, accounts)
+        self._rbac = Rbac(store)
+        self.permission = Escalation(self._rbac)
+        self.reviews = Reviews(self._rbac, self._authentication, bodies, stamps)
+        self.token_requests = TokenRequests(store, stamps, accounts, bodies)
 
     def check(self, request: Request) -> User:
-        """Who asks. Raises Refusal (401, 403) unless the request may go on."""
-        if self._tokens is None:
+        """Who asks, in whose name the request is answered. Raises Refusal (401, 403)."""
+        headers = request.headers
+        impersonated = is_impersonated(headers)
+        if self._authentication.is_open and not impersonated and "authorization" not in headers:
             return ADMINISTRATOR
-        user = self._user(request)
+        user = self._authentication.user_of(headers)
+        if impersonated:
+            user = self._impersonated(user, request)
+        if MASTERS in user.groups:
+            return user
         attempt = attempt_of(request)
-        if user == ANONYMOUS:
-            allowed = request.path.rstrip("/") in OPEN_PATHS
-        else:
-            allowed = attempt is None or attempt.group == REVIEWS_GROUP or self._allows(user, attempt)
-        if not allowed:
-            raise denied(attempt, request, user)
-        return User(user, groups=("system:authenticated",))
-
-    def review(self, request: Request, body: JsonObject) -> JsonObject:
-        """The answer to a SelfSubjectAccessReview."""
-        spec: JsonObject = body.get("spec") or {}
-        wanted: JsonObject = spec.get("resourceAttributes") or {}
-        words = ("verb", "group", "resource", "subresource", "namespace", "name")
-        attempt = Attempt(*(wanted.get(word, "") for word in words))
-        allowed = self._tokens is None or self._allows(self._user(request), attempt)
-        return {
-            "kind": "SelfSubjectAccessReview",
-            "apiVersion": f"{REVIEWS_GROUP}/v1",
-            "metadata": {"creationTimestamp": None},
-            "spec": spec,
-            "status": {"allowed": allowed},
-        }
-
-    def _allows(self, user: str, attempt: Attempt) -> bool:
-        grants = self._grants.get(user)
-        return grants is None or any(grant.covers(attempt) for grant in grants)
-
-    def _user(self, request: Request) -> str:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
-            return ANONYMOUS
-        user = (self._tokens or {}).get(token.strip())
-        if user is None:
-            raise unauthorized()
+        decision = self._rbac.decide(user, attempt)
+        if not decision.allowed:
+            raise denied(attempt, user, decision.reason)
         return user
 
-
-def attempt_of(request: Request) -> Attempt | None:
-    """What a request to a resource tries, or None if its path is not a resource's."""
-    parts = request.path.strip("/").split("/")
-    if parts[0] == "api" and len(parts) > 2:
-        group, rest = "", parts[2:]
-    elif parts[0] == "apis" and len(parts) > 3:
-        group, rest = parts[1], parts[3:]
-    else:
-        return None
-    namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
-        namespace, rest = rest[1], rest[2:]
-    name, subresource = (*rest[1:3], "", "")[:2]
-    verb = VERBS.get(request.method, "")
-    if request.method == "GET":
-        verb = "get" if name else "list"
-        if request.query.get("watch") in ("1", "true"):
-            verb = "watch"
-    elif request.method == "DELETE":
-        verb = "delete" if name else "deletecollection"
-    return Attempt(verb, group, rest[0], subresource, namespace, name)
-
-
-def denied(attempt: Attempt | None, request: Request, user: str) -> Refusal:
-    """403 for a user who may not do what was attempted."""
-    if attempt is None:
-        message = f'forbidden: User "{user}" cannot {request.method.lower()} path "{request.path}"'
-        return Refusal(403, "Forbidden", message, details={})
-    scope = f'in the namespace "{attempt.namespace}"' if attempt.namespace else "at the cluster scope"
-    why = (
-        f'User "{user}" cannot {attempt.verb} resource "{attempt.full_resource}" in API group "{attempt.group}" {scope}'
-    )
-    return forbidden(Kind(attempt.group, attempt.resource, ""), attempt.name, why)
+    def _impersonated(self, user: User, request: Request) -> User:
+        try:
+            impersonation = Impersonation(request.headers)
+        except NoUser:
+            why = f'Internal Server Error: "{request.path}": requested groups or more without impersonating a user'
+            raise internal(why) from None
+        for attempt in impersonation.attempts():
+            decision = self._rbac.decide(user, attempt)
+            if not decision.allowed:
+                raise denied(attempt, user, decision.reason)
+        return impersonation.user

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from gracectl.sim.access.control import REVIEWS_GROUP
+from gracectl.sim.kinds.accounts import AccountedPods
 from gracectl.sim.kinds.events import CORE_FIELDS, NEW_FIELDS, NEW_VIEW, NewEventStrategy
 from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.kinds.pods import PodStrategy
+from gracectl.sim.kinds.rbac import access_kinds
 from gracectl.sim.kinds.workloads import (
     Attachment,
     Budget,
@@ -51,16 +52,16 @@ STATUS = ("status",)
 SCALE = ("scale", "status")
 
 
-def built_in(store: Store, expiry: Expiry | None = None) -> tuple[Resource, ...]:
+def built_in(store: Store, expiry: Expiry | None = None, *, service_accounts: bool = False) -> tuple[Resource, ...]:
     """Every built-in resource. Strategies that look other objects up read them from `store`; `expiry` is told of every
-    event that is written.
+    event that is written; `service_accounts`: every pod needs one that is there.
     """
-    return (*_core(store, expiry), *_apps(), *_others(expiry), *_policy(), *_storage())
+    priorities, accounts = store.table("priorityclasses.scheduling.k8s.io"), store.table("serviceaccounts")
+    pods = AccountedPods(priorities, accounts) if service_accounts else PodStrategy(priorities)
+    return (*_core(pods, expiry), *_apps(), *_others(expiry), *_policy(), *_storage(), *access_kinds())
 
 
-def _core(store: Store, expiry: Expiry | None) -> tuple[Resource, ...]:
-    priorities = store.table("priorityclasses.scheduling.k8s.io")
-
+def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
     return (
         Resource(
             group="",
@@ -68,7 +69,7 @@ def _core(store: Store, expiry: Expiry | None) -> tuple[Resource, ...]:
             plural="pods",
             kind="Pod",
             namespaced=True,
-            strategy=PodStrategy(priorities),
+            strategy=pods,
             subresources=("binding", "eviction", "status"),
             short_names=("po",),
             categories=ALL,
@@ -145,11 +146,12 @@ def _core(store: Store, expiry: Expiry | None) -> tuple[Resource, ...]:
                 namespaced=True,
                 strategy=TopLevel(),
                 short_names=short,
+                subresources=subresources,
             )
-            for plural, kind, short in (
-                ("configmaps", "ConfigMap", ("cm",)),
-                ("secrets", "Secret", ()),
-                ("serviceaccounts", "ServiceAccount", ("sa",)),
+            for plural, kind, short, subresources in (
+                ("configmaps", "ConfigMap", ("cm",), ()),
+                ("secrets", "Secret", (), ()),
+                ("serviceaccounts", "ServiceAccount", ("sa",), ("token",)),
             )
         ),
         Resource(
@@ -282,14 +284,6 @@ def _others(expiry: Expiry | None) -> tuple[Resource, ...]:
             kind="Lease",
             namespaced=True,
             strategy=LeaseStrategy(),
-        ),
-        Resource(
-            group=REVIEWS_GROUP,
-            version="v1",
-            plural="selfsubjectaccessreviews",
-            kind="SelfSubjectAccessReview",
-            namespaced=False,
-            verbs=("create",),
         ),
         Resource(
             group="scheduling.k8s.io",

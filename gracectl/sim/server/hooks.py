@@ -59,6 +59,15 @@ class BodyCheck(Protocol):
         ...
 
 
+class Permission(Protocol):
+    """Looks at what is written, where the right to write at all is not enough."""
+
+    def check(self, call: Call, new: JsonObject, old: JsonObject | None) -> None:
+        """`new` is about to take the place of `old` (None: of nothing). Must be fast, and is asked for every write.
+        Raises Refusal (403)."""
+        ...
+
+
 class Subresource(Protocol):
     """Answers requests to a subresource, or to a kind that is never stored (reviews)."""
 

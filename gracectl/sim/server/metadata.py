@@ -71,12 +71,14 @@ def for_update(metadata: JsonObject, old: JsonObject) -> JsonObject:
     return normalised(kept)
 
 
-def validate(metadata: JsonObject) -> list[Cause]:
+def validate(metadata: JsonObject, *, names_are_free: bool = False) -> list[Cause]:
     """Faults of metadata, new or changed: name, labels, annotations, finalizers."""
     causes: list[Cause] = []
     name = metadata.get("name", "")
     if not name:
         causes.append(required("metadata.name", "name or generateName is required"))
+    elif names_are_free:
+        causes.extend(path_name_faults("metadata.name", name))
     elif not is_name(name):
         causes.append(invalid_value("metadata.name", name, SUBDOMAIN_RULE))
     causes.extend(validate_labels(metadata.get("labels") or {}))
@@ -85,6 +87,13 @@ def validate(metadata: JsonObject) -> list[Cause]:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, why))
     return causes
+
+
+def path_name_faults(field: str, name: str) -> list[Cause]:
+    """Faults of a name that need be no more than a part of a path."""
+    if name in (".", ".."):
+        return [invalid_value(field, name, f"may not be '{name}'")]
+    return [invalid_value(field, name, f"may not contain '{mark}'") for mark in "/%" if mark in name]
 
 
 @lru_cache(maxsize=65536)

@@ -65,6 +65,9 @@ class Strategy:
     status_writes_metadata = True
     """Labels and annotations may be written through /status."""
 
+    names_are_free = False
+    """Names may be whatever fits into a path (`system:node`), not only DNS subdomains."""
+
     empty: Mapping[str, Json] = {"spec": {}}
     """The zero fields that a bookmark shows beside its metadata."""
 

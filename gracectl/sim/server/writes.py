@@ -15,7 +15,7 @@ from gracectl.sim.server import patches
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import check_kind
 from gracectl.sim.server.calls import Call, Write
-from gracectl.sim.server.hooks import Admission, BodyCheck, Ownership
+from gracectl.sim.server.hooks import Admission, BodyCheck, Ownership, Permission
 from gracectl.sim.server.options import is_dry_run
 from gracectl.sim.server.resource import Occasion, Resource
 from gracectl.sim.server.routing import Route
@@ -45,13 +45,20 @@ class Writer:
     """Creates, replaces and patches objects."""
 
     def __init__(
-        self, store: Store, stamps: Stamps, admission: Admission, ownership: Ownership, checks: BodyCheck
+        self,
+        store: Store,
+        stamps: Stamps,
+        admission: Admission,
+        ownership: Ownership,
+        checks: BodyCheck,
+        permission: Permission,
     ) -> None:
         self._store = store
         self._stamps = stamps
         self._admission = admission
         self._ownership = ownership
         self._checks = checks
+        self._permission = permission
 
     async def create(self, call: Call, body: Json) -> Written:
         """POST of a collection. Raises Refusal."""
@@ -138,8 +145,10 @@ class Writer:
             mutated = await self._admission.mutate(write, new, None)
             if mutated is not new and mutated is not None:
                 new = strategy.normalise(strategy.prepare_create(mutated, occasion))
+        self._permission.check(call, new, None)
         new = self._ownership.created(call, new)
-        self._refuse_faults(resource, new, [*meta.validate(new["metadata"]), *strategy.validate(new)])
+        faults = meta.validate(new["metadata"], names_are_free=strategy.names_are_free)
+        self._refuse_faults(resource, new, [*faults, *strategy.validate(new)])
         if asked:
             await self._admission.validate(write, new, None)
         existing = table.get(namespace, new["metadata"]["name"])
@@ -167,6 +176,7 @@ class Writer:
             new = change(old)
             if write is not None:
                 new = await self._admission.mutate(write, new, old) or new
+            self._permission.check(call, new, old)
             new = self._prepared(route, new, old)
             new = self._ownership.updated(call, new, old)
             if write is not None:
@@ -195,7 +205,8 @@ class Writer:
         if strategy.counts_generations and new.get("spec") != old.get("spec"):
             new = {**new, "metadata": {**new["metadata"], "generation": before.get("generation", 0) + 1}}
         # The real server validates a change of metadata for every kind, and most kinds do it again.
-        faults = [*meta.validate(metadata), *2 * meta.validate_update(metadata, before)]
+        faults = meta.validate(metadata, names_are_free=strategy.names_are_free)
+        faults += 2 * meta.validate_update(metadata, before)
         faults += [*strategy.validate(new), *strategy.validate_update(new, old)]
         self._refuse_faults(resource, new, faults)
         return new
