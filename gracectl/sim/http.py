@@ -104,9 +104,18 @@ async def read(incoming: web.BaseRequest) -> Request:
         method=incoming.method,
         path=incoming.path,
         query=dict(incoming.query),
-        headers={key.lower(): value for key, value in incoming.headers.items()},
+        headers=headers_of(incoming),
         body=body,
     )
+
+
+def headers_of(incoming: web.BaseRequest) -> dict[str, str]:
+    """Headers by lower-case name; one that came several times holds its values with commas between (RFC 9110)."""
+    headers: dict[str, str] = {}
+    for key, value in incoming.headers.items():
+        name = key.lower()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
 
 
 def encoded(response: Response) -> bytes:
@@ -136,7 +145,7 @@ async def cut(incoming: web.BaseRequest, response: Response, headers: Mapping[st
 def _request(
     message: RawRequestMessage,
     payload: StreamReader,
-    protocol: web.RequestHandler[web.BaseRequest],
+    protocol: web.RequestHandler,
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
