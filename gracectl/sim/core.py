@@ -32,7 +32,7 @@ from gracectl.sim.server.calls import Call, User
 from gracectl.sim.server.deletes import Deleter
 from gracectl.sim.server.fieldtypes import FieldTypes
 from gracectl.sim.server.hooks import NobodyAsked, NobodyOwns, Subresource
-from gracectl.sim.server.options import check_match, delete_options, integer, version_number
+from gracectl.sim.server.options import check_match, delete_options, integer, is_true, version_number
 from gracectl.sim.server.reads import Reader
 from gracectl.sim.server.resource import Registry
 from gracectl.sim.server.routing import Route, find_route
@@ -200,7 +200,7 @@ class ApiServer:
             raise method_not_allowed()
         if route.name and not route.watch:
             return _ok((200, await self._reader.get(call)))
-        if route.watch or query.get("watch") in ("1", "true"):
+        if route.watch or is_true(query, "watch"):
             return self._watch(route, query)
         return _ok((200, await self._reader.list(call)))
 
@@ -233,7 +233,7 @@ class ApiServer:
             watched,
             self.agenda,
             seconds=seconds or WATCH_SECONDS * (1 + self._random.random()),
-            bookmarks=query.get("allowWatchBookmarks") in ("1", "true"),
+            bookmarks=is_true(query, "allowWatchBookmarks"),
         )
         if not revision:
             stream.start_with([object_ for object_ in table.listed(route.namespace) if watched.matches(object_)])

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gracectl.sim.server.api import JsonObject, Request
 from gracectl.sim.server.calls import User
+from gracectl.sim.server.options import is_true
 from gracectl.sim.server.status import Kind, Refusal, forbidden
 
 VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "HEAD": "get", "DELETE": "delete"}
@@ -62,7 +63,7 @@ def _of_collection(verb: str, request: Request) -> tuple[str, str]:
         return "deletecollection", ""
     if verb != "get":
         return verb, ""
-    verb = "watch" if request.query.get("watch") in ("1", "true") else "list"
+    verb = "watch" if is_true(request.query, "watch") else "list"
     for term in request.query.get("fieldSelector", "").split(","):
         field, _, value = term.partition("=")
         if field == "metadata.name" and value:

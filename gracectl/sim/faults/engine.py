@@ -32,6 +32,7 @@ from gracectl.sim.faults.rules import (
 )
 from gracectl.sim.faults.streams import StruckStream
 from gracectl.sim.server.api import ConnectionLost, Request, Response, StreamEvent
+from gracectl.sim.server.options import is_true
 from gracectl.sim.server.status import Refusal, budget_refusal, expired
 
 SERVER_FAULTS: Final = {
@@ -188,7 +189,7 @@ def _can_meet(fault: Fault, request: Request) -> bool:
 
 def asks_to_watch(request: Request) -> bool:
     """Whether a request is for a watch."""
-    return request.query.get("watch") in ("1", "true") or "/watch/" in request.path
+    return is_true(request.query, "watch") or "/watch/" in request.path
 
 
 def refusal(status: int, retry_after: int | None) -> Response:

@@ -17,10 +17,12 @@ from gracectl.sim.kinds.workloads import (
     NamespaceStrategy,
     Plain,
     Protected,
+    Templated,
     TopLevel,
     new_budget,
     old_budget,
 )
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.resource import NO_COLLECTION, Resource, View, fields
 from gracectl.sim.server.store import Store
 from gracectl.sim.tables.columns import DEFAULT
@@ -40,7 +42,21 @@ NODE_FIELDS = {
     # A bool that is left out when false still selects as "false".
     "spec.unschedulable": lambda node: "true" if node["spec"].get("unschedulable") else "false",
 }
-ROLLING = {"type": "RollingUpdate"}
+DEPLOYMENT: JsonObject = {
+    "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+    "revisionHistoryLimit": 10,
+    "progressDeadlineSeconds": 600,
+}
+STATEFUL_SET: JsonObject = {
+    "podManagementPolicy": "OrderedReady",
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+    "revisionHistoryLimit": 10,
+    "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+}
+DAEMON_SET: JsonObject = {
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+    "revisionHistoryLimit": 10,
+}
 DAEMON_STATUS = {
     "currentNumberScheduled": 0,
     "numberMisscheduled": 0,
@@ -199,11 +215,11 @@ def _policy() -> tuple[Resource, ...]:
 
 def _apps() -> tuple[Resource, ...]:
     kinds = (
-        ("apps", "deployments", "Deployment", Counted({}, replicas=1, strategy=ROLLING), ("deploy",)),
-        ("apps", "replicasets", "ReplicaSet", Counted({"replicas": 0}, replicas=1), ("rs",)),
-        ("apps", "statefulsets", "StatefulSet", Counted({"replicas": 0}, replicas=1, updateStrategy=ROLLING), ("sts",)),
-        ("apps", "daemonsets", "DaemonSet", Counted(DAEMON_STATUS, updateStrategy=ROLLING), ("ds",)),
-        ("batch", "jobs", "Job", Counted({}), ()),
+        ("apps", "deployments", "Deployment", Templated({}, replicas=1, **DEPLOYMENT), ("deploy",)),
+        ("apps", "replicasets", "ReplicaSet", Templated({"replicas": 0}, replicas=1), ("rs",)),
+        ("apps", "statefulsets", "StatefulSet", Templated({"replicas": 0}, replicas=1, **STATEFUL_SET), ("sts",)),
+        ("apps", "daemonsets", "DaemonSet", Templated(DAEMON_STATUS, **DAEMON_SET), ("ds",)),
+        ("batch", "jobs", "Job", Templated({}), ()),
     )
     revisions = Resource(
         group="apps",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gracectl.sim.kinds.conditions import filled_conditions
+from gracectl.sim.kinds.podspec import with_spec_defaults
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Occasion, Strategy, keep_from
 from gracectl.sim.server.status import Cause, Kind, forbidden, forbidden_value, required
@@ -17,18 +18,6 @@ from gracectl.sim.server.store import Table
 
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 DEFAULT_TOLERATIONS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-SPEC_DEFAULTS: Final[Mapping[str, Json]] = {
-    "restartPolicy": "Always",
-    "terminationGracePeriodSeconds": 30,
-    "dnsPolicy": "ClusterFirst",
-    "securityContext": {},
-    "schedulerName": "default-scheduler",
-}
-CONTAINER_DEFAULTS: Final[Mapping[str, Json]] = {
-    "resources": {},
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-}
 CHANGEABLE: Final = (
     "activeDeadlineSeconds",
     "tolerations",
@@ -61,11 +50,7 @@ class PodStrategy(Strategy):
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         given: JsonObject = new.get("spec") or {}
-        spec: JsonObject = {**given, "containers": [with_defaults(c) for c in given.get("containers") or []]}
-        if given.get("initContainers"):
-            spec["initContainers"] = [with_defaults(c) for c in given["initContainers"]]
-        for key, value in SPEC_DEFAULTS.items():
-            spec.setdefault(key, value)
+        spec = with_spec_defaults(given)
         spec["tolerations"] = tolerations(given.get("tolerations") or [])
         self._set_priority(new["metadata"].get("name", ""), spec)
         spec.setdefault("enableServiceLinks", True)
@@ -123,14 +108,6 @@ class PodStrategy(Strategy):
             return 0
         period: int = asked if asked is not None else spec.get("terminationGracePeriodSeconds", 0)
         return 1 if period < 0 else period
-
-
-def with_defaults(container: JsonObject) -> JsonObject:
-    """A container with what the server fills in."""
-    image: str = container.get("image", "")
-    tag = image.rpartition("/")[2].partition(":")[2]
-    policy = "IfNotPresent" if tag and tag != "latest" else "Always"
-    return {**CONTAINER_DEFAULTS, "imagePullPolicy": policy, **container}
 
 
 def tolerations(given: list[JsonObject]) -> list[JsonObject]:

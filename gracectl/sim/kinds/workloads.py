@@ -11,6 +11,7 @@ from typing import Final
 
 from gracectl.sim.kinds.conditions import filled_conditions
 from gracectl.sim.kinds.expiry import Expiry
+from gracectl.sim.kinds.podspec import with_template_defaults
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Occasion, Strategy
 from gracectl.sim.server.status import INVALID, Cause, invalid_value, not_supported, required
@@ -62,6 +63,15 @@ class Counted(Plain):
     """A kind whose generations the server counts."""
 
     counts_generations = True
+
+
+class Templated(Counted):
+    """A kind that makes pods of a template."""
+
+    def normalise(self, new: JsonObject) -> JsonObject:
+        spec = new.get("spec") or {}
+        template = with_template_defaults(spec.get("template"))
+        return new if template is spec.get("template") else {**new, "spec": {**spec, "template": template}}
 
 
 class Budget(Counted):

@@ -88,6 +88,11 @@ def options_from(raw: JsonObject) -> DeleteOptions:
     )
 
 
+def is_true(query: Mapping[str, str], name: str) -> bool:
+    """Whether the query says so, in any of the words that Go takes for true; anything else means no."""
+    return query.get(name) in ("1", "t", "T", "true", "True", "TRUE")
+
+
 def integer(text: str) -> int:
     """A number of a query. Raises Refusal (400)."""
     try:
