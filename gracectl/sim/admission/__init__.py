@@ -1,0 +1,1 @@
+"""Dynamic admission: webhooks that are asked before something is written or deleted."""

@@ -1,0 +1,223 @@
+"""The webhooks' place in a write: asked before it, one after another where they may change it, all at once where not.
+
+Invariants: a mutating webhook sees what the one before it left; one that said IfNeeded is asked a second time when
+another changed the object after it; validating webhooks are all asked, whatever the others say, and the first refusal
+to arrive counts. What a webhook does to the store while it is asked is an ordinary write: the caller looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import orjson
+
+from gracectl.sim.admission.answers import Verdict, verdict
+from gracectl.sim.admission.calling import WebhookCaller, body_of, post_failed
+from gracectl.sim.admission.failures import (
+    CallFailed,
+    call_failed,
+    denied,
+    internal_error,
+    modifies_nothing,
+    no_dry_run,
+)
+from gracectl.sim.admission.index import Index
+from gracectl.sim.admission.matching import Matcher, in_version
+from gracectl.sim.admission.patching import PatchFault, operations_of, patched
+from gracectl.sim.admission.reviews import Match, Objects, review
+from gracectl.sim.admission.webhooks import Webhook
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.calls import Call, Operation, Write
+from gracectl.sim.server.stamps import Stamps
+from gracectl.sim.server.status import Refusal
+
+Pause = Callable[[str], Awaitable[None]]
+"""Something that happens before a webhook of that name is reached (a fault), on the webhook's time."""
+
+Decode = Callable[[Call, JsonObject], JsonObject]
+"""Reads an object as Go would decode it: unknown fields go. Raises Refusal for a value of a wrong type."""
+
+
+async def _at_once(name: str) -> None:
+    pass
+
+
+def _as_it_is(call: Call, object_: JsonObject) -> JsonObject:
+    return object_
+
+
+class Reinvocation:
+    """Which mutating webhooks must be asked a second time."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+        self.again: set[str] = set()
+        self.changed = False
+
+    def note(self, webhook: Webhook, *, changed: bool) -> None:
+        """A webhook was asked; whoever was asked before a change may be asked again."""
+        if changed:
+            self.changed = True
+            self.again |= self._asked
+            self._asked = set()
+        if webhook.reinvocable:
+            self._asked.add(webhook.id)
+
+
+class WebhookAdmission:
+    """Admission (see hooks) by the webhook configurations in the store."""
+
+    def __init__(
+        self,
+        index: Index,
+        matcher: Matcher,
+        stamps: Stamps,
+        caller: WebhookCaller,
+        *,
+        pause: Pause = _at_once,
+        decode: Decode = _as_it_is,
+    ) -> None:
+        """`pause`: see Pause; `decode`: what becomes of an object that a webhook has patched."""
+        self._index = index
+        self._matcher = matcher
+        self._stamps = stamps
+        self._caller = caller
+        self._pause = pause
+        self._decode = decode
+
+    def concerns(self, call: Call, operation: Operation) -> bool:
+        """See Admission."""
+        return self._index.concerns(call.route, operation)
+
+    async def aclose(self) -> None:
+        """Let go of connections to webhooks."""
+        await self._caller.aclose()
+
+    # -- mutating ------------------------------------------------------------------------------------------------------
+
+    async def mutate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:
+        """See Admission."""
+        reinvocation = Reinvocation()
+        for webhook in self._index.mutating:
+            new = await self._mutated(webhook, write, Objects(new, old), reinvocation)
+        if reinvocation.changed:
+            for webhook in self._index.mutating:
+                if webhook.id in reinvocation.again:
+                    new = await self._mutated(webhook, write, Objects(new, old), reinvocation)
+        return new
+
+    async def _mutated(
+        self, webhook: Webhook, write: Write, objects: Objects, reinvocation: Reinvocation
+    ) -> JsonObject | None:
+        """The stored object as a webhook leaves it."""
+        match = self._matcher.match(webhook, write, objects)
+        if match is None:
+            return objects.new
+        seen = in_version(match, write, objects)
+        try:
+            answer = await self._ask(match, write, seen, mutating=True)
+            made = self._patched(match, write, seen.new, answer)
+        except CallFailed as reason:
+            if not webhook.ignores_failures:
+                raise call_failed(webhook.name, reason) from None
+            made = seen.new
+        changed = made != seen.new
+        reinvocation.note(webhook, changed=changed)
+        if not changed or made is None:
+            return objects.new
+        view = match.resource.view
+        return view.to_stored(made) if view and not _is_apart(write) else made
+
+    def _patched(self, match: Match, write: Write, seen: JsonObject | None, answer: Verdict) -> JsonObject | None:
+        name = match.webhook.name
+        if not answer.patch:
+            return seen
+        try:
+            operations = operations_of(answer.patch)
+            if not operations:
+                return seen
+            if seen is None:
+                raise modifies_nothing(name)
+            if answer.patch_type != "JSONPatch":
+                raise CallFailed(f'unsupported patch type "{answer.patch_type}"')
+            made = patched(seen, operations)
+        except PatchFault as fault:
+            raise internal_error(str(fault)) from None
+        if _is_apart(write):
+            return made
+        try:
+            return self._decode(write.call, made)
+        except Refusal as refusal:
+            raise internal_error(decoding_fault(refusal.message)) from None
+
+    # -- validating ----------------------------------------------------------------------------------------------------
+
+    async def validate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> None:
+        """See Admission."""
+        objects = Objects(new, old)
+        matched = (self._matcher.match(webhook, write, objects) for webhook in self._index.validating)
+        matches = [match for match in matched if match is not None]
+        refusals: list[Refusal] = []
+
+        async def ask(match: Match) -> None:
+            try:
+                await self._ask(match, write, in_version(match, write, objects), mutating=False)
+            except CallFailed as reason:
+                if not match.webhook.ignores_failures:
+                    refusals.append(call_failed(match.webhook.name, reason))
+            except Refusal as refusal:
+                refusals.append(refusal)
+
+        if len(matches) == 1:
+            await ask(matches[0])
+        elif matches:
+            async with anyio.create_task_group() as group:
+                # The last goroutine that Go starts is the first to run, and where all deny at once it is its denial
+                # that a real server shows.
+                for match in (matches[-1], *matches[:-1]):
+                    group.start_soon(ask, match)
+        if refusals:
+            raise refusals[0]
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, match: Match, write: Write, objects: Objects, *, mutating: bool) -> Verdict:
+        """Ask one webhook. Raises Refusal (it says no), CallFailed."""
+        webhook = match.webhook
+        if write.dry_run and webhook.has_side_effects:
+            raise no_dry_run(webhook.name)
+        uid = self._stamps.uid()
+        question = review(match, write, objects, uid)
+        url = f"{webhook.client.url}?timeout={webhook.timeout}s"
+        body = await self._called(webhook, url, orjson.dumps(question))
+        version = question["apiVersion"].rpartition("/")[2]
+        answer = verdict(body, version, uid, mutating=mutating)
+        _warn(write.call, answer.warnings)
+        if not answer.allowed:
+            raise denied(webhook.name, answer.status)
+        return answer
+
+    async def _called(self, webhook: Webhook, url: str, question: bytes) -> bytes:
+        with anyio.move_on_after(webhook.timeout):
+            await self._pause(webhook.name)
+            return body_of(await self._caller.post(webhook.client, url, question))
+        raise CallFailed(post_failed(url, "context deadline exceeded"))
+
+
+def decoding_fault(message: str) -> str:
+    """What Go's decoder says, without the sentence that a request's refusal puts before it."""
+    found, _, fault = message.partition("cannot be handled as a ")[2].partition(": ")
+    return fault if found else message
+
+
+def _is_apart(write: Write) -> bool:
+    """Whether what is written is another object than the stored one (an Eviction, a Binding)."""
+    return write.call.route.subresource not in ("", "status", "finalize")
+
+
+def _warn(call: Call, warnings: list[str]) -> None:
+    """Hand warnings on to the client, each once; those that no header can carry are dropped."""
+    for text in warnings:
+        if text and text not in call.warnings and all(character.isprintable() for character in text):
+            call.warnings.append(text)

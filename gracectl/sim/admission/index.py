@@ -1,0 +1,64 @@
+"""Which webhooks there are, by the configurations in the store, and whether any of them may concern a write.
+
+Invariant: the index is that of the store at the moment of the question. It is rebuilt when one of the two tables has
+changed, which two counters tell; until then the answer for a place and an operation is one look into a dict.
+"""
+
+from __future__ import annotations
+
+from gracectl.sim.admission.configurations import GROUP, MUTATING, VALIDATING
+from gracectl.sim.admission.webhooks import Place, Webhook, webhooks_of
+from gracectl.sim.server.routing import Route
+from gracectl.sim.server.store import Store, Table
+
+
+class Index:
+    """The webhooks of a server."""
+
+    def __init__(self, store: Store) -> None:
+        self._tables = (store.table(f"{MUTATING}.{GROUP}"), store.table(f"{VALIDATING}.{GROUP}"))
+        self._seen = (-1, -1)
+        self._mutating: tuple[Webhook, ...] = ()
+        self._validating: tuple[Webhook, ...] = ()
+        self._concerned: dict[tuple[str, str, str, str, str], bool] = {}
+
+    def concerns(self, route: Route, operation: str) -> bool:
+        """Whether some webhook may have to be asked about an operation there. Never true of webhook configurations."""
+        self._refresh()
+        if not self._mutating and not self._validating:
+            return False
+        resource = route.resource
+        key = (operation, resource.group, resource.version, resource.plural, route.subresource)
+        concerned = self._concerned.get(key)
+        if concerned is None:
+            concerned = self._concerned[key] = self._look(operation, Place(*key[1:]))
+        return concerned
+
+    @property
+    def mutating(self) -> tuple[Webhook, ...]:
+        """Mutating webhooks in the order in which they are asked: by the configurations' names, then as written."""
+        self._refresh()
+        return self._mutating
+
+    @property
+    def validating(self) -> tuple[Webhook, ...]:
+        """Validating webhooks, in the same order."""
+        self._refresh()
+        return self._validating
+
+    def _look(self, operation: str, place: Place) -> bool:
+        if place.group == GROUP:
+            return False
+        return any(webhook.may_concern(operation, place) for webhook in (*self._mutating, *self._validating))
+
+    def _refresh(self) -> None:
+        mutating, validating = self._tables
+        positions = (mutating.position, validating.position)
+        if positions != self._seen:
+            self._seen = positions
+            self._mutating, self._validating = _read(mutating), _read(validating)
+            self._concerned = {}
+
+
+def _read(table: Table) -> tuple[Webhook, ...]:
+    return tuple(webhook for configuration in table.listed(None) for webhook in webhooks_of(configuration))

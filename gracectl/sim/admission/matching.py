@@ -1,0 +1,145 @@
+"""Which webhooks a write must be told to: rules, selectors, match conditions (kube-apiserver's ShouldCallHook).
+
+A rule that names another version or group of the same stored objects matches too, where the webhook says Equivalent;
+the webhook is then shown the object in that version.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gracectl.sim.admission.reviews import Match, Objects, namespace_of, review, shown
+from gracectl.sim.admission.webhooks import NAMESPACES, Place, Webhook
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.calls import Write
+from gracectl.sim.server.resource import Registry, Resource
+from gracectl.sim.server.selectors import selector_matches
+from gracectl.sim.server.status import Kind, Refusal, forbidden, not_found
+from gracectl.sim.server.store import Store
+
+NAMESPACE_WORDS = Kind("", "namespaces", "Namespace")
+
+
+class ConditionFault(Exception):
+    """A match condition that cannot be evaluated; the text says why."""
+
+
+class Conditions(Protocol):
+    """Evaluates match conditions (CEL). Whoever can, is handed in from above."""
+
+    def fault(self, expression: str) -> str:
+        """What is wrong with an expression that must give a bool, or "" (see validation.ExpressionFault)."""
+        ...
+
+    def holds(self, expression: str, request: JsonObject) -> bool:
+        """Whether an expression is true of an AdmissionRequest (`request`, `object`, `oldObject`). Raises
+        ConditionFault."""
+        ...
+
+
+class Matcher:
+    """Finds out whether a webhook is to be asked."""
+
+    def __init__(self, store: Store, registry: Registry, conditions: Conditions | None = None) -> None:
+        self._namespaces = store.table("namespaces")
+        self._registry = registry
+        self._conditions = conditions
+
+    def match(self, webhook: Webhook, write: Write, objects: Objects) -> Match | None:
+        """How the webhook is to be asked about the write, or None. `objects` as they are stored. Raises Refusal (403: a
+        match condition cannot be evaluated; 404: the namespace is not there)."""
+        resource = self._resource(webhook, write, objects)
+        if resource is None or not _selects(webhook, objects):
+            return None
+        if not self._in_selected_namespace(webhook, write, objects):
+            return None
+        match = Match(webhook, resource)
+        return match if not webhook.conditions or self._conditions_hold(match, write, objects) else None
+
+    def _resource(self, webhook: Webhook, write: Write, objects: Objects) -> Resource | None:
+        route, namespace = write.call.route, namespace_of(write, objects.new)
+        asked = route.resource
+        if _covered(webhook, write, asked, namespace):
+            return asked
+        if not webhook.equivalent:
+            return None
+        for other in self._registry:
+            is_equivalent = other.table == asked.table and other is not asked
+            served = not route.subresource or route.subresource in other.subresources
+            if is_equivalent and served and _covered(webhook, write, other, namespace):
+                return other
+        return None
+
+    def _in_selected_namespace(self, webhook: Webhook, write: Write, objects: Objects) -> bool:
+        selector = webhook.namespace_selector
+        name = namespace_of(write, objects.new)
+        # What is cluster-scoped is never exempt.
+        if not name or is_empty(selector):
+            return True
+        place = _place(write.call.route.resource, write.call.route.subresource)
+        if place == NAMESPACES and objects.new is not None:
+            return selector_matches(selector, objects.new["metadata"].get("labels") or {})
+        namespace = self._namespaces.get("", name)
+        if namespace is None:
+            raise not_found(NAMESPACE_WORDS, name)
+        return selector_matches(selector, namespace["metadata"].get("labels") or {})
+
+    def _conditions_hold(self, match: Match, write: Write, objects: Objects) -> bool:
+        """One that is false exempts; else one that cannot be evaluated refuses the write, or exempts under Ignore."""
+        if self._conditions is None:
+            return True
+        request: JsonObject = review(match, write, in_version(match, write, objects), "")["request"]
+        faults: list[str] = []
+        for condition in match.webhook.conditions:
+            try:
+                if not self._conditions.holds(condition.expression, request):
+                    return False
+            except ConditionFault as fault:
+                faults.append(f"expression '{condition.expression}' resulted in error: {fault}")
+        if not faults:
+            return True
+        if match.webhook.ignores_failures:
+            return False
+        raise self._undecided(write, faults)
+
+    @staticmethod
+    def _undecided(write: Write, faults: list[str]) -> Refusal:
+        text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
+        return forbidden(write.call.route.resource.words, write.call.route.name, text)
+
+
+def in_version(match: Match, write: Write, objects: Objects) -> Objects:
+    """Stored objects as the webhook is shown them: in the version that its rules name."""
+    resource = match.resource
+    new, old = objects
+    if write.call.route.subresource not in ("", "status", "finalize"):
+        # An Eviction or a Binding: no stored object, one version.
+        return Objects(shown(write, resource, new) if new else None, old)
+    return Objects(
+        shown(write, resource, resource.shown(new)) if new is not None else None,
+        resource.shown(old) if old is not None else None,
+    )
+
+
+def is_empty(selector: JsonObject) -> bool:
+    """Whether a selector selects everything."""
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def _selects(webhook: Webhook, objects: Objects) -> bool:
+    """Whether the object matches the objectSelector, as it was or as it will be."""
+    selector = webhook.object_selector
+    return is_empty(selector) or any(
+        selector_matches(selector, object_["metadata"].get("labels") or {})
+        for object_ in objects
+        if object_ is not None
+    )
+
+
+def _covered(webhook: Webhook, write: Write, resource: Resource, namespace: str) -> bool:
+    place = _place(resource, write.call.route.subresource)
+    return any(rule.covers(write.operation, place, namespace) for rule in webhook.rules)
+
+
+def _place(resource: Resource, subresource: str) -> Place:
+    return Place(resource.group, resource.version, resource.plural, subresource)
