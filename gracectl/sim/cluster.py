@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import msgspec
@@ -20,51 +19,30 @@ from anyio.abc import TaskStatus
 from gracectl.runtime.clock import Clock, ShiftedClock
 from gracectl.sim.core import ApiServer
 from gracectl.sim.discovery import VERSION
+from gracectl.sim.kinds.expiry import EVENT_TTL
+from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world import cloud as clouds
-from gracectl.sim.world.attachments import Attachments, Provisioner
 from gracectl.sim.world.client import InProcess, ask
 from gracectl.sim.world.cloud import Cloud, CloudSettings, Instance
-from gracectl.sim.world.daemons import DaemonSets
-from gracectl.sim.world.disruption import Disruption
-from gracectl.sim.world.gc import GarbageCollector, PodGarbage
 from gracectl.sim.world.kubelet import HollowKubelet, KubeletSettings
 from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
 from gracectl.sim.world.pace import Pace
+from gracectl.sim.world.parts import KUBELET, MAKERS, NODE_LIFECYCLE, Part, PartOptions
+from gracectl.sim.world.parts import PARTS as PARTS
 from gracectl.sim.world.paths import KINDS, NODES, PODS, path_of
-from gracectl.sim.world.scheduler import Scheduler
-from gracectl.sim.world.statefulsets import StatefulSets
 from gracectl.sim.world.view import Views
-from gracectl.sim.world.workloads import Deployments, ReplicaSets
 
 PROVIDER_ID = "sim:///zone-a/"
 USER = "gracectl-sim-world"
 """As whom the world asks the server: its user agent, and its user name where there are tokens."""
 
-PARTS = frozenset(
-    (
-        "kubelet",
-        "scheduler",
-        "deployments",
-        "replicasets",
-        "statefulsets",
-        "daemonsets",
-        "disruption",
-        "garbage-collector",
-        "pod-gc",
-        "provisioner",
-        "attachments",
-    )
-)
-"""Everything that lives around the API server and can be left out. (The cloud always runs.)"""
 
-
-class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterOptions(PartOptions, frozen=True, kw_only=True):
     """How an embedded cluster behaves. Seconds are simulated: `speed` 10 makes each of them ten times shorter.
 
-    `seed` fixes names, uids and every chance. `parts`: which of PARTS run. `quarantine_seconds`: how long PodGC leaves
-    the pods of a node that is gone. `window`: how many changes per kind a watch can go back. `clock_offset_seconds`:
-    how far the server's clock is ahead of everybody else's.
+    `seed` fixes names, uids and every chance. `parts`: which of PARTS run (see PartOptions for how they behave).
+    `window`: how many changes per kind a watch can go back. `event_seconds`: how long an Event is kept.
     """
 
     speed: float = 1.0
@@ -72,9 +50,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     parts: frozenset[str] = PARTS
     kubelet: KubeletSettings = KubeletSettings()
     cloud: CloudSettings = CloudSettings()
-    quarantine_seconds: float = 40.0
-    attach_seconds: float = 0.0
-    detach_seconds: float = 0.0
+    event_seconds: float = EVENT_TTL
     window: int = 10_000
     clock_offset_seconds: float = 0.0
     tokens: Mapping[str, str] | None = None
@@ -95,14 +71,6 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Mapping[str, str] = {}
 
 
-class Part(Protocol):
-    """Something that runs for ever."""
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-        ...
-
-
 class EmbeddedCluster:
     """An API server (`server`), its world, and the instances under it (`cloud`). Nothing happens before `run`."""
 
@@ -120,7 +88,7 @@ class EmbeddedCluster:
         self.server = ApiServer(self.server_clock, seed=self.options.seed, window=self.options.window, tokens=tokens)
         self.api = InProcess(self.server.handle, headers)
         self.views = Views(self.api, clock)
-        self.kubelet = HollowKubelet(self.views, self.pace, self.options.kubelet)
+        self.kubelet = HollowKubelet(self.views, self.pace, self._kubelet_settings())
         self.cloud = Cloud(self.pace, self.options.cloud, self._instance_ended)
         self.server.mount(clouds.PREFIX, self.cloud)
         self._pods = self.views.of(PODS)
@@ -129,23 +97,25 @@ class EmbeddedCluster:
         self._parts = self._compose()
 
     def _compose(self) -> list[Part]:
-        options, views, pace = self.options, self.views, self.pace
-        makers: dict[str, Callable[[], Part]] = {
-            "kubelet": lambda: self.kubelet,
-            "scheduler": lambda: Scheduler(views, pace),
-            "deployments": lambda: Deployments(views, pace),
-            "replicasets": lambda: ReplicaSets(views, pace),
-            "statefulsets": lambda: StatefulSets(views, pace),
-            "daemonsets": lambda: DaemonSets(views, pace),
-            "disruption": lambda: Disruption(views, pace),
-            "garbage-collector": lambda: GarbageCollector(views, pace),
-            "pod-gc": lambda: PodGarbage(views, pace, quarantine=options.quarantine_seconds),
-            "provisioner": lambda: Provisioner(views, pace),
-            "attachments": lambda: Attachments(
-                views, pace, attach_delay=options.attach_seconds, detach_delay=options.detach_seconds
-            ),
-        }
-        return [make() for name, make in makers.items() if name in options.parts]
+        options = self.options
+        self.server.event_expiry.ttl = self.pace.real(options.event_seconds)
+        if NODE_LIFECYCLE in options.parts:
+            self._taint_new_nodes()
+        parts: list[Part] = [self.kubelet] if KUBELET in options.parts else []
+        made = (make(self.views, self.pace, options) for name, make in MAKERS.items() if name in options.parts)
+        return [*parts, *made]
+
+    def _kubelet_settings(self) -> KubeletSettings:
+        """Where nobody attaches volumes, nobody can wait for them."""
+        settings = self.options.kubelet
+        volumes = settings.volumes and {"provisioner", "attachments"} <= self.options.parts
+        return msgspec.structs.replace(settings, volumes=volumes)
+
+    def _taint_new_nodes(self) -> None:
+        """Nobody may be bound to a node between its creation and the first look of the node lifecycle controller."""
+        nodes = self.server.registry.find("", "v1", "nodes")
+        assert nodes is not None
+        self.server.registry.add(msgspec.structs.replace(nodes, strategy=NodeStrategy(new_are_tainted=True)))
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Live until cancelled; started once every part has begun."""

@@ -6,10 +6,12 @@ import pytest
 from sim.world_stage import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
 
 from gracectl.model.times import parse_time
-from gracectl.sim.cluster import EmbeddedCluster
+from gracectl.sim.cluster import PARTS, EmbeddedCluster
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PodBehaviour, Stage
+from gracectl.sim.world.client import STRATEGIC
 from gracectl.sim.world.kubelet import KubeletSettings
+from gracectl.sim.world.nodestatus import stretch
 from gracectl.sim.world.objects import condition_of, is_ready
 from gracectl.sim.world.paths import LEASES, NODES, PODS, path_of
 
@@ -225,32 +227,121 @@ async def test_another_pod_under_the_same_name_is_another_pod() -> None:
         assert (await pod_now(cluster, "one"))["status"]["phase"] == "Running"
 
 
-async def test_a_node_reports_itself_every_ten_seconds_until_it_falls_silent() -> None:
-    async with running("a", kubelet=KubeletSettings(leases=True)) as cluster:
+@pytest.mark.parametrize("leases", [True, False])
+async def test_a_node_gives_a_sign_of_life_every_ten_seconds_until_it_falls_silent(leases: bool) -> None:
+    parts = PARTS - {"node-lifecycle"}
+    async with running("a", kubelet=KubeletSettings(leases=leases), parts=parts) as cluster:
         begun = cluster.pace.clock.now()
 
-        async def heartbeat() -> tuple[float, float]:
+        async def heard() -> tuple[float, float]:
+            """When the node spoke last by its Lease (or its status), and since when it is Ready."""
             await quiet()
             node = await get(cluster, path_of(NODES, name="a"))
             ready = condition_of(node, "Ready") if node else None
             assert ready is not None
             assert ready["status"] == "True"
-            return (
-                parse_time(ready["lastHeartbeatTime"]) - begun,
-                parse_time(ready["lastTransitionTime"]) - begun,
-            )
+            lease = await get(cluster, path_of(LEASES, "kube-node-lease", "a"))
+            assert (lease is not None) == leases
+            spoken = lease["spec"]["renewTime"] if lease is not None else ready["lastHeartbeatTime"]
+            return parse_time(spoken) - begun, parse_time(ready["lastTransitionTime"]) - begun
 
-        assert await heartbeat() == (0, 0)
+        assert await heard() == (0, 0)
         await cluster.pace.clock.sleep(20.5)
-        assert await heartbeat() == (20, 0)
-        lease = await get(cluster, path_of(LEASES, "kube-node-lease", "a"))
-        assert lease is not None
-        assert parse_time(lease["spec"]["renewTime"]) - begun == 20
+        assert await heard() == (20, 0)
         cluster.kubelet.partition("a")
         await cluster.pace.clock.sleep(60)
-        assert await heartbeat() == (20, 0)
+        assert await heard() == (20, 0)
         cluster.kubelet.heal("a")
-        assert await heartbeat() == (80, 0)
+        assert int((await heard())[0]) == 80
+
+
+async def test_an_unchanged_status_is_written_every_five_minutes_a_wrong_one_is_put_right() -> None:
+    async with running("a", parts=PARTS - {"node-lifecycle"}) as cluster:
+        begun = cluster.pace.clock.now()
+        path = path_of(NODES, name="a")
+
+        async def written() -> tuple[str, float]:
+            await quiet()
+            ready = condition_of(await get(cluster, path) or {}, "Ready")
+            assert ready is not None
+            return ready["status"], parse_time(ready["lastHeartbeatTime"]) - begun
+
+        await cluster.pace.clock.sleep(299)
+        assert await written() == ("True", 0)
+        await cluster.pace.clock.sleep(1)
+        assert await written() == ("True", 300)
+        wrong = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "lastHeartbeatTime": None}]}}
+        await cluster.api.call("PATCH", f"{path}/status", wrong, content_type=STRATEGIC)
+        await cluster.pace.clock.sleep(10)
+        assert await written() == ("True", 310)
+
+
+@pytest.mark.parametrize(("nodes", "factor"), [(1, 1.0), (200, 1.0), (400, 2.0), (5000, 25.0)])
+def test_many_nodes_speak_less_often(nodes: int, factor: float) -> None:
+    assert stretch(nodes) == factor
+
+
+@pytest.mark.parametrize(
+    ("policy", "annotations", "phase", "restarts"),
+    [
+        ("Always", sim(exit_seconds=5), "Running", 2),
+        ("OnFailure", sim(exit_seconds=5), "Succeeded", 0),
+        ("Never", sim(exit_seconds=5), "Succeeded", 0),
+        ("OnFailure", sim(crash_seconds=5), "Running", 2),
+        ("Never", sim(crash_seconds=5, exit_code=42), "Failed", 0),
+        ("Always", sim(crash_seconds=5, crash_times=1), "Running", 1),
+    ],
+)
+async def test_a_pod_whose_program_ends(policy: str, annotations: dict[str, str], phase: str, restarts: int) -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=annotations, restartPolicy=policy))
+        await cluster.pace.clock.sleep(25)
+        found = await pod_now(cluster, "one")
+        status = found["status"]["containerStatuses"][0]
+        assert (found["status"]["phase"], status["restartCount"]) == (phase, restarts)
+        if "sim.gracectl.dev/exit-code" in annotations:
+            assert status["state"]["terminated"]["exitCode"] == 42
+
+
+async def test_a_machine_that_crashes_and_comes_back_starts_its_pods_anew() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(start_seconds=2, stop_seconds=5)))
+        await cluster.create(pod("once", "a", annotations=sim(start_seconds=2), restartPolicy="Never"))
+        await cluster.create(pod("going", "a", annotations=sim(stop_seconds=25)))
+        await cluster.pace.clock.sleep(10)
+        await delete_pod(cluster, "going")
+        cluster.kubelet.kill("a")
+        await cluster.pace.clock.sleep(5)
+        assert is_ready(await pod_now(cluster, "one"))  # Nobody has said anything else yet.
+        cluster.kubelet.revive("a")
+        assert not await is_there(cluster, "going")
+        assert (await pod_now(cluster, "once"))["status"]["phase"] == "Failed"
+        await cluster.pace.clock.sleep(1.9)
+        assert not is_ready(await pod_now(cluster, "one"))
+        await cluster.pace.clock.sleep(0.1)
+        back = await pod_now(cluster, "one")
+        assert is_ready(back)
+        assert back["status"]["containerStatuses"][0]["restartCount"] == 1
+        await delete_pod(cluster, "one")
+        await cluster.pace.clock.sleep(4.9)
+        assert await is_there(cluster, "one")
+        await cluster.pace.clock.sleep(0.1)
+        assert not await is_there(cluster, "one")
+
+
+async def test_a_kubelet_that_restarts_forgets_what_it_had_counted_and_its_pods_run_on() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(ignores_sigterm=True)))
+        await cluster.create(pod("sick", "a", annotations=sim(crash_seconds=5)))
+        await quiet()
+        await delete_pod(cluster, "one", gracePeriodSeconds=20)
+        await cluster.pace.clock.sleep(8)  # The sick one waits for its first restart, at 15.
+        cluster.kubelet.restart("a")
+        assert is_ready(await pod_now(cluster, "sick"))
+        await cluster.pace.clock.sleep(19.9)
+        assert await is_there(cluster, "one")  # Its grace is counted from the start of the kubelet.
+        await cluster.pace.clock.sleep(0.1)
+        assert not await is_there(cluster, "one")
 
 
 async def test_a_static_pod_comes_back_as_long_as_its_node_is_there() -> None:

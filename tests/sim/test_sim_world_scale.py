@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sim.caller import Caller, next_events
-from sim.replay import Bindings
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.core import ApiServer
 
 pytestmark = pytest.mark.anyio
 
-RECORDINGS = Path(__file__).parent / "recordings"
+RECORDING = Path(__file__).parents[1] / "conformance" / "recordings" / "pdb-status.json"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 EVENTS = "/api/v1/namespaces/default/events"
 POLICY = "/apis/policy/{}/namespaces/default/poddisruptionbudgets"
@@ -101,10 +101,10 @@ async def test_an_event_expires_an_hour_after_its_last_write(caller: Caller) -> 
 
 @pytest.mark.parametrize("index", range(88, 93))
 async def test_an_impossible_budget_is_refused_as_recorded(caller: Caller, index: int) -> None:
-    step = json.loads((RECORDINGS / "pdb-status.json").read_text())["steps"][index]
+    step = json.loads(RECORDING.read_text())["steps"][index]
     response = await caller.call("POST", POLICY.format("v1"), step["request"]["body"])
     assert response.status == step["response"]["status"]
-    assert list(Bindings().differences(step["response"]["body"], response.body, shown_only=False)) == []
+    assert json.loads(re.sub("0x[0-9a-f]+", "<pointer>", json.dumps(response.body))) == step["response"]["body"]
 
 
 async def test_an_empty_selector_takes_nothing_in_the_old_version(caller: Caller) -> None:
@@ -117,8 +117,9 @@ async def test_an_empty_selector_takes_nothing_in_the_old_version(caller: Caller
 
 
 async def test_a_policy_for_unhealthy_pods_must_be_one_that_exists(caller: Caller) -> None:
-    body = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "unhealthyPodEvictionPolicy": "Sometimes"}}
+    spec = {"minAvailable": 1, "unhealthyPodEvictionPolicy": "Sometimes"}
+    body = {"metadata": {"name": "b"}, "spec": spec}
     assert (await caller.call("POST", POLICY.format("v1"), body)).status == 422
-    body["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
+    spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
     created = await caller.create(POLICY.format("v1"), body)
     assert created["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"

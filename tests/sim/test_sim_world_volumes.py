@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from sim.world_stage import NAMESPACE, delete_pod, get, names, patch, pod, quiet, running, sim, workload
+from sim.world_stage import NAMESPACE, Timeline, delete_pod, get, names, patch, pod, quiet, running, sim, workload
 
 from gracectl.sim.cluster import EmbeddedCluster
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.attachments import attachment_name, claims_of
-from gracectl.sim.world.objects import node_of
-from gracectl.sim.world.paths import ATTACHMENTS, CLAIMS, NODES, VOLUMES, path_of
+from gracectl.sim.world.objects import is_ready, node_of
+from gracectl.sim.world.paths import ATTACHMENTS, CLAIMS, NODES, STATEFUL_SETS, VOLUMES, path_of
 
 pytestmark = pytest.mark.anyio
 
-TEMPLATE = {
+TEMPLATE: JsonObject = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
@@ -101,3 +101,64 @@ def test_the_claims_of_a_pod() -> None:
         {"name": "c", "emptyDir": {}},
     ]
     assert claims_of(pod("one", volumes=volumes)) == ("x", "one-b")
+
+
+async def test_a_pod_starts_when_its_volume_is_attached() -> None:
+    async with running("a", attach_seconds=3.0) as cluster:
+        annotations = sim(start_seconds=2)
+        await cluster.create(workload("StatefulSet", "db", 1, annotations=annotations, volumeClaimTemplates=[TEMPLATE]))
+        async with Timeline(cluster).watching() as timeline:
+            await cluster.pace.clock.sleep(10)
+            assert timeline.of("db-0")[-1] == (5.0, "MODIFIED ready")
+
+
+async def test_a_volume_that_is_only_mounted_is_not_attached() -> None:
+    async with running("a") as cluster:
+        await cluster.create(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": "share"},
+                "spec": {"capacity": {"storage": "1Gi"}, "nfs": {"server": "s", "path": "/"}},
+            }
+        )
+        await cluster.create(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "shared", "namespace": NAMESPACE},
+                "spec": {**TEMPLATE["spec"], "volumeName": "share"},
+            }
+        )
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}
+        await cluster.create(pod("one", "a", volumes=[volume]))
+        assert await attachments(cluster) == []
+        assert [is_ready(found) for found in cluster.pods()] == [True]
+
+
+async def test_the_claim_of_an_ephemeral_volume_comes_and_goes_with_its_pod() -> None:
+    async with running("a", attach_seconds=1.0, detach_seconds=2.0) as cluster:
+        volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": TEMPLATE["spec"]}}}]
+        await cluster.create(pod("one", volumes=volumes))
+        await quiet()
+        assert await names(cluster, CLAIMS) == ["one-scratch"]
+        await cluster.pace.clock.sleep(1)
+        assert await attachments(cluster) == [("a", True, False)]
+        assert [is_ready(found) for found in cluster.pods()] == [True]
+        await delete_pod(cluster, "one")
+        assert await attachments(cluster) == [("a", True, True)]
+        await cluster.pace.clock.sleep(2)
+        assert await attachments(cluster) == []
+        assert (await names(cluster, CLAIMS), await names(cluster, VOLUMES)) == ([], [])
+
+
+async def test_a_claim_that_is_used_outlives_its_deletion() -> None:
+    async with running("a") as cluster:
+        await cluster.create(workload("StatefulSet", "db", 1, volumeClaimTemplates=[TEMPLATE]))
+        await quiet()
+        await cluster.api.call("DELETE", path_of(CLAIMS, NAMESPACE, "data-db-0"))
+        await quiet()
+        assert await names(cluster, CLAIMS) == ["data-db-0"]
+        await patch(cluster, path_of(STATEFUL_SETS, NAMESPACE, "db"), {"spec": {"replicas": 0}})
+        await quiet()
+        assert (await names(cluster, CLAIMS), await names(cluster, VOLUMES)) == ([], [])

@@ -47,7 +47,7 @@ async def test_the_steps_follow_each_other_without_a_pause() -> None:
 async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        taint = {"key": "dedicated", "value": "x", "effect": "NoExecute"}
+        taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
         await stage.patch_node("n1", {"spec": {"taints": [taint]}})
         async with stage.controller() as controller:
             await stage.settle(controller)
@@ -57,7 +57,8 @@ async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
             node = stage.node("n1")
             assert node is not None
             assert node["spec"]["unschedulable"] is True
-            assert node["spec"]["taints"] == [taint, {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}]
+            ours = [each for each in node["spec"]["taints"] if each["key"] != "node.kubernetes.io/unschedulable"]
+            assert ours == [taint, {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}]
             assert node["metadata"]["labels"][names.EXCLUDE_FROM_LOAD_BALANCERS] == ""
             writes = stage.transport.of("patch", "nodes")[before:]
             assert [round(each.instant - start, 3) for each in writes] == [0.0]

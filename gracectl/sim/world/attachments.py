@@ -36,6 +36,12 @@ def attachment_name(volume: str, node: str) -> str:
     return f"csi-{hashlib.sha256(f'{volume}{DRIVER}{node}'.encode()).hexdigest()}"
 
 
+def place_of(attachment: JsonObject) -> str:
+    """`<node>/<volume>`: what is attached where."""
+    spec = attachment["spec"]
+    return f"{spec['nodeName']}/{spec['source'].get('persistentVolumeName', '')}"
+
+
 class Provisioner(Controller[Key]):
     """Binds every claim that is Pending: to the volume it names, or to one made for it. Keys: claims."""
 
@@ -87,14 +93,15 @@ class Attachments(Controller[Key]):
 
     def __init__(self, views: Views, pace: Pace, *, attach_delay: float = 0.0, detach_delay: float = 0.0) -> None:
         """Delays in simulated seconds: until an attachment says `attached`, and from its DELETE until it is gone."""
-        super().__init__(views, pace, PODS, CLAIMS, ATTACHMENTS)
+        super().__init__(views, pace, PODS, CLAIMS, VOLUMES, ATTACHMENTS)
         self._attach_delay = attach_delay
         self._detach_delay = detach_delay
         self._pods = views.of(PODS)
         self._claims = views.of(CLAIMS)
+        self._volumes = views.of(VOLUMES)
         self._attachments = views.of(ATTACHMENTS)
         self._due: dict[tuple[str, str], float] = {}
-        self._pods.index("claims", _claim_keys)
+        self._pods.index("claims", claim_keys)
         self._claims.index("volume", lambda claim: (claim["spec"].get("volumeName") or "",))
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)
@@ -131,6 +138,11 @@ class Attachments(Controller[Key]):
             for pod in self._pods.by("claims", "/".join(key_of(claim)))
         )
 
+    def _can_be_attached(self, volume: str) -> bool:
+        """Unless it is known to be of a kind that is only mounted (hostPath, NFS)."""
+        found = self._volumes.get("", volume)
+        return found is None or "csi" in found["spec"]
+
     async def reconcile(self, key: Key) -> None:
         """See Controller.reconcile."""
         node, volume = key
@@ -139,7 +151,7 @@ class Attachments(Controller[Key]):
         if attachment is None:
             self._due.pop((name, "attach"), None)
             self._due.pop((name, "detach"), None)
-            if self._is_needed(node, volume):
+            if self._is_needed(node, volume) and self._can_be_attached(volume):
                 await self._create(name, node, volume)
         elif is_terminating(attachment):
             if self._has_come((name, "detach"), self._detach_delay, key):
@@ -187,5 +199,6 @@ class Attachments(Controller[Key]):
         await self.ask("PATCH", path, patch, content_type=MERGE, allow=(404, 409, 422))
 
 
-def _claim_keys(pod: JsonObject) -> tuple[str, ...]:
+def claim_keys(pod: JsonObject) -> tuple[str, ...]:
+    """The claims that a pod uses, as `<namespace>/<name>`."""
     return tuple(f"{pod['metadata'].get('namespace', '')}/{name}" for name in claims_of(pod))

@@ -15,17 +15,19 @@ from gracectl.sim.world.objects import annotations_of, key_of, labels_of
 from gracectl.sim.world.pace import Pace
 
 PREFIX = "sim.gracectl.dev/"
-"""Annotations that override the behaviour of one pod: start-seconds, ready-seconds, stop-seconds, crash-seconds
-(numbers), jitter (0-1), ignores-sigterm, never-ready ("true" or "false"). A value that cannot be read is ignored."""
+"""Annotations that override the behaviour of one pod: start-seconds, ready-seconds, stop-seconds, crash-seconds,
+exit-seconds, exit-code, crash-times (numbers), jitter (0-1), ignores-sigterm, never-ready ("true" or "false"). A value
+that cannot be read is ignored."""
 
 
 class PodBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod's containers do. Simulated seconds.
 
     `start_delay`: bound → running. `ready_delay`: running → Ready. `stop_delay`: SIGTERM → exit 0, unless the grace
-    period is over first. `ignores_sigterm`: runs until the grace period is over. `crashes_after`: running → exit 1
-    (then what the restart policy says, with the back-off of a real kubelet). `jitter`: each delay varies by up to this
-    part of itself.
+    period is over first (a preStop hook and the program's own end together). `ignores_sigterm`: runs until the grace
+    period is over. `crashes_after`: running → exit with `exit_code`, `crash_times` times (None: always); `exits_after`:
+    running → exit 0, done; after either, what the restart policy says, with the back-off of a real kubelet. `jitter`:
+    each delay varies by up to this part of itself.
     """
 
     start_delay: float = 0.0
@@ -33,6 +35,9 @@ class PodBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     stop_delay: float = 0.0
     ignores_sigterm: bool = False
     crashes_after: float | None = None
+    crash_times: float | None = None
+    exit_code: float = 1
+    exits_after: float | None = None
     never_ready: bool = False
     jitter: float = 0.0
 
@@ -51,6 +56,7 @@ class PodBehaviour(msgspec.Struct, frozen=True, kw_only=True):
             ready_delay=vary(self.ready_delay),
             stop_delay=vary(self.stop_delay),
             crashes_after=None if self.crashes_after is None else vary(self.crashes_after),
+            exits_after=None if self.exits_after is None else vary(self.exits_after),
             jitter=0.0,
         )
 
@@ -92,6 +98,9 @@ NUMBERS = {
     "ready-seconds": "ready_delay",
     "stop-seconds": "stop_delay",
     "crash-seconds": "crashes_after",
+    "crash-times": "crash_times",
+    "exit-code": "exit_code",
+    "exit-seconds": "exits_after",
     "jitter": "jitter",
 }
 FLAGS = {"ignores-sigterm": "ignores_sigterm", "never-ready": "never_ready"}

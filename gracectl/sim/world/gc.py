@@ -12,27 +12,32 @@ from gracectl.sim.world.controller import Controller
 from gracectl.sim.world.objects import Key, is_terminating, key_of, node_of
 from gracectl.sim.world.pace import Pace
 from gracectl.sim.world.paths import (
+    CLAIMS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    JOBS,
     KINDS,
+    LEASES,
     NODES,
     PODS,
     REPLICA_SETS,
+    REVISIONS,
     STATEFUL_SETS,
     path_of,
 )
 from gracectl.sim.world.view import Views
 
-DEPENDENTS = (PODS, REPLICA_SETS)
-OWNERS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, NODES)
+DEPENDENTS = (PODS, REPLICA_SETS, REVISIONS, CLAIMS, LEASES)
+OWNERS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, NODES, PODS)
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 CLUSTER_KINDS = ("Node", "Namespace", "PersistentVolume", "VolumeAttachment")
 
 
 class GarbageCollector(Controller[tuple[str, str, str]]):
-    """Deletes pods and ReplicaSets whose owners are all gone; ends the deletions that wait for it (foreground, orphan).
+    """Deletes what is in DEPENDENTS when its owners are all gone; ends the deletions that wait for it (foreground,
+    orphan).
 
-    Keys: (collection, namespace, name). Owners it knows: Deployments, ReplicaSets, StatefulSets, DaemonSets, Nodes.
+    Keys: (collection, namespace, name). Of OWNERS it sees when they go; any other owner is asked for.
     """
 
     def __init__(self, views: Views, pace: Pace) -> None:

@@ -16,21 +16,22 @@ import msgspec
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world import podstatus
 from gracectl.sim.world.behaviour import Behaviours, PodBehaviour, Stage
-from gracectl.sim.world.client import MERGE, STRATEGIC
+from gracectl.sim.world.client import STRATEGIC
 from gracectl.sim.world.controller import Controller
+from gracectl.sim.world.heartbeats import Heartbeats
 from gracectl.sim.world.mirror import StaticPods
-from gracectl.sim.world.nodestatus import heartbeat, lease
+from gracectl.sim.world.mounts import Mounts
 from gracectl.sim.world.objects import (
+    Key,
     is_finished,
     is_mirror,
     is_ready,
     is_terminating,
     key_of,
     node_of,
-    phase_of,
 )
 from gracectl.sim.world.pace import Pace
-from gracectl.sim.world.paths import LEASES, NODES, PODS, path_of
+from gracectl.sim.world.paths import NODES, PODS, path_of
 from gracectl.sim.world.view import Views
 
 INSTANT = 1e-6
@@ -39,35 +40,46 @@ INSTANT = 1e-6
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 300.0
 """Simulated seconds before a crashed container starts again, doubled each time (a real kubelet's CrashLoopBackOff)."""
 
+BACKOFF_FORGOTTEN = 600.0
+"""Simulated seconds of running after which earlier crashes no longer count."""
+
 GONE = (404, 409, 422)
 """Answers to a write that names a uid, when that pod is gone or replaced (a patch says 422, a DELETE 409)."""
 
 
 class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`behaviours`: first stage that takes a pod wins. `heartbeat_seconds`: between two reports of a node (simulated).
+    """`behaviours`: first stage that takes a pod wins. Simulated seconds: `heartbeat_seconds` between two signs of life
+    of a node, `status_seconds` until its unchanged status is written again; both are longer where there are more than
+    200 nodes (nodestatus.stretch).
 
-    `leases`: also renew the node's Lease in kube-node-lease, as real kubelets do.
+    `leases`: signs of life are renewals of the node's Lease in kube-node-lease, as real kubelets give them; without,
+    each is a write of its status. `volumes`: a pod starts when its volumes are attached.
     """
 
     behaviours: tuple[Stage, ...] = ()
     heartbeat_seconds: float = 10.0
-    leases: bool = False
+    status_seconds: float = 300.0
+    leases: bool = True
+    volumes: bool = True
 
 
 class _Life:
     """What the kubelet knows of one pod. Instants on the clock's monotonic time."""
 
-    def __init__(self, uid: str, behaviour: PodBehaviour, now: float, ip: str) -> None:
-        self.uid = uid
+    def __init__(self, pod: JsonObject, behaviour: PodBehaviour, now: float, ip: str) -> None:
+        self.uid: str = pod["metadata"]["uid"]
         self.behaviour = behaviour
         self.seen = now
         self.ip = ip
-        self.started: float | None = None
-        self.restarts = 0
+        self.started: float | None = now if podstatus.is_running(pod) else None  # An earlier kubelet has started it.
+        self.mounted: float | None = None
+        self.restarts = podstatus.restarts_of(pod)
+        self.crashes_in_a_row = 0
         self.backing_off_until: float | None = None
         self.grace: float | None = None
         self.stops_at = 0.0
         self.let_go = False
+        self.is_lost = False
 
 
 _Step = Callable[[JsonObject, _Life], Awaitable[None]]
@@ -97,6 +109,14 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         self._dead: set[str] = set()
         self._lives: dict[tuple[str, str], _Life] = {}
         self._addresses = 0
+        self._heartbeats = Heartbeats(
+            views.api,
+            self._nodes,
+            pace,
+            period=self._settings.heartbeat_seconds,
+            status_period=self._settings.status_seconds,
+        )
+        self._mounts = Mounts(views, self._look_at_pod) if self._settings.volumes else None
         self.static_pods = StaticPods(views, self.is_up, lambda node, name: self.queue.add(("static", node, name)))
         self._pods.index("node", lambda pod: (node_of(pod),))
         self._nodes.subscribe(self._node_changed)
@@ -107,14 +127,24 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         return node in self._known and node not in self._down and node not in self._dead
 
     def kill(self, node: str) -> None:
-        """The machine has ended: its processes are gone and its kubelet never speaks again."""
+        """The machine has ended, or crashed: its processes are gone and its kubelet does not speak."""
         self._dead.add(node)
         for pod in self._pods.by("node", node):
-            self._lives.pop(key_of(pod), None)
+            life = self._lives.get(key_of(pod))
+            if life is not None:
+                life.is_lost = True
 
     def revive(self, node: str) -> None:
-        """A new machine runs under this name."""
+        """A machine runs under this name (again): what was bound to the node is started anew."""
         self._dead.discard(node)
+        self._wake(node)
+
+    def restart(self, node: str) -> None:
+        """The kubelet alone starts again: containers run on, but what it had counted (back-off, grace) is forgotten."""
+        for pod in self._pods.by("node", node):
+            life = self._lives.get(key_of(pod))
+            if life is not None and not life.is_lost:
+                del self._lives[key_of(pod)]
         self._wake(node)
 
     def partition(self, node: str) -> None:
@@ -131,6 +161,9 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         for pod in self._pods.by("node", node):
             self.queue.add(("pod", *key_of(pod)))
         self.static_pods.wake(node)
+
+    def _look_at_pod(self, key: Key) -> None:
+        self.queue.add(("pod", *key))
 
     def _node_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if new is None:
@@ -163,25 +196,9 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
 
     async def _report(self, name: str) -> None:
         node = self._nodes.get("", name)
-        if node is None or not self.is_up(name):
-            return
-        now = self.pace.clock.now()
-        patch = {"status": {"conditions": [heartbeat(node, now)]}}
-        path = path_of(NODES, name=name, subresource="status")
-        status, answer = await self.ask("PATCH", path, patch, content_type=STRATEGIC, allow=(404,))
-        if status == 200:
-            self._nodes.remember(answer)
-        if self._settings.leases:
-            await self._renew(name, node, now)
-        self.after(("node", "", name), self._settings.heartbeat_seconds)
-
-    async def _renew(self, name: str, node: JsonObject, now: float) -> None:
-        body = lease(node, now)
-        path = path_of(LEASES, "kube-node-lease", name)
-        status, _ = await self.ask("PATCH", path, {"spec": body["spec"]}, content_type=MERGE, allow=(404,))
-        if status == 404:
-            # 404 again where nobody has made the namespace; 409 if another heartbeat was faster.
-            await self.ask("POST", path_of(LEASES, "kube-node-lease"), body, allow=(404, 409))
+        if node is not None and self.is_up(name):
+            pause = await self._heartbeats.beat(node, len(self._nodes), leases=self._settings.leases)
+            self.after(("node", "", name), pause)
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
@@ -195,6 +212,8 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
             return
         if life is None:
             life = self._lives[namespace, name] = self._accepted(pod)
+        if life.is_lost and await self._pick_up(pod, life):
+            return  # Its new status brings it back here.
         if is_terminating(pod):
             if not is_mirror(pod):
                 await self._stop(pod, life)
@@ -205,11 +224,21 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         self._addresses += 1
         high, low = divmod(self._addresses, 250)
         address = (pod.get("status") or {}).get("podIP") or f"10.{128 + high // 250}.{high % 250}.{low + 1}"
-        now = self.pace.clock.monotonic()
-        life = _Life(pod["metadata"]["uid"], self._behaviours.of(pod), now, address)
-        if phase_of(pod) == "Running":  # An earlier kubelet has started it.
-            life.started = now
-        return life
+        return _Life(pod, self._behaviours.of(pod), self.pace.clock.monotonic(), address)
+
+    async def _pick_up(self, pod: JsonObject, life: _Life) -> bool:
+        """The machine has come back without the pod's containers. Is there something to tell of it?"""
+        life.is_lost = False
+        now, instant = self.pace.clock.monotonic(), self.pace.clock.now()
+        had_run = life.started is not None
+        life.started = life.mounted = life.backing_off_until = None
+        life.seen = life.stops_at = now
+        if not had_run or is_finished(pod) or is_terminating(pod):
+            return False
+        life.restarts += 1
+        if pod["spec"].get("restartPolicy") == "Never":
+            return await self._patch(pod, podstatus.ended(pod, phase="Failed", exit_code=255, now=instant))
+        return await self._patch(pod, podstatus.crashed(pod, restarts=life.restarts, exit_code=255, now=instant))
 
     async def _run_on(self, pod: JsonObject, life: _Life) -> None:
         """Take the next step of a pod that is to run, if its instant has come: start, readiness, crash, restart."""
@@ -222,12 +251,19 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
     def _next_step(self, pod: JsonObject, life: _Life) -> tuple[float, _Step] | None:
         behaviour = life.behaviour
         if life.started is None:
-            return life.seen + self.pace.real(behaviour.start_delay), self._start
+            if life.mounted is None:
+                if self._mounts is not None and not self._mounts.are_there(pod):
+                    return None
+                life.mounted = self.pace.clock.monotonic()
+            return life.mounted + self.pace.real(behaviour.start_delay), self._start
         if life.backing_off_until is not None:
             return life.backing_off_until, self._start
         steps: list[tuple[float, _Step]] = []
-        if behaviour.crashes_after is not None:
+        may_crash = behaviour.crash_times is None or life.restarts < behaviour.crash_times
+        if behaviour.crashes_after is not None and may_crash:
             steps.append((life.started + self.pace.real(behaviour.crashes_after), self._crash))
+        if behaviour.exits_after is not None:
+            steps.append((life.started + self.pace.real(behaviour.exits_after), self._complete))
         if not is_ready(pod) and not behaviour.never_ready:
             steps.append((life.started + self.pace.real(behaviour.ready_delay), self._become_ready))
         return min(steps, key=lambda step: step[0], default=None)
@@ -244,14 +280,26 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         await self._patch(pod, podstatus.readiness(pod, ready=True, now=self.pace.clock.now()))
 
     async def _crash(self, pod: JsonObject, life: _Life) -> None:
-        instant = self.pace.clock.now()
-        if pod["spec"].get("restartPolicy") == "Never":
-            await self._patch(pod, podstatus.ended(pod, phase="Failed", exit_code=1, now=instant))
+        await self._exit(pod, life, int(life.behaviour.exit_code))
+
+    async def _complete(self, pod: JsonObject, life: _Life) -> None:
+        await self._exit(pod, life, 0)
+
+    async def _exit(self, pod: JsonObject, life: _Life, code: int) -> None:
+        """The containers have ended by themselves: they start again after a while, or never, as their pod says."""
+        now, instant = self.pace.clock.monotonic(), self.pace.clock.now()
+        policy = pod["spec"].get("restartPolicy")
+        if policy == "Never" or (policy == "OnFailure" and code == 0):
+            phase = "Failed" if code else "Succeeded"
+            await self._patch(pod, podstatus.ended(pod, phase=phase, exit_code=code, now=instant))
             return
+        if life.started is not None and now - life.started >= self.pace.real(BACKOFF_FORGOTTEN):
+            life.crashes_in_a_row = 0
         restarts = life.restarts + 1
-        if await self._patch(pod, podstatus.crashed(pod, restarts=restarts, now=instant)):
-            wait = min(FIRST_BACKOFF * 2**life.restarts, LONGEST_BACKOFF)
-            life.restarts, life.backing_off_until = restarts, self.pace.clock.monotonic() + self.pace.real(wait)
+        if await self._patch(pod, podstatus.crashed(pod, restarts=restarts, exit_code=code, now=instant)):
+            wait = min(FIRST_BACKOFF * 2**life.crashes_in_a_row, LONGEST_BACKOFF)
+            life.restarts, life.crashes_in_a_row = restarts, life.crashes_in_a_row + 1
+            life.backing_off_until = now + self.pace.real(wait)
 
     async def _stop(self, pod: JsonObject, life: _Life) -> None:
         """SIGTERM at first sight of the deletion, SIGKILL when the grace period is over, then let go of the object."""

@@ -29,10 +29,24 @@ def readiness(pod: JsonObject, *, ready: bool, now: float) -> JsonObject:
     }
 
 
-def crashed(pod: JsonObject, *, restarts: int, now: float) -> JsonObject:
-    """The containers exited with 1 and wait to be started again."""
+def restarts_of(pod: JsonObject) -> int:
+    """How often its containers have been started again."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((each.get("restartCount", 0) for each in statuses), default=0)
+
+
+def is_running(pod: JsonObject) -> bool:
+    """Did an earlier kubelet leave its containers running?"""
+    status = pod.get("status") or {}
+    waits = any("waiting" in (each.get("state") or {}) for each in status.get("containerStatuses") or ())
+    return status.get("phase") == "Running" and not waits
+
+
+def crashed(pod: JsonObject, *, restarts: int, exit_code: int, now: float) -> JsonObject:
+    """The containers exited and wait to be started again."""
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
-    last = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": format_time(now)}}
+    reason = "Error" if exit_code else "Completed"
+    last = {"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": format_time(now)}}
     return {
         "conditions": _conditions(pod, ready=False, now=now, reason="ContainersNotReady"),
         "containerStatuses": [
