@@ -1,4 +1,4 @@
-"""Worlds to put into an embedded cluster: the demo's, in any size from two nodes and one pod up.
+"""The demo's world, in any size from two nodes and one pod up.
 
 Pure data: the same arguments give the same world, name by name. Invariants of every size: each node could take all
 ordinary pods at once (a drain never fails for lack of room), and no budget forbids an eviction for ever.
@@ -13,10 +13,10 @@ import msgspec
 
 from gracectl.model.intorpercent import scaled_value
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from gracectl.sim.scenarios.library import scenario_named
+from gracectl.sim.scenarios.options import options_of
 from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.behaviour import PREFIX, PodBehaviour, Stage
-from gracectl.sim.world.cloud import CloudSettings
-from gracectl.sim.world.kubelet import KubeletSettings
+from gracectl.sim.world.behaviour import PREFIX
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 INSTANCE_TYPES = ("sim.large", "sim.xlarge")
@@ -25,7 +25,6 @@ CRITICAL: JsonObject = {"priorityClassName": "system-cluster-critical", "priorit
 NODE_CRITICAL: JsonObject = {"priorityClassName": "system-node-critical", "priority": 2_000_001_000}
 LETTERS = "bcdfghjkmnpqrstvwxz2456789"
 
-ORDINARY = PodBehaviour(start_delay=0.3, ready_delay=0.3, stop_delay=0.5, jitter=0.3)
 SLOW_STOP_SECONDS = 8
 
 
@@ -90,15 +89,8 @@ class World(msgspec.Struct, frozen=True):
 
 
 def demo_options(*, speed: float = 1.0, seed: int = 1) -> ClusterOptions:
-    """How the demo's cluster behaves: pods start and stop in about half a second, machines end in about one."""
-    return ClusterOptions(
-        speed=speed,
-        seed=seed,
-        kubelet=KubeletSettings(behaviours=(Stage(ORDINARY),)),
-        cloud=CloudSettings(terminate_delay=1.0),
-        attach_seconds=0.2,
-        detach_seconds=0.5,
-    )
+    """How the demo's cluster behaves: as the scenario `demo` says."""
+    return options_of(msgspec.structs.replace(scenario_named("demo"), speed=speed, seed=seed))
 
 
 def demo_world(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> World:

@@ -1,0 +1,58 @@
+"""Putting objects of any kind into a cluster, and finding them again, by what the server says that it serves."""
+
+from __future__ import annotations
+
+from gracectl.sim.cluster import EmbeddedCluster
+from gracectl.sim.scenarios.reading import ScenarioError
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.resource import Resource
+from gracectl.sim.world.client import ask
+from gracectl.sim.world.paths import NAMESPACES, path_of
+
+SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+
+
+async def create(cluster: EmbeddedCluster, manifest: JsonObject) -> JsonObject:
+    """Create an object, and its namespace if that is not there; returns it as the server stored it.
+
+    A manifest of a namespaced kind without namespace goes to `default`. Raises Refused, and ScenarioError for a kind
+    that is not served.
+    """
+    resource = served(cluster, manifest["kind"], manifest.get("apiVersion", ""))
+    namespace = ""
+    if resource.namespaced:
+        namespace = manifest["metadata"].get("namespace") or "default"
+        await ensure_namespace(cluster, namespace)
+    _, created = await ask(cluster.api, "POST", path_of(collection(resource), namespace), manifest)
+    answer: JsonObject = created
+    return answer
+
+
+async def ensure_namespace(cluster: EmbeddedCluster, name: str) -> None:
+    """Create a namespace, unless it is there. Raises Refused."""
+    if cluster.server.store.table("namespaces").get("", name) is None:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await ask(cluster.api, "POST", NAMESPACES, body, allow=(409,))
+
+
+def served(cluster: EmbeddedCluster, kind: str, api_version: str = "") -> Resource:
+    """What the server serves of a kind; of several versions the first, unless one is named. Raises ScenarioError."""
+    for resource in cluster.server.registry:
+        if resource.kind == kind and api_version in ("", resource.api_version):
+            return resource
+    version = f" in {api_version}" if api_version else ""
+    raise ScenarioError(f"the server has no kind {kind}{version}; correct it, or create its definition before")
+
+
+def collection(resource: Resource) -> str:
+    """The path of all objects of a resource."""
+    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    return f"{root}/{resource.plural}"
+
+
+def remade(object_: JsonObject, *, owner: JsonObject) -> JsonObject:
+    """What one would have to send to get such an object again, owned by another."""
+    metadata = {key: value for key, value in object_["metadata"].items() if key not in SERVERS_OWN}
+    uid = owner["metadata"]["uid"]
+    metadata["ownerReferences"] = [{**reference, "uid": uid} for reference in metadata.get("ownerReferences") or ()]
+    return {**{key: value for key, value in object_.items() if key != "status"}, "metadata": metadata}

@@ -1,0 +1,158 @@
+"""What happens in a world after it has settled: the steps of a scenario, each at its instant.
+
+Invariant: steps happen one after another, in the order of their instants and then of the file; whom chance picks
+depends on the seed, the step and what there is to pick from, and on nothing else. A step that fails is told of, and
+the next one comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from gracectl.sim.cluster import EmbeddedCluster
+from gracectl.sim.faults import Rule
+from gracectl.sim.scenarios.manifests import node_specs
+from gracectl.sim.scenarios.objects import collection, create, served
+from gracectl.sim.scenarios.reading import ScenarioError
+from gracectl.sim.scenarios.scenario import Some, Step, Target
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.world.client import MERGE, Disconnected, Refused, ask
+from gracectl.sim.world.objects import key_of
+from gracectl.sim.world.paths import NODES, path_of
+
+T = TypeVar("T")
+Tell = Callable[[float, str], None]
+"""Called with the simulated seconds since the timeline began, and what has happened."""
+
+MANY = 4
+"""Of more things than these, an account names the first ones and the number of the others."""
+
+
+class FaultBook:
+    """The fault rules in force, by name."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._faults = cluster.server.faults
+        self._rules: dict[str, Rule] = {}
+
+    def add(self, rules: Mapping[str, Rule]) -> None:
+        """Put rules in force; one of the same name is replaced."""
+        for name, rule in rules.items():
+            self.remove((name,))
+            self._rules[name] = rule
+            self._faults.add(rule)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Take rules out of force; those that are not in force, are not."""
+        for name in names:
+            rule = self._rules.pop(name, None)
+            if rule is not None:
+                self._faults.remove(rule)
+
+
+class Timeline:
+    """The steps of a scenario in a cluster that runs."""
+
+    def __init__(self, cluster: EmbeddedCluster, steps: Sequence[Step], faults: FaultBook, tell: Tell) -> None:
+        self._cluster = cluster
+        self._pace = cluster.pace
+        self._steps = steps
+        self._faults = faults
+        self._tell = tell
+
+    async def run(self) -> None:
+        """Let all of it happen, the instants counted from now."""
+        began = self._pace.clock.monotonic()
+        for at, index, turn in occasions(self._steps):
+            await self._pace.clock.sleep(max(0.0, began + self._pace.real(at) - self._pace.clock.monotonic()))
+            try:
+                for what in await self._happen(self._steps[index], index, turn):
+                    self._tell(at, what)
+            except (Refused, Disconnected, ScenarioError) as error:
+                self._tell(at, f"timeline[{index}] failed: {error}")
+
+    async def _happen(self, step: Step, index: int, turn: int) -> list[str]:
+        """Do one step; returns what has been done."""
+        self._faults.add(step.add_faults)
+        self._faults.remove(step.remove_faults)
+        done = [f"fault {name} begins" for name in step.add_faults] + [
+            f"fault {name} ends" for name in step.remove_faults
+        ]
+        created = [await create(self._cluster, manifest) for manifest in step.create]
+        done += [f"created {_named(object_)}" for object_ in created]
+        for group in step.add_nodes:
+            specs = list(node_specs(group))
+            for spec in specs:
+                await self._cluster.add_node(spec)
+            done.append(f"added nodes {_listed([spec.name for spec in specs])}")
+        if step.patch is not None:
+            query = (step.patch.patch, step.patch.subresource)
+            done.append(f"patched {_listed(await self._each(step.patch, (index, turn), 'PATCH', query))}")
+        if step.delete is not None:
+            done.append(f"deleted {_listed(await self._each(step.delete, (index, turn), 'DELETE', (None, '')))}")
+        for some, act, word in (
+            (step.kill_nodes, self._kill, "killed"),
+            (step.partition_nodes, self._cluster.kubelet.partition, "cut off"),
+            (step.heal_nodes, self._cluster.kubelet.heal, "healed"),
+        ):
+            if some is not None:
+                names = await self._nodes(some, (index, turn))
+                for name in names:
+                    act(name)
+                done.append(f"{word} nodes {_listed(names)}")
+        return done
+
+    async def _each(self, target: Target, place: tuple[int, int], method: str, with_: tuple[object, str]) -> list[str]:
+        """Send a request for each object of a target; returns the names of the objects."""
+        path = collection(served(self._cluster, target.kind))
+        body, subresource = with_
+        names = []
+        for object_ in await self._found(target, path, place):
+            where = path_of(path, *key_of(object_), subresource)
+            # 404: gone since it was found.
+            await ask(self._cluster.api, method, where, body, content_type=MERGE, allow=(404,))
+            names.append(f"{target.kind} {'/'.join(filter(None, key_of(object_)))}")
+        return names
+
+    async def _found(self, target: Target, path: str, place: tuple[int, int]) -> list[JsonObject]:
+        query = {"labelSelector": target.selector} if target.selector else {}
+        where = path_of(path, target.namespace)
+        status, answer = await self._cluster.api.call("GET", where, query=query)
+        if status != 200:
+            raise Refused(f"GET {where}", status, answer)
+        fitting = [item for item in answer["items"] if fnmatchcase(item["metadata"]["name"], target.name)]
+        return self._picked(fitting, target.count, place)
+
+    async def _nodes(self, some: Some, place: tuple[int, int]) -> list[str]:
+        target = Target(kind="Node", name=some.names, count=some.count)
+        return [node["metadata"]["name"] for node in await self._found(target, NODES, place)]
+
+    def _picked(self, found: list[T], count: int | None, place: tuple[int, int]) -> list[T]:
+        if count is None or count >= len(found):
+            return found
+        chosen = self._pace.chance("timeline", *place).sample(range(len(found)), count)
+        return [found[position] for position in sorted(chosen)]
+
+    def _kill(self, node: str) -> None:
+        for instance in self._cluster.cloud.instances:
+            if instance.node == node and instance.state == "running":
+                self._cluster.cloud.terminate(instance.id)
+
+
+def occasions(steps: Sequence[Step]) -> list[tuple[float, int, int]]:
+    """When each step happens: (simulated seconds, index of the step, which time), in order."""
+    return sorted(
+        (step.at + turn * step.every, index, turn) for index, step in enumerate(steps) for turn in range(step.times)
+    )
+
+
+def _named(object_: JsonObject) -> str:
+    return f"{object_['kind']} {'/'.join(filter(None, key_of(object_)))}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > MANY:
+        return f"{', '.join(names[: MANY - 1])} and {len(names) - MANY + 1} more"
+    return ", ".join(names) or "none"
