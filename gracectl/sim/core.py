@@ -16,6 +16,13 @@ import msgspec
 from gracectl.runtime.clock import Clock
 from gracectl.sim.access import bootstrap
 from gracectl.sim.access.control import Access
+from gracectl.sim.admission.calling import WebhookCaller
+from gracectl.sim.admission.configurations import webhook_configurations
+from gracectl.sim.admission.dispatch import WebhookAdmission
+from gracectl.sim.admission.https import HttpsCaller
+from gracectl.sim.admission.index import Index
+from gracectl.sim.admission.matching import Matcher
+from gracectl.sim.admission.services import Services
 from gracectl.sim.discovery import Discovery
 from gracectl.sim.faults import Faults
 from gracectl.sim.faults.chronicle import Chronicle
@@ -30,8 +37,7 @@ from gracectl.sim.server.api import Handler, Json, Request, Response
 from gracectl.sim.server.bodies import Bodies, content_type
 from gracectl.sim.server.calls import Call, User
 from gracectl.sim.server.deletes import Deleter
-from gracectl.sim.server.fieldtypes import FieldTypes
-from gracectl.sim.server.hooks import NobodyAsked, NobodyOwns, Subresource
+from gracectl.sim.server.hooks import AnyBody, NobodyOwns, Subresource
 from gracectl.sim.server.options import check_match, delete_options, integer, is_true, version_number
 from gracectl.sim.server.reads import Reader
 from gracectl.sim.server.resource import Registry
@@ -43,6 +49,7 @@ from gracectl.sim.server.store import Store, TooOldError
 from gracectl.sim.server.watch import Watched, WatchStream
 from gracectl.sim.server.writes import Writer
 from gracectl.sim.tables.representations import PLAIN, Shaper, accepted_shape
+from gracectl.sim.types.bodies import TypedBodies
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 JSON_HEADERS = {"content-type": "application/json"}
@@ -64,15 +71,19 @@ class ApiServer:
         window: int = 10_000,
         tokens: Mapping[str, str | User] | None = None,
         service_accounts: bool = False,
+        webhooks: WebhookCaller | None = None,
     ) -> None:
         """`seed` makes uids, generated names and faults repeatable; `window` is how many changes per kind a watch can
         go back; `tokens` are users by bearer token (a bare name is a superuser; None: no token is needed);
-        `service_accounts`: every pod needs one that is there."""
+        `service_accounts`: every pod needs one that is there; `webhooks`: how admission webhooks are reached (None:
+        over HTTPS)."""
         self.clock = clock
         self.store = Store(window=window)
         self.agenda = Agenda(clock, self.store.wake)
         self.event_expiry = Expiry(self.store, clock, self.agenda)
-        self.registry = Registry(built_in(self.store, self.event_expiry, service_accounts=service_accounts))
+        self.registry = Registry(
+            (*built_in(self.store, self.event_expiry, service_accounts=service_accounts), *webhook_configurations())
+        )
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
         self._chronicle = Chronicle(clock)
@@ -81,9 +92,15 @@ class ApiServer:
         self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
         self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
-        self._admission = NobodyAsked()
+        self._admission = WebhookAdmission(
+            Index(self.store),
+            Matcher(self.store, self.registry),
+            self.stamps,
+            webhooks or HttpsCaller(Services(self.store)),
+            pause=self.faults.before_webhook,
+        )
         self._writer = Writer(
-            self.store, self.stamps, self._admission, NobodyOwns(), FieldTypes(), self._access.permission
+            self.store, self.stamps, self._admission, NobodyOwns(), TypedBodies(AnyBody()), self._access.permission
         )
         self._deleter = Deleter(self.store, self.stamps, self._reader, self._admission)
         self._elsewhere: dict[tuple[str, str], dict[str, Subresource]] = {}
@@ -95,7 +112,7 @@ class ApiServer:
         """Say who answers what is not simply stored."""
         evictions = Evictions(self.store, self.stamps, self._deleter, self._admission, self._bodies)
         self.answer_at("pods", "eviction", POST=evictions)
-        self.answer_at("pods", "binding", POST=Bindings(self.store, self.stamps, self._bodies))
+        self.answer_at("pods", "binding", POST=Bindings(self.store, self.stamps, self._bodies, self._admission))
         scales = Scales(self.store, self._writer, self._bodies)
         for table in SCALABLE:
             self.answer_at(table, "scale", GET=scales, PUT=scales, PATCH=scales)
@@ -143,6 +160,7 @@ class ApiServer:
 
     async def aclose(self) -> None:
         """Let go of what the server holds outside itself. It may still be asked afterwards."""
+        await self._admission.aclose()
 
     async def _answered(self, request: Request, past: int) -> Response:
         for prefix, handler in self._mounts.items():
@@ -159,7 +177,12 @@ class ApiServer:
             return self._discovery.answer(request) or no_such_path()
         shape = accepted_shape(request.headers.get("accept", "*/*"))
         call = Call(request, route, user, past=past)
-        response = await self._answer(call)
+        try:
+            response = await self._answer(call)
+        except Refusal as refusal:
+            if not call.warnings:
+                raise
+            response = refusal.response()
         if call.warnings:
             response = msgspec.structs.replace(response, headers={**response.headers, "warning": warned(call.warnings)})
         if shape == PLAIN:

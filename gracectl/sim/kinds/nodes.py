@@ -45,11 +45,6 @@ class NodeStrategy(Strategy):
             "nodeInfo": dict.fromkeys(NODE_INFO, ""),
         },
     }
-    merge_keys: Mapping[str, str] = {
-        "status.conditions": "type",
-        "status.addresses": "type",
-        "metadata.ownerReferences": "uid",
-    }
 
     def __init__(self, *, new_are_tainted: bool = False) -> None:
         """`new_are_tainted`: a new node takes no pods until a node lifecycle controller has seen it Ready (the

@@ -33,17 +33,6 @@ class PodStrategy(Strategy):
 
     answers_with_object = True
     empty: Mapping[str, Json] = {"spec": {"containers": None}, "status": {}}
-    merge_keys: Mapping[str, str] = {
-        "status.conditions": "type",
-        "spec.containers": "name",
-        "spec.initContainers": "name",
-        "spec.volumes": "name",
-        "metadata.ownerReferences": "uid",
-        "spec.containers[].env": "name",
-        "spec.containers[].ports": "containerPort",
-        "spec.containers[].volumeMounts": "mountPath",
-        "status.podIPs": "ip",
-    }
 
     def __init__(self, priority_classes: Table) -> None:
         self._priority_classes = priority_classes

@@ -57,7 +57,7 @@ class Scales:
         return scale_of(await self._writer.update(call, replace, dry_run=dry_run))
 
     async def _patch(self, call: Call, patch: Json) -> JsonObject:
-        change = patches.change(content_type(call.request), patch, {})
+        change = patches.change(content_type(call.request), patch)
 
         def patched(old: JsonObject) -> JsonObject:
             return _scaled(old, change(scale_of(old)))

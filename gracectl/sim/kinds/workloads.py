@@ -37,14 +37,10 @@ NOTHING: Final[JsonObject] = {
     "matchExpressions": [{"key": "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match", "operator": "Exists"}]
 }
 NO_INLINE: Final = "(*core.PersistentVolumeSpec)(nil)"
-OWNERS: Final = {"metadata.ownerReferences": "uid"}
-CONDITIONS: Final = {"status.conditions": "type", **OWNERS}
 
 
 class Plain(Strategy):
     """A kind with a spec that is never missing."""
-
-    merge_keys: Mapping[str, str] = CONDITIONS
 
     def __init__(self, status: Mapping[str, Json] | None = None, **spec_defaults: Json) -> None:
         """`status`: what a new object starts with; `spec_defaults`: what the spec gets where it says nothing."""
@@ -138,19 +134,9 @@ class LeaseStrategy(Strategy):
 
     created_by_put = True
     unconditional_update = False
-    types: Mapping[str, str] = {
-        "spec.holderIdentity": "string",
-        "spec.leaseDurationSeconds": "int32",
-        "spec.acquireTime": "MicroTime",
-        "spec.renewTime": "MicroTime",
-        "spec.leaseTransitions": "int32",
-        "spec.strategy": "string",
-        "spec.preferredHolder": "string",
-    }
 
     def normalise(self, new: JsonObject) -> JsonObject:
-        spec = new.get("spec") or {}
-        return {**new, "spec": {key: value for key, value in spec.items() if f"spec.{key}" in self.types}}
+        return {**new, "spec": new.get("spec") or {}}
 
     def validate(self, new: JsonObject) -> list[Cause]:
         causes: list[Cause] = []
@@ -234,7 +220,6 @@ class TopLevel(Strategy):
     """Kinds without spec and status: every field may be written (ConfigMap, Secret, StorageClass, PriorityClass)."""
 
     empty: Mapping[str, Json] = {}
-    merge_keys: Mapping[str, str] = OWNERS
 
     def prepare_update(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> JsonObject:
         return new

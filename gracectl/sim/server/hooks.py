@@ -10,7 +10,9 @@ from typing import Protocol
 
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import Call, Operation, Write
+from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.status import unsupported_media_type
+from gracectl.sim.server.strategic import Layout
 
 
 class Admission(Protocol):
@@ -54,8 +56,13 @@ class BodyCheck(Protocol):
         """The object of a POST or PUT. Raises Refusal (400)."""
         ...
 
-    def patched(self, call: Call, patched: JsonObject) -> JsonObject:
-        """The object that a patch led to. Raises Refusal (400, 422)."""
+    def patched(self, call: Call, patched: JsonObject, old: JsonObject) -> JsonObject:
+        """The object that a patch made of `old`; parts that the two share need no second look. Raises Refusal (400,
+        422)."""
+        ...
+
+    def layout(self, resource: Resource) -> Layout | None:
+        """How a strategic merge merges objects of the resource, or None if they know no strategic merge."""
         ...
 
 
@@ -74,6 +81,22 @@ class Subresource(Protocol):
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
         """The status code and the body. Raises Refusal."""
         ...
+
+
+class AnyBody:
+    """The body check of kinds whose fields nobody knows."""
+
+    def sent(self, call: Call, body: JsonObject) -> JsonObject:
+        """As it is."""
+        return body
+
+    def patched(self, call: Call, patched: JsonObject, old: JsonObject) -> JsonObject:
+        """As it is."""
+        return patched
+
+    def layout(self, resource: Resource) -> Layout | None:
+        """None."""
+        return None
 
 
 class NobodyAsked:

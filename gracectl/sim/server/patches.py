@@ -1,34 +1,32 @@
-"""The patches of the API: JSON (RFC 6902), merge (RFC 7386) and strategic merge (recordings writes-patch, writes-
-refused).
+"""The patches of the API: JSON (RFC 6902) and merge (RFC 7386); strategic merge has a module of its own.
 
-Every patch builds a new value and shares what it does not touch; nothing is changed in place. Strategic merge knows
-merge keys only where the kind's strategy names them; other lists are replaced as a whole (spec.taints is one: there is
-nothing to merge by, and its `$patch` directives are read as taints).
+Every patch builds a new value and shares what it does not touch; nothing is changed in place (recordings writes-patch,
+writes-refused).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.status import bad_request, rejected, unsupported_media_type
+from gracectl.sim.server.strategic import Layout, strategic
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-SET_LISTS = {"metadata.finalizers"}
 
-
-def change(media_type: str, patch: Json, merge_keys: Mapping[str, str]) -> Callable[[Json], Json]:
-    """What a patch of this type does to an object. Raises Refusal (415)."""
+def change(media_type: str, patch: Json, layout: Layout | None = None) -> Callable[[Json], Json]:
+    """What a patch of this type does to an object. `layout` tells a strategic merge how the object's lists and maps
+    merge. Raises Refusal (415)."""
     match media_type:
         case "application/merge-patch+json":
             return partial(merge, patch=patch)
         case "application/strategic-merge-patch+json":
-            return partial(strategic, patch=patch, merge_keys=merge_keys)
+            return partial(strategic, patch=patch, layout=layout)
         case "application/json-patch+json":
             return partial(json_patch, operations=patch)
     raise unsupported_media_type()
@@ -137,84 +135,3 @@ def _present(target: JsonObject, key: str) -> str:
     if key not in target:
         raise KeyError(key)
     return key
-
-
-def strategic(target: Json, patch: Json, merge_keys: Mapping[str, str]) -> Json:
-    """Strategic merge. `merge_keys` gives the key of each list that merges by key, by path (`status.conditions`)."""
-    return _Strategic(merge_keys).merge(target, patch, "")
-
-
-class _Strategic:
-    """One strategic merge, with the kind's merge keys."""
-
-    def __init__(self, merge_keys: Mapping[str, str]) -> None:
-        self._merge_keys = merge_keys
-
-    def merge(self, target: Json, patch: Json, path: str) -> Json:
-        if not isinstance(patch, dict):
-            return patch
-        directive = patch.get("$patch")
-        if directive == "delete":
-            return {}
-        patch = {key: value for key, value in patch.items() if key not in ("$patch", "$retainKeys")}
-        if directive == "replace":
-            return patch
-        result: JsonObject = dict(target) if isinstance(target, dict) else {}
-        orders: dict[str, list[Json]] = {}
-        for key, value in patch.items():
-            if key.startswith("$setElementOrder/"):
-                orders[key.partition("/")[2]] = value
-            elif key.startswith("$deleteFromPrimitiveList/"):
-                name = key.partition("/")[2]
-                result[name] = [item for item in result.get(name) or () if item not in value]
-            elif value is None:
-                result.pop(key, None)
-            else:
-                result[key] = self._field(result.get(key), value, f"{path}.{key}" if path else key)
-        for name, order in orders.items():
-            if isinstance(result.get(name), list):
-                result[name] = self._ordered(result[name], order, f"{path}.{name}" if path else name)
-        return result
-
-    def _field(self, old: Json, value: Json, path: str) -> Json:
-        if isinstance(value, dict):
-            return self.merge(old, value, path)
-        if not isinstance(value, list):
-            return value
-        if path in SET_LISTS:
-            old = old or []
-            return [*(item for item in value if item not in old), *old]
-        key = self._merge_keys.get(path)
-        return value if key is None else self._by_key(old or [], value, key, path)
-
-    def _by_key(self, old: list[Json], patch: list[Json], key: str, path: str) -> list[Json]:
-        if any(item.get("$patch") == "replace" for item in patch):
-            return [item for item in patch if "$patch" not in item]
-        items = list(old)
-        added: list[Json] = []
-        for change in patch:
-            index = next((i for i, item in enumerate(items) if item.get(key) == change.get(key)), None)
-            if change.get("$patch") == "delete":
-                if index is not None:
-                    del items[index]
-            elif index is None:
-                added.append(self.merge({}, change, f"{path}[]"))
-            else:
-                items[index] = self.merge(items[index], change, f"{path}[]")
-        return [*added, *items]
-
-    def _ordered(self, items: list[Json], order: list[Json], path: str) -> list[Json]:
-        key = self._merge_keys.get(path)
-
-        def identity(item: Json) -> Json:
-            return item.get(key) if key and isinstance(item, dict) else item
-
-        ranks = {identity(item): rank for rank, item in enumerate(order)}
-        # Items that the order does not name keep their place before the first named one that followed them.
-        rank = len(ranks)
-        keyed: list[tuple[int, Json]] = []
-        for item in reversed(items):
-            rank = ranks.get(identity(item), rank)
-            keyed.append((rank, item))
-        keyed.reverse()
-        return [item for _, item in sorted(keyed, key=lambda pair: pair[0])]

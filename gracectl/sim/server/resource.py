@@ -71,12 +71,6 @@ class Strategy:
     empty: Mapping[str, Json] = {"spec": {}}
     """The zero fields that a bookmark shows beside its metadata."""
 
-    merge_keys: Mapping[str, str] = {}
-    """Strategic merge: the key of each list that is not replaced as a whole, by path (`status.conditions`: `type`)."""
-
-    types: Mapping[str, str] = {}
-    """Types of fields that are checked, by path (see fieldtypes)."""
-
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         """Defaults of a new object; what clients may not set is dropped."""
         return new

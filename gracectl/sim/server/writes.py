@@ -31,6 +31,8 @@ from gracectl.sim.server.status import (
     invalid,
     invalid_value,
     not_found,
+    overtaken,
+    unsupported_media_type,
 )
 from gracectl.sim.server.store import Store
 
@@ -81,7 +83,8 @@ class Writer:
 
         def replace(old: JsonObject) -> JsonObject:
             if uid and uid != old["metadata"]["uid"]:
-                raise conflict(resource.words, route.name, self._uid_conflict(route, uid, old["metadata"]["uid"]))
+                fault = f"UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+                raise overtaken(resource.words, route.namespace or "", route.name, fault)
             return new
 
         return 200, await self.update(call, replace, dry_run=dry_run)
@@ -92,14 +95,19 @@ class Writer:
         dry_run = is_dry_run(call.query, "PatchOptions")
         if content_type == patches.APPLY:
             return await self._apply(call, body, dry_run=dry_run)
-        change = patches.change(content_type, body, resource.strategy.merge_keys)
+        layout = self._checks.layout(resource)
+        if content_type == patches.STRATEGIC and layout is None:
+            raise unsupported_media_type((patches.JSON_PATCH, patches.MERGE, patches.APPLY))
+        change = patches.change(content_type, body, layout)
 
         def through_view(old: JsonObject) -> JsonObject:
             view = resource.view
-            new = change(view.from_stored(old) if view else old)
+            before = view.from_stored(old) if view else old
+            new = change(before)
+            if isinstance(new, dict):
+                new = self._checks.patched(call, new, before)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise bad_request("the patched object is no object")
-            new = self._checks.patched(call, new)
             return view.to_stored(new) if view else new
 
         return 200, await self.update(call, through_view, dry_run=dry_run)
@@ -129,6 +137,12 @@ class Writer:
             raise internal("resourceVersion should not be set on objects to be created")
         if resource.view is not None:
             body = resource.view.to_stored(body)
+        asked = self._admission.concerns(call, "CREATE")
+        write = Write(call, "CREATE", dry_run, dict(call.query)) if asked else None
+        if write is not None:
+            draft = self._draft(resource, body, namespace)
+            body = await self._admission.mutate(write, draft, None) or draft
+            given = body["metadata"]
         table = self._store.table(resource.table)
         metadata = meta.for_create(given, resource, namespace, self._stamps.now, self._stamps.uid)
         if "name" not in metadata and "generateName" in metadata:
@@ -139,17 +153,11 @@ class Writer:
         new = {"kind": body["kind"], "apiVersion": body["apiVersion"], **body, "metadata": metadata}
         strategy, occasion = resource.strategy, self._occasion(namespace, "")
         new = strategy.normalise(strategy.prepare_create(new, occasion))
-        asked = self._admission.concerns(call, "CREATE")
-        write = Write(call, "CREATE", dry_run, dict(call.query))
-        if asked:
-            mutated = await self._admission.mutate(write, new, None)
-            if mutated is not new and mutated is not None:
-                new = strategy.normalise(strategy.prepare_create(mutated, occasion))
         self._permission.check(call, new, None)
         new = self._ownership.created(call, new)
         faults = meta.validate(new["metadata"], names_are_free=strategy.names_are_free)
         self._refuse_faults(resource, new, [*faults, *strategy.validate(new)])
-        if asked:
+        if write is not None:
             await self._admission.validate(write, new, None)
         existing = table.get(namespace, new["metadata"]["name"])
         if existing is not None:
@@ -158,6 +166,18 @@ class Writer:
         if dry_run:
             return 201, resource.shown(new)
         return 201, resource.shown(self._store.put(table, new, None))
+
+    def _draft(self, resource: Resource, body: JsonObject, namespace: str) -> JsonObject:
+        """A new object as mutating webhooks see it: with its defaults, but before the server gives it a uid, a time, a
+        generation and a status."""
+        strategy = resource.strategy
+        metadata = meta.for_create(body["metadata"], resource, namespace, self._stamps.now, lambda: "")
+        new = strategy.normalise(strategy.prepare_create({**body, "metadata": metadata}, self._occasion(namespace, "")))
+        server_only = ("uid", "creationTimestamp", "generation")
+        kept = {key: value for key, value in new["metadata"].items() if key not in server_only}
+        if "status" in new:
+            new = strategy.normalise({**new, "status": body.get("status") or {}})
+        return {**new, "metadata": kept}
 
     async def update(self, call: Call, change: Change, *, dry_run: bool = False) -> JsonObject:
         """Change one object (or its subresource) as `change` says and return it as shown. Raises Refusal.
@@ -175,13 +195,14 @@ class Writer:
                 raise not_found(resource.words, route.name)
             new = change(old)
             if write is not None:
-                new = await self._admission.mutate(write, new, old) or new
+                draft = resource.strategy.normalise(new)
+                new = await self._admission.mutate(write, draft, old) or draft
             self._permission.check(call, new, old)
             new = self._prepared(route, new, old)
             new = self._ownership.updated(call, new, old)
             if write is not None:
                 await self._admission.validate(write, new, old)
-                if table.get(*route.key) is not old:
+                if not dry_run and table.get(*route.key) is not old:
                     continue
             if new == old:
                 return resource.shown(old)
@@ -254,15 +275,6 @@ class Writer:
                 f"the namespace of the object ({namespace}) does not match the namespace on the request "
                 f"({route.namespace or ''})"
             )
-
-    @staticmethod
-    def _uid_conflict(route: Route, given: str, stored: str) -> str:
-        resource = route.resource
-        key = "/".join(filter(None, ("/registry", resource.plural, route.namespace, route.name)))
-        return (
-            f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
-            f"failed: UID in precondition: {given}, UID in object meta: {stored}"
-        )
 
 
 def is_finished(object_: JsonObject) -> bool:

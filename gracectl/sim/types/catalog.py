@@ -50,11 +50,13 @@ def catalog() -> Catalog:
     return Catalog(schemas, raw["structs"], raw["named"], kinds)
 
 
+@cache
 def type_name(group: str, version: str, kind: str) -> str:
     """The type of a built-in kind (`io.k8s.api.core.v1.Pod`), or "" if there is no such kind."""
     return catalog().kinds.get((group, RETIRED.get((group, version), version), kind), "")
 
 
+@cache
 def built_in_type(group: str, version: str, kind: str) -> Schema | None:
     """The schema of a built-in kind, or None if there is no such kind."""
     name = type_name(group, version, kind)

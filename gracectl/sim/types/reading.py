@@ -16,6 +16,8 @@ from gracectl.sim.types import scalars
 from gracectl.sim.types.gotypes import SCHEMA, GoType, go_fields, go_type
 
 _WORDS: Final = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+_GO_KINDS: Final = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice", dict: "map"}
+_SCALARS: Final = ("string", "bool", "int32", "int64", "float64")
 _TEXTS: Final[dict[str, Callable[[Json], str]]] = {
     "time": scalars.time_text,
     "microTime": scalars.micro_time_text,
@@ -145,6 +147,21 @@ class Reading:
     def _refused(self, fault: str) -> object:
         self.fault = self.fault or fault
         return _ABSENT
+
+
+class Conversion(Reading):
+    """An object read from a map in memory, which is how a strategic patch is read; only the words differ.
+    (https://github.com/kubernetes/apimachinery/blob/master/pkg/runtime/converter.go)"""
+
+    def _wrong(self, value: Json, shown: str, place: Place) -> object:
+        found = _GO_KINDS.get(type(value), "map")
+        if shown.startswith("["):
+            return self._refused(f"cannot restore slice from {found}")
+        if shown.startswith("map["):
+            return self._refused(f"cannot restore map from {found}")
+        if shown in _SCALARS:
+            return self._refused(f"cannot convert {found} to {shown}")
+        return self._refused(f"cannot restore struct from: {found}")
 
 
 class Place:
