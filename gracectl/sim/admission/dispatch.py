@@ -23,9 +23,10 @@ from gracectl.sim.admission.failures import (
     no_dry_run,
 )
 from gracectl.sim.admission.index import Index
-from gracectl.sim.admission.matching import Matcher, in_version
+from gracectl.sim.admission.matching import Matcher
 from gracectl.sim.admission.patching import PatchFault, operations_of, patched
-from gracectl.sim.admission.reviews import Match, Objects, review
+from gracectl.sim.admission.reviews import Match, review
+from gracectl.sim.admission.shapes import OF_THE_OBJECT, Objects, shown, stored
 from gracectl.sim.admission.webhooks import Webhook
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import Call, Operation, Write
@@ -114,7 +115,7 @@ class WebhookAdmission:
         match = self._matcher.match(webhook, write, objects)
         if match is None:
             return objects.new
-        seen = in_version(match, write, objects)
+        seen = shown(match.resource, write, objects)
         try:
             answer = await self._ask(match, write, seen, mutating=True)
             made = self._patched(match, write, seen.new, answer)
@@ -124,10 +125,9 @@ class WebhookAdmission:
             made = seen.new
         changed = made != seen.new
         reinvocation.note(webhook, changed=changed)
-        if not changed or made is None:
+        if not changed or made is None or objects.new is None:
             return objects.new
-        view = match.resource.view
-        return view.to_stored(made) if view and not _is_apart(write) else made
+        return stored(match.resource, write, made, objects.new)
 
     def _patched(self, match: Match, write: Write, seen: JsonObject | None, answer: Verdict) -> JsonObject | None:
         name = match.webhook.name
@@ -144,7 +144,7 @@ class WebhookAdmission:
             made = patched(seen, operations)
         except PatchFault as fault:
             raise internal_error(str(fault)) from None
-        if _is_apart(write):
+        if write.call.route.subresource not in OF_THE_OBJECT:
             return made
         try:
             return self._decode(write.call, made)
@@ -162,7 +162,7 @@ class WebhookAdmission:
 
         async def ask(match: Match) -> None:
             try:
-                await self._ask(match, write, in_version(match, write, objects), mutating=False)
+                await self._ask(match, write, shown(match.resource, write, objects), mutating=False)
             except CallFailed as reason:
                 if not match.webhook.ignores_failures:
                     refusals.append(call_failed(match.webhook.name, reason))
@@ -209,11 +209,6 @@ def decoding_fault(message: str) -> str:
     """What Go's decoder says, without the sentence that a request's refusal puts before it."""
     found, _, fault = message.partition("cannot be handled as a ")[2].partition(": ")
     return fault if found else message
-
-
-def _is_apart(write: Write) -> bool:
-    """Whether what is written is another object than the stored one (an Eviction, a Binding)."""
-    return write.call.route.subresource not in ("", "status", "finalize")
 
 
 def _warn(call: Call, warnings: list[str]) -> None:

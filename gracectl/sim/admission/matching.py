@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gracectl.sim.admission.reviews import Match, Objects, namespace_of, review, shown
+from gracectl.sim.admission.reviews import Match, namespace_of, review
+from gracectl.sim.admission.shapes import Objects, shown
 from gracectl.sim.admission.webhooks import NAMESPACES, Place, Webhook
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import Write
@@ -88,7 +89,7 @@ class Matcher:
         """One that is false exempts; else one that cannot be evaluated refuses the write, or exempts under Ignore."""
         if self._conditions is None:
             return True
-        request: JsonObject = review(match, write, in_version(match, write, objects), "")["request"]
+        request: JsonObject = review(match, write, shown(match.resource, write, objects), "")["request"]
         faults: list[str] = []
         for condition in match.webhook.conditions:
             try:
@@ -106,19 +107,6 @@ class Matcher:
     def _undecided(write: Write, faults: list[str]) -> Refusal:
         text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
         return forbidden(write.call.route.resource.words, write.call.route.name, text)
-
-
-def in_version(match: Match, write: Write, objects: Objects) -> Objects:
-    """Stored objects as the webhook is shown them: in the version that its rules name."""
-    resource = match.resource
-    new, old = objects
-    if write.call.route.subresource not in ("", "status", "finalize"):
-        # An Eviction or a Binding: no stored object, one version.
-        return Objects(shown(write, resource, new) if new else None, old)
-    return Objects(
-        shown(write, resource, resource.shown(new)) if new is not None else None,
-        resource.shown(old) if old is not None else None,
-    )
 
 
 def is_empty(selector: JsonObject) -> bool:

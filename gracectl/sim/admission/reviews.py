@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gracectl.sim.admission.failures import CallFailed
+from gracectl.sim.admission.shapes import Objects
 from gracectl.sim.admission.webhooks import NAMESPACES, Webhook
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import User, Write
@@ -34,13 +35,6 @@ class Match(NamedTuple):
 
     webhook: Webhook
     resource: Resource
-
-
-class Objects(NamedTuple):
-    """The object before and after, as the webhook is shown them."""
-
-    new: JsonObject | None
-    old: JsonObject | None
 
 
 def review(match: Match, write: Write, objects: Objects, uid: str) -> JsonObject:
@@ -72,17 +66,6 @@ def review(match: Match, write: Write, objects: Objects, uid: str) -> JsonObject
         if not request[key]:
             del request[key]
     return {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/{version}", "request": request}
-
-
-def shown(write: Write, resource: Resource, object_: JsonObject) -> JsonObject:
-    """An object that is written, as Go would show it: in its namespace, and with a creationTimestamp that a client
-    left out as null."""
-    metadata: JsonObject = dict(object_["metadata"])
-    if write.call.route.namespace:
-        metadata.setdefault("namespace", write.call.route.namespace)
-    if not _is_custom(resource):
-        metadata.setdefault("creationTimestamp", None)
-    return {**object_, "metadata": metadata}
 
 
 def name_of(write: Write, new: JsonObject | None) -> str:
@@ -135,8 +118,3 @@ def _kind(resource: Resource, subresource: str) -> JsonObject:
 
 def _resource(resource: Resource) -> JsonObject:
     return {"group": resource.group, "version": resource.version, "resource": resource.plural}
-
-
-def _is_custom(resource: Resource) -> bool:
-    """Custom resources are shown as they are, without Go's zero values: their groups have a dot and are not ours."""
-    return "." in resource.group and not resource.group.endswith(".k8s.io")

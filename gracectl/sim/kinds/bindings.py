@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import Bodies
-from gracectl.sim.server.calls import Call
+from gracectl.sim.server.calls import Call, Write
+from gracectl.sim.server.hooks import Admission
+from gracectl.sim.server.options import is_dry_run
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import Kind, bad_request, conflict, not_found, success
@@ -16,14 +18,21 @@ BINDINGS = Kind("", "pods/binding", "Binding")
 class Bindings:
     """Binds pods to nodes. Neither the node's existence nor its state is looked at."""
 
-    def __init__(self, store: Store, stamps: Stamps, bodies: Bodies) -> None:
+    def __init__(self, store: Store, stamps: Stamps, bodies: Bodies, admission: Admission) -> None:
         self._store = store
         self._stamps = stamps
         self._bodies = bodies
+        self._admission = admission
 
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
         """POST of a binding. Raises Refusal."""
-        return 201, self.bind(call.route, self._bodies.object(call.request, "Binding"))
+        body = self._bodies.object(call.request, "Binding")
+        if isinstance(body, dict) and self._admission.concerns(call, "CREATE"):
+            write = Write(call, "CREATE", is_dry_run(call.query, "CreateOptions"), dict(call.query))
+            body = {"metadata": {}, **body, "kind": "Binding", "apiVersion": "v1"}
+            body = await self._admission.mutate(write, body, None)
+            await self._admission.validate(write, body, None)
+        return 201, self.bind(call.route, body)
 
     def bind(self, route: Route, body: Json) -> JsonObject:
         """Bind one pod; returns a Status. Raises Refusal: 400, 404, 409 (bound already, or being deleted)."""

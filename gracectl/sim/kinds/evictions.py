@@ -46,7 +46,10 @@ class Evictions:
         body = self._bodies.object(call.request, "Eviction")
         if self._admission.concerns(call, "CREATE"):
             write = Write(call, "CREATE", is_dry_run(call.query, "CreateOptions"), dict(call.query))
-            body = await self._admission.mutate(write, body, None)
+            eviction = body if isinstance(body, dict) else {}
+            eviction = {"metadata": {}, **eviction, "kind": "Eviction", "apiVersion": "policy/v1"}
+            body = await self._admission.mutate(write, eviction, None)
+            self._options(call.route, body, call.query)  # refuses what validating webhooks need not hear of
             await self._admission.validate(write, body, None)
         return 201, self.evict(call.route, body, call.query)
 

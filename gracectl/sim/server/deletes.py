@@ -20,7 +20,7 @@ from gracectl.sim.server.reads import Page, Reader, list_object
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.stamps import Stamps
-from gracectl.sim.server.status import details_of, not_found, precondition_failed, success
+from gracectl.sim.server.status import Refusal, details_of, not_found, overtaken, precondition_failed, success
 from gracectl.sim.server.store import Store
 
 COLLECTORS = {"orphan": "Orphan", "foregroundDeletion": "Foreground"}
@@ -37,11 +37,12 @@ class Begun(NamedTuple):
 
 class Fate(NamedTuple):
     """What a DELETE does to an object: nothing new if it is `pending`; else it becomes `object`, and stays for a while
-    if it `waits`."""
+    if it `waits`. `grace`: the seconds that it is given, where its kind knows grace."""
 
     pending: bool
     waits: bool
     object: JsonObject
+    grace: int | None = None
 
 
 class Deleter:
@@ -57,9 +58,9 @@ class Deleter:
         """DELETE of one object; returns the body to answer with. Raises Refusal (404, 409, and a webhook's)."""
         if not self._admission.concerns(call, "DELETE"):
             return self.remove(call.route, options)
-        write = Write(call, "DELETE", options.dry_run, options.raw)
-        await self._admission.mutate(write, None, self._found(call.route, options))
-        return await self._asked(write, options)
+        fate = self._fate(call.route.resource, self._found(call.route, options), options)
+        told = options.raw if fate.grace is None else {**options.raw, "gracePeriodSeconds": fate.grace}
+        return await self._asked(Write(call, "DELETE", options.dry_run, told), call.route, options)
 
     def remove(self, route: Route, options: DeleteOptions) -> JsonObject:
         """Delete one object, asking nobody; returns the body to answer with. Raises Refusal (404, 409)."""
@@ -71,34 +72,43 @@ class Deleter:
         new = self._marked(resource, fate, old, options)
         return resource.shown(new) if fate.waits else self._gone(resource, new, options)
 
-    async def _asked(self, write: Write, options: DeleteOptions) -> JsonObject:
-        """Delete with the validating webhooks asked before each of the two writes that a deletion can be.
+    async def _asked(self, write: Write, route: Route, options: DeleteOptions) -> JsonObject:
+        """Delete with the webhooks asked before each of the two writes that a deletion can be.
 
-        What waits is decided once, from the object as first seen: a finalizer that comes while the webhooks think
-        holds nothing (kubernetes issue 77988, recording finalizer-race).
+        Whether there is anything to wait for is decided once, from the object as first seen: a finalizer that comes
+        while the webhooks think holds nothing (kubernetes issue 77988, recording finalizer-race).
         """
-        route = write.call.route
         resource = route.resource
-        old = self._found(route, options)
-        fate = self._fate(resource, old, options)
+        first = self._found(route, options)
+        fate = self._fate(resource, first, options)
         if fate.pending:
-            return self._answer(resource, old)
-        if fate.waits or fate.object != old:
-            old = await self._validated(write, options)
-            fate = self._fate(resource, old, options)
-            old = self._marked(resource, fate, old, options)
+            return self._answer(resource, first)
+        if fate.waits or fate.object != first:
+            current = await self._admitted(write, route, options)
+            fate = self._fate(resource, current, options)
+            if fate.pending:
+                return self._answer(resource, first)
+            marked = self._marked(resource, fate, current, options)
             if fate.waits:
-                return resource.shown(old)
-            options = msgspec.structs.replace(options, resource_version="")
-        return self._gone(resource, await self._validated(write, options), options)
+                return resource.shown(marked)
+            if options.dry_run:
+                return self._answer(resource, marked)
+            if options.resource_version:
+                options = msgspec.structs.replace(options, resource_version=marked["metadata"]["resourceVersion"])
+        return self._gone(resource, await self._admitted(write, route, options), options)
 
-    async def _validated(self, write: Write, options: DeleteOptions) -> JsonObject:
-        """The newest object, once the webhooks have let exactly that one go."""
-        table = self._store.table(write.call.route.resource.table)
+    async def _admitted(self, write: Write, route: Route, options: DeleteOptions) -> JsonObject:
+        """The newest object, once the webhooks have let exactly that one go: they are asked again when it has changed
+        meanwhile. Raises Refusal (404, 409, and a webhook's)."""
+        table = self._store.table(route.resource.table)
         while True:
-            current = self._found(write.call.route, options)
+            current = table.get(*route.key)
+            if current is None:
+                raise not_found(route.resource.words, route.name)
+            check_not_overtaken(route, current, options)
+            await self._admission.mutate(write, None, current)
             await self._admission.validate(write, None, current)
-            if table.get(*write.call.route.key) is current:
+            if options.dry_run or table.get(*route.key) is current:
                 return current
 
     def _found(self, route: Route, options: DeleteOptions) -> JsonObject:
@@ -116,7 +126,7 @@ class Deleter:
         held = bool(new["metadata"].get("finalizers")) or waits_for_namespace(new)
         if begun.seconds is None and held:
             new = self._mark(new)
-        return Fate(False, held or bool(begun.seconds), new)
+        return Fate(False, held or bool(begun.seconds), new, begun.seconds)
 
     def _marked(self, resource: Resource, fate: Fate, old: JsonObject, options: DeleteOptions) -> JsonObject:
         if options.dry_run or fate.object == old:
@@ -132,10 +142,20 @@ class Deleter:
         """DELETE of a collection; returns the list as it was. Raises Refusal."""
         route = call.route
         page: Page = await self._reader.page(route, call.query)
+        asked = self._admission.concerns(call, "DELETE")
+        # Webhooks are told of a collection: they hear no name.
+        write = Write(call, "DELETE", options.dry_run, options.raw)
         for object_ in page.objects:
             metadata = object_["metadata"]
             one = route._replace(namespace=metadata.get("namespace"), name=metadata["name"])
-            await self.delete(call.to(one), options)
+            if not asked:
+                self.remove(one, options)
+                continue
+            try:
+                await self._asked(write, one, options)
+            except Refusal as refusal:
+                if refusal.code != 404:  # gone meanwhile
+                    raise
         return list_object(route.resource, page)
 
     def _begin(self, resource: Resource, old: JsonObject, options: DeleteOptions) -> Begun:
@@ -182,6 +202,19 @@ class Deleter:
             return resource.shown(object_)
         metadata = object_["metadata"]
         return success(details=details_of(resource.words, metadata["name"], uid=metadata["uid"]))
+
+
+def check_not_overtaken(route: Route, object_: JsonObject, options: DeleteOptions) -> None:
+    """Raises Refusal (409) if the object is no longer as the preconditions want it."""
+    metadata = object_["metadata"]
+    fault = ""
+    if options.uid and options.uid != metadata["uid"]:
+        fault = f"UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}"
+    elif options.resource_version and options.resource_version != metadata["resourceVersion"]:
+        version, found = options.resource_version, metadata["resourceVersion"]
+        fault = f"ResourceVersion in precondition: {version}, ResourceVersion in object meta: {found}"
+    if fault:
+        raise overtaken(route.resource.words, metadata.get("namespace", ""), metadata["name"], fault)
 
 
 def check_preconditions(resource: Resource, object_: JsonObject, options: DeleteOptions) -> None:

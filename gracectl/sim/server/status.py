@@ -153,6 +153,9 @@ def already_exists(kind: Kind, name: str, *, being_deleted: bool) -> Refusal:
     return Refusal(409, "AlreadyExists", message, details=details_of(kind, name))
 
 
+STORED_AS = {"nodes": "minions", "services": "services/specs", "endpoints": "services/endpoints"}
+"""Plurals whose keys in etcd are older than they."""
+
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -160,6 +163,16 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> Refusal:
     """409 of a write: the version (or, on PUT, the uid) is not the stored one."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
     return Refusal(409, "Conflict", message, details=details_of(kind, name))
+
+
+def overtaken(kind: Kind, namespace: str, name: str, fault: str) -> Refusal:
+    """409 of a write whose precondition held when it began and no longer does: the words are the storage's."""
+    group = f"{kind.group}/" if "." in kind.group and not kind.group.endswith(".k8s.io") else ""
+    key = "/".join(filter(None, (f"/registry/{group}{STORED_AS.get(kind.resource, kind.plural)}", namespace, name)))
+    why = f"Precondition failed: {fault}"
+    return conflict(
+        kind, name, f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+    )
 
 
 def precondition_failed(kind: Kind, name: str, why: str) -> Refusal:
