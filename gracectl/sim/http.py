@@ -19,7 +19,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
 from gracectl.sim.core import ApiServer
-from gracectl.sim.server.api import ConnectionLost, EventStream, Handler, Request, Response
+from gracectl.sim.server.api import ConnectionLost, EventStream, Handler, Request, Response, Subject
 from gracectl.sim.server.status import too_large
 
 NO_BODY = b""
@@ -106,7 +106,18 @@ async def read(incoming: web.BaseRequest) -> Request:
         query=dict(incoming.query),
         headers=headers_of(incoming),
         body=body,
+        certificate=subject_of(incoming),
     )
+
+
+def subject_of(incoming: web.BaseRequest) -> Subject | None:
+    """Whose certificate the client has shown, where the TLS context asks for one; it has been verified."""
+    shown = incoming.transport.get_extra_info("peercert") if incoming.transport is not None else None
+    if not shown:
+        return None
+    fields = [field for part in shown["subject"] for field in part]
+    names = [value for key, value in fields if key == "commonName"]
+    return Subject(names[0] if names else "", tuple(value for key, value in fields if key == "organizationName"))
 
 
 def headers_of(incoming: web.BaseRequest) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from support.inprocess import InProcessTransport
-from support.rights import guarded, rule
+from support.rights import account_token, grant, guarded, rule
 from support.stage import CloudProvider, Stage, staged
 
 from gracectl.app import RIGHTS, Controller, MissingRights
@@ -62,6 +62,23 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
             await stage.until_gone("n1")
         asked = {Right(op.verb, op.plural, op.group, op.subresource) for _, _, op, _ in stage.transport.executed}
         assert asked <= set(RIGHTS)
+
+
+async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others() -> None:
+    async with staged("n1") as stage:
+        await stage.create({**POD})
+        token = await account_token(stage.server, "gracectl", "kube-system")
+        account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
+        await grant(stage.server, account, *EVERYTHING)
+        stage.transport = InProcessTransport(stage.server, stage.clock, token=token)
+        async with stage.controller() as controller:
+            await controller.check()
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.until_gone("n1")
+        assert {each.operation.verb for each in stage.transport.executed} >= {"patch", "create"}
+        assert not [each.operation for each in stage.transport.executed if each.status in (401, 403)]
+        assert not stage.cluster.pods()
 
 
 async def test_check_lists_every_right_that_is_missing() -> None:

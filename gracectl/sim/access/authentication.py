@@ -1,8 +1,8 @@
-"""Who asks: bearer tokens, those of ServiceAccounts, nobody (recording auth).
+"""Who asks: client certificates, bearer tokens, those of ServiceAccounts, nobody (recording auth).
 
 Where tokens are asked for, no token is system:anonymous, who may do next to nothing, and one that nobody knows is 401
-everywhere. Where none are asked for (`tokens` is None) everybody comes as the administrator, but who shows the token of
-a ServiceAccount is that account: so a role can be tried out on an open server, too.
+everywhere. Where none are asked for (`tokens` is None) everybody comes as the administrator, but who shows a
+certificate, or the token of a ServiceAccount, is who that says: so a role can be tried out on an open server, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from gracectl.sim.access.accounts import ISSUER, AccountTokens, BadToken
 from gracectl.sim.access.rbac import MASTERS
+from gracectl.sim.server.api import Request
 from gracectl.sim.server.calls import ADMINISTRATOR, User
 from gracectl.sim.server.status import unauthorized
 
@@ -44,9 +45,12 @@ class Authentication:
         self.is_open = tokens is None
         """No token is asked for."""
 
-    def user_of(self, headers: Mapping[str, str]) -> User:
-        """Who sent a request. Raises Refusal (401)."""
-        scheme, _, token = headers.get("authorization", "").partition(" ")
+    def user_of(self, request: Request) -> User:
+        """Who sent a request; a certificate goes before a token. Raises Refusal (401)."""
+        if request.certificate is not None and request.certificate.name:
+            name, organisations = request.certificate
+            return authenticated(User(name, groups=organisations))
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return ADMINISTRATOR if self.is_open else ANONYMOUS

@@ -47,9 +47,11 @@ class Access:
         """Who asks, in whose name the request is answered. Raises Refusal (401, 403)."""
         headers = request.headers
         impersonated = is_impersonated(headers)
-        if self._authentication.is_open and not impersonated and "authorization" not in headers:
+        if self._authentication.is_open and not (
+            impersonated or "authorization" in headers or request.certificate is not None
+        ):
             return ADMINISTRATOR
-        user = self._authentication.user_of(headers)
+        user = self._authentication.user_of(request)
         if impersonated:
             user = self._impersonated(user, request)
         if MASTERS in user.groups:

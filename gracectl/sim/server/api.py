@@ -8,7 +8,7 @@ comes in is copied by the server before it is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import orjson
@@ -20,10 +20,18 @@ JsonObject = dict[str, Any]
 """A JSON object. Values read from the server are shared and must not be changed in place."""
 
 
+class Subject(NamedTuple):
+    """Whose a client certificate is: its common name and its organisations."""
+
+    name: str
+    organisations: tuple[str, ...] = ()
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `path` has no query; `query` holds decoded values; header names are lower-case.
 
     `body` is a JSON value, or raw bytes that the server will parse itself (and refuse with 400 when it cannot).
+    `certificate` is set by a face that has verified the client's certificate.
     """
 
     method: str
@@ -31,6 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     body: Json = None
+    certificate: Subject | None = None
 
 
 class StreamEvent:
