@@ -92,16 +92,16 @@ class ApiServer:
         self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
         self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
+        checks = TypedBodies(AnyBody())
         self._admission = WebhookAdmission(
             Index(self.store),
             Matcher(self.store, self.registry),
             self.stamps,
             webhooks or HttpsCaller(Services(self.store)),
             pause=self.faults.before_webhook,
+            decode=checks.sent,
         )
-        self._writer = Writer(
-            self.store, self.stamps, self._admission, NobodyOwns(), TypedBodies(AnyBody()), self._access.permission
-        )
+        self._writer = Writer(self.store, self.stamps, self._admission, NobodyOwns(), checks, self._access.permission)
         self._deleter = Deleter(self.store, self.stamps, self._reader, self._admission)
         self._elsewhere: dict[tuple[str, str], dict[str, Subresource]] = {}
         self._mounts: dict[str, Handler] = {}

@@ -30,11 +30,6 @@ class ConfigurationStrategy(Strategy):
 
     unconditional_update = False
     empty: Mapping[str, Json] = {}
-    merge_keys: Mapping[str, str] = {
-        "webhooks": "name",
-        "webhooks[].matchConditions": "name",
-        "metadata.ownerReferences": "uid",
-    }
 
     def __init__(self, *, mutating: bool, expression_fault: ExpressionFault | None) -> None:
         """`expression_fault`: what is wrong with a match condition; None: there may be none."""

@@ -28,7 +28,7 @@ from gracectl.sim.admission.patching import PatchFault, operations_of, patched
 from gracectl.sim.admission.reviews import Match, review
 from gracectl.sim.admission.shapes import OF_THE_OBJECT, Objects, shown, stored
 from gracectl.sim.admission.webhooks import Webhook
-from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.api import JsonObject, Request
 from gracectl.sim.server.calls import Call, Operation, Write
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import Refusal
@@ -37,7 +37,7 @@ Pause = Callable[[str], Awaitable[None]]
 """Something that happens before a webhook of that name is reached (a fault), on the webhook's time."""
 
 Decode = Callable[[Call, JsonObject], JsonObject]
-"""Reads an object as Go would decode it: unknown fields go. Raises Refusal for a value of a wrong type."""
+"""Reads the object of a POST as Go would decode it (BodyCheck.sent). Raises Refusal for a value of a wrong type."""
 
 
 async def _at_once(name: str) -> None:
@@ -144,12 +144,21 @@ class WebhookAdmission:
             made = patched(seen, operations)
         except PatchFault as fault:
             raise internal_error(str(fault)) from None
-        if write.call.route.subresource not in OF_THE_OBJECT:
+        return self._decoded(match, write, made, seen)
+
+    def _decoded(self, match: Match, write: Write, made: JsonObject, seen: JsonObject) -> JsonObject:
+        """What remains of a patched object once Go has decoded it; `seen` itself if that is no change."""
+        route = write.call.route
+        if route.subresource not in OF_THE_OBJECT:
             return made
+        # A webhook's unknown fields go in silence, whatever the client wants to hear of its own.
+        request = Request(method="POST", path=write.call.request.path, query={"fieldValidation": "Ignore"})
+        call = Call(request, route._replace(resource=match.resource), write.call.user)
         try:
-            return self._decode(write.call, made)
+            decoded = self._decode(call, made)
         except Refusal as refusal:
             raise internal_error(decoding_fault(refusal.message)) from None
+        return seen if decoded == self._decode(call, seen) else decoded
 
     # -- validating ----------------------------------------------------------------------------------------------------
 
