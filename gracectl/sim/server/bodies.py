@@ -22,11 +22,10 @@ PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 def copied(value: Json) -> Json:
     """A copy of a JSON value, as deep as it goes."""
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    return value
+    try:
+        return orjson.loads(orjson.dumps(value))  # much faster than any copy in Python
+    except orjson.JSONEncodeError:
+        raise bad_request("the body is no JSON value") from None
 
 
 def content_type(request: Request) -> str:

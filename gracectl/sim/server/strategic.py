@@ -117,12 +117,13 @@ def _by_key(old: list[Json], patch: list[Json], layout: Layout, key: str) -> lis
 def in_order(items: list[Json], order: list[Json], original: list[Json], key: str) -> list[Json]:
     """A merged list as the patch orders it: named items as in `order`, the others as in `original`. One of these comes
     before a named one if it preceded that one in the original; otherwise the named ones come first."""
-    ranks = [_identity(item, key) for item in order]
-    places = [_identity(item, key) for item in original]
-    named = sorted(
-        (item for item in items if _identity(item, key) in ranks), key=lambda item: ranks.index(_identity(item, key))
-    )
+    ranks = {_identity(item, key): rank for rank, item in reversed([*enumerate(order)])}
+    named = [item for item in items if _identity(item, key) in ranks]
+    named.sort(key=lambda item: ranks[_identity(item, key)])
+    if len(named) == len(items):
+        return named
     waiting = [item for item in items if _identity(item, key) not in ranks]
+    places = [_identity(item, key) for item in original]
     ordered: list[Json] = []
     for item in named:
         name = _identity(item, key)

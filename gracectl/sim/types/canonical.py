@@ -8,7 +8,7 @@ than a copy in Python. It refuses what is not quite right, without Go's words: t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, lru_cache
 from types import GenericAlias
 from typing import Annotated, Any, Final
 
@@ -61,7 +61,8 @@ def _schema_or_other(value: Json) -> Json:
 
 _SCHEMA: Final = _made("JSONSchemaProps", _schema)
 _MADE: Final = {
-    "time": _made("Time", scalars.time_text),
+    # One instant stands in many places: in every condition of a pod, in every pod of a rollout.
+    "time": _made("Time", lru_cache(maxsize=4096)(scalars.time_text)),
     "microTime": _made("MicroTime", scalars.micro_time_text),
     "duration": _made("Duration", scalars.duration_text),
     "quantity": _made("Quantity", scalars.quantity_text),
