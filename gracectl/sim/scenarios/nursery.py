@@ -14,6 +14,7 @@ import orjson
 from gracectl.runtime.clock import Clock
 from gracectl.sim.cluster import PARTS, ClusterOptions, EmbeddedCluster, NodeSpec
 from gracectl.sim.scenarios.objects import create
+from gracectl.sim.scenarios.places import when_well
 from gracectl.sim.scenarios.plan import StaticPod
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.daemons import placement
@@ -22,7 +23,8 @@ from gracectl.sim.world.objects import controller_uid, is_mirror, key_of, node_o
 IDLE = frozenset(("garbage-collector", "pod-gc", "disruption", "provisioner", "attachments"))
 """Parts that have nothing to do for a model."""
 
-ROOM = 1_000_000
+ROOM = {"cpu": "999999", "memory": "999999Gi", "ephemeral-storage": "999999Gi"}
+PODS = 999_999
 
 Workload = tuple[str, str, str]
 """Kind, namespace, name."""
@@ -52,7 +54,8 @@ class Nursery:
         # Without behaviours nothing takes any time.
         self._cluster = EmbeddedCluster(clock, ClusterOptions(seed=seed, parts=PARTS - IDLE))
         self._nodes = [
-            msgspec.structs.replace(spec, pods=ROOM) for spec in {kind_of(node): node for node in nodes}.values()
+            msgspec.structs.replace(spec, pods=PODS, capacity={**spec.capacity, **ROOM})
+            for spec in {kind_of(node): node for node in nodes}.values()
         ]
 
     async def grow(
@@ -85,7 +88,9 @@ class Nursery:
             case "Pod":
                 return 1
             case "DaemonSet":
-                return sum(placement(workload, node)[0] for node in self._cluster.server.store.table("nodes"))
+                return sum(
+                    placement(workload, when_well(node))[0] for node in self._cluster.server.store.table("nodes")
+                )
         return min(1, replicas_of(workload))
 
     def _models(self, owners: Mapping[str, Workload]) -> Models:

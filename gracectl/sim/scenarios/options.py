@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from gracectl.sim.cluster import PARTS, ClusterOptions
-from gracectl.sim.scenarios.reading import ScenarioError
 from gracectl.sim.scenarios.scenario import Scenario
 
 
 def options_of(scenario: Scenario) -> ClusterOptions:
-    """The options of the cluster. Raises ScenarioError for a part that does not exist."""
-    controllers = scenario.controllers
-    if unknown := sorted(set(controllers.off) - PARTS):
-        known = ", ".join(sorted(PARTS))
-        raise ScenarioError(f"controllers.off: there is no part {', '.join(unknown)}; choose among {known}")
+    """The options of the cluster."""
+    controllers, server = scenario.controllers, scenario.server
     return ClusterOptions(
         speed=scenario.speed,
         seed=scenario.seed,
@@ -22,5 +18,9 @@ def options_of(scenario: Scenario) -> ClusterOptions:
         quarantine_seconds=controllers.quarantine,
         attach_seconds=controllers.attach,
         detach_seconds=controllers.detach,
-        window=controllers.window,
+        node_grace_seconds=controllers.node_grace,
+        events=controllers.events,
+        event_seconds=server.event_ttl,
+        window=server.window,
+        clock_offset_seconds=server.clock_offset,
     )

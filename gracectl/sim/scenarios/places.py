@@ -15,6 +15,14 @@ from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.daemons import placement
 from gracectl.sim.world.scheduler import fits, room_of
 
+CONDITIONS = "node.kubernetes.io/"
+
+
+def when_well(node: JsonObject) -> JsonObject:
+    """The node as it is when its conditions keep nobody away: a new one is tainted until it has been seen Ready."""
+    taints = [taint for taint in node["spec"].get("taints") or () if not taint["key"].startswith(CONDITIONS)]
+    return {**node, "spec": {**node["spec"], "taints": taints}}
+
 
 class _Circle:
     """Nodes that take the same pods, and whose turn it is."""

@@ -14,6 +14,7 @@ import msgspec
 
 from gracectl.sim.cluster import ClusterOptions, NodeSpec
 from gracectl.sim.scenarios import manifests
+from gracectl.sim.scenarios.checks import check
 from gracectl.sim.scenarios.demo import demo_world
 from gracectl.sim.scenarios.options import options_of
 from gracectl.sim.scenarios.reading import ScenarioError
@@ -41,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_of(scenario: Scenario) -> Plan:
     """Write a scenario out. Raises ScenarioError for what cannot be."""
+    check(scenario)
     nodes = list(chain.from_iterable(map(manifests.node_specs, scenario.nodes)))
     objects = list(_objects(scenario))
     statics = [

@@ -144,18 +144,29 @@ class Volume(Base, frozen=True, kw_only=True):
     access_mode: str = "ReadWriteOnce"
 
 
+class Server(Base, frozen=True, kw_only=True):
+    """The API server. `window`: how many changes per kind a watch can go back. `clock_offset`: seconds by which its
+    time of day is wrong. `event_ttl`: how long an Event is kept.
+    """
+
+    window: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    clock_offset: float = 0.0
+    event_ttl: Seconds = 3600.0
+
+
 class Controllers(Base, frozen=True, kw_only=True):
     """What runs around the server. `off`: parts that are left out, to be run from elsewhere or not at all.
 
-    Seconds are simulated. `quarantine`: how long the pods of a node that is gone are left alone. `attach`, `detach`:
-    how long a volume takes. `window`: how many changes per kind a watch can go back.
+    Simulated seconds: `quarantine`: how long the pods of a node that is gone are left alone. `attach`, `detach`: how
+    long a volume takes. `node_grace`: how long a node may be silent. `events`: whether the parts write Events.
     """
 
     off: tuple[str, ...] = ()
     quarantine: Seconds = 40.0
     attach: Seconds = 0.0
     detach: Seconds = 0.0
-    window: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    node_grace: Seconds = 40.0
+    events: bool = True
 
 
 class Demo(Base, frozen=True, kw_only=True):
@@ -192,7 +203,9 @@ class Some(Base, frozen=True, kw_only=True):
 class Step(Base, frozen=True, kw_only=True):
     """Something that happens, simulated seconds after the world has settled; `times` times, each `every` seconds.
 
-    `kill_nodes`: their machines end. `partition_nodes`: their kubelets no longer reach the server, until `heal_nodes`.
+    `end_instances`: the machines of nodes end for good. `crash_nodes`: they fall silent and their pods die, until
+    `revive_nodes`. `partition_nodes`: their kubelets no longer reach the server, until `heal_nodes`. `clock_offset`:
+    from now on the server's time of day is wrong by so many seconds.
     """
 
     at: Seconds
@@ -202,11 +215,15 @@ class Step(Base, frozen=True, kw_only=True):
     patch: Patch | None = None
     delete: Target | None = None
     add_nodes: tuple[NodeGroup, ...] = ()
-    kill_nodes: Some | None = None
+    end_instances: Some | None = None
+    crash_nodes: Some | None = None
+    revive_nodes: Some | None = None
+    restart_kubelets: Some | None = None
     partition_nodes: Some | None = None
     heal_nodes: Some | None = None
     add_faults: Mapping[str, Rule] = {}
     remove_faults: tuple[str, ...] = ()
+    clock_offset: float | None = None
 
 
 class Scenario(Base, frozen=True, kw_only=True):
@@ -237,5 +254,6 @@ class Scenario(Base, frozen=True, kw_only=True):
     kubelet: KubeletSettings = KubeletSettings()
     cloud: CloudSettings = CloudSettings()
     controllers: Controllers = Controllers()
+    server: Server = Server()
     faults: Mapping[str, Rule] = {}
     timeline: tuple[Step, ...] = ()

@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from gracectl.runtime.clock import Clock
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster
 from gracectl.sim.scenarios.objects import create
+from gracectl.sim.scenarios.places import when_well
 from gracectl.sim.scenarios.plan import plan_of
 from gracectl.sim.scenarios.scenario import Scenario
 from gracectl.sim.scenarios.settled import settle
@@ -146,7 +147,7 @@ class Simulation:
                 replicas: int = object_["spec"].get("replicas", 1)
                 return replicas
             case "DaemonSet":
-                return sum(placement(object_, node)[0] for node in self._nodes.values())
+                return sum(placement(object_, when_well(node))[0] for node in self._nodes.values())
         return 0
 
 

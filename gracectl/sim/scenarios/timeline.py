@@ -7,11 +7,14 @@ the next one comes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from gracectl.sim.cluster import EmbeddedCluster
+import msgspec
+
+from gracectl.sim.cluster import USER, EmbeddedCluster
 from gracectl.sim.faults import Rule
 from gracectl.sim.scenarios.manifests import node_specs
 from gracectl.sim.scenarios.objects import collection, create, served
@@ -30,8 +33,12 @@ MANY = 4
 """Of more things than these, an account names the first ones and the number of the others."""
 
 
+OUTSIDERS = f"^(?!{re.escape(USER)})"
+"""Every client but the world itself."""
+
+
 class FaultBook:
-    """The fault rules in force, by name."""
+    """The fault rules in force, by name. A rule that names no client is for all but the world around the server."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._faults = cluster.server.faults
@@ -41,8 +48,9 @@ class FaultBook:
         """Put rules in force; one of the same name is replaced."""
         for name, rule in rules.items():
             self.remove((name,))
-            self._rules[name] = rule
-            self._faults.add(rule)
+            meant = rule if rule.client else msgspec.structs.replace(rule, client=OUTSIDERS)
+            self._rules[name] = meant
+            self._faults.add(meant)
 
     def remove(self, names: Sequence[str]) -> None:
         """Take rules out of force; those that are not in force, are not."""
@@ -68,18 +76,25 @@ class Timeline:
         for at, index, turn in occasions(self._steps):
             await self._pace.clock.sleep(max(0.0, began + self._pace.real(at) - self._pace.clock.monotonic()))
             try:
-                for what in await self._happen(self._steps[index], index, turn):
+                for what in await self._happen(self._steps[index], (index, turn)):
                     self._tell(at, what)
             except (Refused, Disconnected, ScenarioError) as error:
                 self._tell(at, f"timeline[{index}] failed: {error}")
 
-    async def _happen(self, step: Step, index: int, turn: int) -> list[str]:
-        """Do one step; returns what has been done."""
+    async def _happen(self, step: Step, place: tuple[int, int]) -> list[str]:
+        """Do one step, at its place (index, which time); returns what has been done."""
+        done = [f"fault {name} begins" for name in step.add_faults]
+        done += [f"fault {name} ends" for name in step.remove_faults]
         self._faults.add(step.add_faults)
         self._faults.remove(step.remove_faults)
-        done = [f"fault {name} begins" for name in step.add_faults] + [
-            f"fault {name} ends" for name in step.remove_faults
-        ]
+        if step.clock_offset is not None:
+            self._cluster.server_clock.offset = step.clock_offset
+            done.append(f"the server's clock is wrong by {step.clock_offset:g} s")
+        return [*done, *await self._write(step, place), *await self._strike(step, place)]
+
+    async def _write(self, step: Step, place: tuple[int, int]) -> list[str]:
+        """What a step does to objects."""
+        done = []
         created = [await create(self._cluster, manifest) for manifest in step.create]
         done += [f"created {_named(object_)}" for object_ in created]
         for group in step.add_nodes:
@@ -88,20 +103,28 @@ class Timeline:
                 await self._cluster.add_node(spec)
             done.append(f"added nodes {_listed([spec.name for spec in specs])}")
         if step.patch is not None:
-            query = (step.patch.patch, step.patch.subresource)
-            done.append(f"patched {_listed(await self._each(step.patch, (index, turn), 'PATCH', query))}")
+            change = (step.patch.patch, step.patch.subresource)
+            done.append(f"patched {_listed(await self._each(step.patch, place, 'PATCH', change))}")
         if step.delete is not None:
-            done.append(f"deleted {_listed(await self._each(step.delete, (index, turn), 'DELETE', (None, '')))}")
+            done.append(f"deleted {_listed(await self._each(step.delete, place, 'DELETE', (None, '')))}")
+        return done
+
+    async def _strike(self, step: Step, place: tuple[int, int]) -> list[str]:
+        """What a step does to machines and kubelets."""
+        kubelet, done = self._cluster.kubelet, []
         for some, act, word in (
-            (step.kill_nodes, self._kill, "killed"),
-            (step.partition_nodes, self._cluster.kubelet.partition, "cut off"),
-            (step.heal_nodes, self._cluster.kubelet.heal, "healed"),
+            (step.end_instances, self._end_instance, "ended the instances of"),
+            (step.crash_nodes, kubelet.kill, "crashed"),
+            (step.revive_nodes, kubelet.revive, "revived"),
+            (step.restart_kubelets, kubelet.restart, "restarted the kubelets of"),
+            (step.partition_nodes, kubelet.partition, "cut off"),
+            (step.heal_nodes, kubelet.heal, "healed"),
         ):
             if some is not None:
-                names = await self._nodes(some, (index, turn))
+                names = await self._nodes(some, place)
                 for name in names:
                     act(name)
-                done.append(f"{word} nodes {_listed(names)}")
+                done.append(f"{word} {_listed(names)}")
         return done
 
     async def _each(self, target: Target, place: tuple[int, int], method: str, with_: tuple[object, str]) -> list[str]:
@@ -135,7 +158,7 @@ class Timeline:
         chosen = self._pace.chance("timeline", *place).sample(range(len(found)), count)
         return [found[position] for position in sorted(chosen)]
 
-    def _kill(self, node: str) -> None:
+    def _end_instance(self, node: str) -> None:
         for instance in self._cluster.cloud.instances:
             if instance.node == node and instance.state == "running":
                 self._cluster.cloud.terminate(instance.id)
