@@ -1,8 +1,8 @@
 """Tokens of ServiceAccounts: what is in one, and whether it is still good.
 
 A token has the shape of the real one (a JWT with the same claims) so that clients may look into it; it is signed with a
-key of this server alone. Nothing is kept of it: it is good as long as its signature, its time, its account and the
-object that it is bound to are, each looked up when it is shown. (A real server notices a deletion up to 10 s late.)
+key of this server alone. What it says is kept once it has been read; whether its time, its account and the object that
+it is bound to are still good is looked up each time it is shown. (A real server notices a deletion up to 10 s late.)
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from gracectl.sim.access.rbac import ACCOUNT_PREFIX
+from gracectl.sim.access.rules import quoted
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import User
 from gracectl.sim.server.stamps import Stamps
@@ -28,6 +29,9 @@ ACCOUNTS: Final = "serviceaccounts"
 BINDABLE: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
 """What a token may be bound to: the claim, and the table that holds the objects. An object that is gone takes its
 tokens with it."""
+
+REMEMBERED: Final = 1024
+"""So many tokens are kept read at most."""
 
 CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
 
@@ -44,6 +48,16 @@ class Bound(NamedTuple):
     uid: str
 
 
+class Said(NamedTuple):
+    """What a token of ours says: when it expires, for whom it was made, whose it is, and about what (the claims of
+    Kubernetes)."""
+
+    expires: int
+    audiences: tuple[str, ...]
+    user: User
+    about: JsonObject
+
+
 class AccountTokens:
     """Issues tokens for ServiceAccounts and reads them."""
 
@@ -52,6 +66,7 @@ class AccountTokens:
         self._store = store
         self._stamps = stamps
         self._key = key
+        self._said: dict[str, Said] = {}
 
     def issue(self, account: JsonObject, audiences: Sequence[str], seconds: int, bound: Sequence[Bound] = ()) -> str:
         """A token for an account that is good for so many seconds. `bound`: what it is bound to, and the node of a pod
@@ -75,21 +90,30 @@ class AccountTokens:
 
     def is_ours(self, token: str) -> bool:
         """Whether this server has issued the token, good or not."""
+        if token in self._said:
+            return True
         signed, dot, signature = token.rpartition(".")
-        return bool(dot) and hmac.compare_digest(signature.encode(), self._signature(signed).encode())
+        if not dot or not hmac.compare_digest(signature.encode(), self._signature(signed).encode()):
+            return False
+        if len(self._said) >= REMEMBERED:
+            self._said.clear()
+        claims = orjson.loads(decoded(signed.partition(".")[2]))
+        self._said[token] = Said(claims["exp"], tuple(claims["aud"]), user_from(claims), claims[OUR_CLAIMS])
+        return True
 
     def read(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]]:
-        """Whose token it is, and for which of `audiences` it was made. Raises BadToken. `token` must be ours."""
-        claims = orjson.loads(decoded(token.split(".")[1]))
-        if self._stamps.seconds > claims["exp"]:
+        """Whose token it is, and for which of `audiences` it was made. Raises BadToken, also if it is not ours."""
+        if not self.is_ours(token):
+            raise BadToken("the token is somebody else's")
+        said = self._said[token]
+        if self._stamps.seconds > said.expires:
             raise BadToken("service account token has expired")
-        meant = tuple(audience for audience in audiences if audience in claims["aud"])
+        meant = tuple(audience for audience in audiences if audience in said.audiences)
         if not meant:
-            shown, wanted = (" ".join(f'"{each}"' for each in names) for names in (claims["aud"], audiences))
-            raise BadToken(f"token audiences [{shown}] is invalid for the target audiences [{wanted}]")
-        ours = claims[OUR_CLAIMS]
-        self._check_objects(ours)
-        return user_from(claims), meant
+            why = f"token audiences {quoted(said.audiences)} is invalid for the target audiences {quoted(audiences)}"
+            raise BadToken(why)
+        self._check_objects(said.about)
+        return said.user, meant
 
     def _check_objects(self, ours: JsonObject) -> None:
         namespace, account = ours["namespace"], ours["serviceaccount"]
