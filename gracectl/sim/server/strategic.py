@@ -13,7 +13,7 @@ from collections.abc import Set
 from typing import Final, Protocol
 
 from gracectl.sim.server.api import Json, JsonObject
-from gracectl.sim.server.status import bad_request
+from gracectl.sim.server.status import internal
 
 DIRECTIVE: Final = "$patch"
 RETAINED: Final = "$retainKeys"
@@ -45,7 +45,7 @@ class Layout(Protocol):
 
 
 def strategic(target: Json, patch: Json, layout: Layout | None) -> Json:
-    """The target with the patch merged in; without a layout every list is replaced. Raises Refusal (400)."""
+    """The target with the patch merged in; without a layout every list is replaced. Raises Refusal (500)."""
     if not isinstance(patch, dict):
         return patch
     directive = patch.get(DIRECTIVE)
@@ -53,6 +53,8 @@ def strategic(target: Json, patch: Json, layout: Layout | None) -> Json:
         return {key: value for key, value in patch.items() if key != DIRECTIVE}
     if directive == "delete":
         return {}
+    if directive is not None and directive != "merge":
+        raise internal(f"unknown patch type: {go_text(directive)} in map: {go_text(patch)}")
     result: JsonObject = _retained(target if isinstance(target, dict) else {}, patch.get(RETAINED))
     for key, value in patch.items():
         if key in (DIRECTIVE, RETAINED) or key.startswith(ORDER):
@@ -86,7 +88,9 @@ def _merged(old: Json, value: Json, layout: Layout | None) -> Json:
         return value if "replace" in strategies else strategic(old, value, layout)
     if not isinstance(value, list) or layout is None or "merge" not in strategies:
         return value
-    before = old if isinstance(old, list) else []
+    if not isinstance(old, list) and any(_identity(item, layout.merge_key) is None for item in value):
+        return value  # what is new need not be told apart
+    before = old or []
     if layout.merge_key:
         return _by_key(before, value, layout, layout.merge_key)
     both = [*before, *value]
@@ -94,13 +98,13 @@ def _merged(old: Json, value: Json, layout: Layout | None) -> Json:
 
 
 def _by_key(old: list[Json], patch: list[Json], layout: Layout, key: str) -> list[Json]:
-    """A list of objects merged by the key. Raises Refusal (400) for an item without it."""
+    """A list of objects merged by the key. Raises Refusal (500) for an item without it."""
     if any(isinstance(change, dict) and change.get(DIRECTIVE) == "replace" for change in patch):
         return [change for change in patch if DIRECTIVE not in change]
     items = list(old)
     for change in patch:
         if not isinstance(change, dict) or not isinstance(change.get(key), str | int):
-            raise bad_request(f"map: {change} does not contain declared merge key: {key}")
+            raise internal(f"map: {go_text(change)} does not contain declared merge key: {key}")
         name = change[key]
         if change.get(DIRECTIVE) == "delete":
             items = [item for item in items if _identity(item, key) != name]
@@ -139,3 +143,14 @@ def _precedes(one: Json, other: Json, places: list[Json]) -> bool:
 
 def _identity(item: Json, key: str) -> Json:
     return item.get(key) if key and isinstance(item, dict) else item
+
+
+def go_text(value: Json) -> str:
+    """A JSON value as Go prints it: `map[data:map[a:1] items:[x y]]`."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_text, value))}]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)

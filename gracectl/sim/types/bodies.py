@@ -18,7 +18,7 @@ from gracectl.sim.server.hooks import BodyCheck
 from gracectl.sim.server.patches import STRATEGIC
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.status import Refusal, bad_request, invalid_options, not_supported
-from gracectl.sim.server.strategic import Layout
+from gracectl.sim.server.strategic import Layout, go_text
 from gracectl.sim.types.canonical import Unfit, canonical, parts
 from gracectl.sim.types.catalog import built_in_type, type_name
 from gracectl.sim.types.reading import Conversion, Reading, parsed_with_repetitions
@@ -112,14 +112,3 @@ def unpatchable(call: Call, patched: JsonObject, fault: str) -> Refusal:
     why = f'Invalid value: "{quoted}": {fault}'
     cause = {"reason": "FieldValueInvalid", "message": why, "field": "patch"}
     return Refusal(422, "Invalid", f' "" is invalid: patch: {why}', details={"causes": [cause]})
-
-
-def go_text(value: Json) -> str:
-    """A JSON value as Go prints it: `map[data:map[a:1] items:[x y]]`."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(go_text, value))}]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)
