@@ -26,11 +26,11 @@ from gracectl.sim.world import cloud as clouds
 from gracectl.sim.world.client import InProcess, ask
 from gracectl.sim.world.cloud import Cloud, CloudSettings, Instance
 from gracectl.sim.world.kubelet import HollowKubelet, KubeletSettings
-from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
 from gracectl.sim.world.pace import Pace
 from gracectl.sim.world.parts import KUBELET, MAKERS, NODE_LIFECYCLE, Part, PartOptions
 from gracectl.sim.world.parts import PARTS as PARTS
 from gracectl.sim.world.paths import KINDS, NODES, PODS, path_of
+from gracectl.sim.world.settling import Settling
 from gracectl.sim.world.view import Views
 
 PROVIDER_ID = "sim:///zone-a/"
@@ -93,7 +93,7 @@ class EmbeddedCluster:
         self.server.mount(clouds.PREFIX, self.cloud)
         self._pods = self.views.of(PODS)
         self._nodes = self.views.of(NODES)
-        self._pods.index("unsettled", lambda pod: () if _is_settled(pod) else ("",))
+        self._settling = Settling(self.views, self.options.parts)
         self._parts = self._compose()
 
     def _compose(self) -> list[Part]:
@@ -155,7 +155,9 @@ class EmbeddedCluster:
         if namespace:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             await ask(self.api, "POST", KINDS["Namespace"], body, allow=(409,))
-        _, created = await ask(self.api, "POST", path_of(KINDS[manifest["kind"]], namespace), manifest)
+        path = KINDS[manifest["kind"]]
+        _, created = await ask(self.api, "POST", path_of(path, namespace), manifest)
+        self._settling.learn(path, created)
         answer: JsonObject = created
         return answer
 
@@ -171,15 +173,15 @@ class EmbeddedCluster:
         return len(self._pods)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition on pods and nodes holds; asked again at each change of one."""
+        """Wait until a condition on pods, nodes and workloads holds; asked again at each change of one."""
         with self._changes() as changed:
             while not condition():
                 await changed.wait()
                 changed.clear()
 
     async def until_ready(self) -> None:
-        """Wait until there are pods and all of them, but those that end, are Ready."""
-        await self.until(lambda: len(self._pods) > 0 and not self._pods.count("unsettled", ""))
+        """Wait until there are pods, every workload has as many as it wants, and all but those that end are Ready."""
+        await self.until(self._settling.is_over)
 
     @contextmanager
     def _changes(self) -> Iterator[_Bell]:
@@ -188,12 +190,12 @@ class EmbeddedCluster:
         def ring(old: JsonObject | None, new: JsonObject | None) -> None:
             bell.ring()
 
-        self._pods.subscribe(ring)
+        self._settling.subscribe(ring)
         self._nodes.subscribe(ring)
         try:
             yield bell
         finally:
-            self._pods.unsubscribe(ring)
+            self._settling.unsubscribe(ring)
             self._nodes.unsubscribe(ring)
 
 
@@ -225,10 +227,6 @@ def write_kubeconfig(path: Path, url: str, *, token: str = "", name: str = "grac
     }
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         yaml.safe_dump(config, file, sort_keys=False)
-
-
-def _is_settled(pod: JsonObject) -> bool:
-    return is_ready(pod) or is_terminating(pod) or is_finished(pod)
 
 
 def _node(spec: NodeSpec, provider_id: str) -> JsonObject:

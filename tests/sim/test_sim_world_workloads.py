@@ -379,3 +379,32 @@ async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
         await cluster.add_node(NodeSpec(name="a"))
         await settle(cluster, 100)
         assert await names(cluster, PODS) == ["one"]
+
+
+async def test_pods_of_a_removed_node_go_at_a_look_of_pod_gc() -> None:
+    """Recording nodes-orphans: 40 s of quarantine, looked at every 20 s."""
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a"))
+        await cluster.pace.clock.sleep(5)  # A look at 0, the next at 20.
+        cluster.kubelet.kill("a")
+        async with Timeline(cluster).watching() as timeline:
+            await cluster.api.call("DELETE", path_of(NODES, name="a"))
+            await settle(cluster, 100)
+            assert timeline.of("one") == [(55.0, "MODIFIED terminating, grace 0"), (55.0, "DELETED")]
+
+
+async def test_pods_of_a_node_out_of_service_do_not_wait_for_its_kubelet() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a"))
+        await cluster.create(pod("two", "a", tolerations=[{"operator": "Exists"}]))
+        await quiet()
+        cluster.kubelet.kill("a")
+        await settle(cluster, 60)
+        await delete_pod(cluster, "one")
+        await settle(cluster, 60)
+        assert await names(cluster, PODS) == ["one", "two"]
+        unreachable = (await get(cluster, path_of(NODES, name="a")) or {})["spec"]["taints"]
+        taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+        await patch(cluster, path_of(NODES, name="a"), {"spec": {"taints": [*unreachable, taint]}})
+        await quiet()
+        assert await names(cluster, PODS) == ["two"]

@@ -34,13 +34,17 @@ from gracectl.sim.world.paths import (
     KINDS,
     PODS,
     REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
     path_of,
 )
-from gracectl.sim.world.view import View, Views
+from gracectl.sim.world.view import Views
 
 DELETION_TIMEOUT = 120.0
 """Seconds (simulated) for which an evicted pod counts as disrupted although nobody has deleted it."""
+
+SCALED = (REPLICA_SETS, REPLICATION_CONTROLLERS, DEPLOYMENTS, STATEFUL_SETS)
+"""The kinds that say how many pods they want."""
 
 CONDITION = "DisruptionAllowed"
 
@@ -59,11 +63,12 @@ class Expected(msgspec.Struct, frozen=True):
 class Scales:
     """How many pods a pod's controller wants, by following owner references as the real controller does."""
 
-    def __init__(self, replica_sets: View, deployments: View, stateful_sets: View) -> None:
+    def __init__(self, views: Views) -> None:
         self._views = {
-            "ReplicaSet": replica_sets,
-            "Deployment": deployments,
-            "StatefulSet": stateful_sets,
+            "ReplicaSet": views.of(REPLICA_SETS),
+            "ReplicationController": views.of(REPLICATION_CONTROLLERS),
+            "Deployment": views.of(DEPLOYMENTS),
+            "StatefulSet": views.of(STATEFUL_SETS),
         }
 
     def of(self, pod: JsonObject) -> tuple[str, int] | None:
@@ -94,16 +99,16 @@ class Disruption(Controller[Key]):
     """Keys: PodDisruptionBudgets."""
 
     def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, BUDGETS, PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS)
+        super().__init__(views, pace, BUDGETS, PODS, *SCALED)
         self._budgets = views.of(BUDGETS)
         self._pods = views.of(PODS)
-        self._scales = Scales(views.of(REPLICA_SETS), views.of(DEPLOYMENTS), views.of(STATEFUL_SETS))
+        self._scales = Scales(views)
         self._selectors: dict[Key, tuple[JsonObject | None, LabelSelector | None]] = {}
         self._budgets.index("namespace", lambda budget: (budget["metadata"]["namespace"],))
         self._pods.index("labels", _label_keys)
         enqueue_own(self._budgets, self.queue.add)
         self._pods.subscribe(self._pod_changed)
-        for path in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS):
+        for path in SCALED:
             views.of(path).subscribe(self._scale_changed)
 
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:

@@ -6,10 +6,12 @@ is asked whether the owner (the node) is really gone, and the DELETE carries the
 
 from __future__ import annotations
 
+import math
+
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE
 from gracectl.sim.world.controller import Controller
-from gracectl.sim.world.objects import Key, is_terminating, key_of, node_of
+from gracectl.sim.world.objects import Key, is_ready, is_terminating, key_of, node_of
 from gracectl.sim.world.pace import Pace
 from gracectl.sim.world.paths import (
     CLAIMS,
@@ -21,14 +23,19 @@ from gracectl.sim.world.paths import (
     NODES,
     PODS,
     REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
     REVISIONS,
     STATEFUL_SETS,
     path_of,
 )
+from gracectl.sim.world.taints import OUT_OF_SERVICE, taints_of
 from gracectl.sim.world.view import Views
 
 DEPENDENTS = (PODS, REPLICA_SETS, REVISIONS, CLAIMS, LEASES)
-OWNERS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS, NODES, PODS)
+OWNERS = (DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, DAEMON_SETS, JOBS, NODES, PODS)
+LOOK = 20.0
+"""Simulated seconds between two looks of PodGC."""
+
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 CLUSTER_KINDS = ("Node", "Namespace", "PersistentVolume", "VolumeAttachment")
 
@@ -139,12 +146,18 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
 
 
 class PodGarbage(Controller[Key]):
-    """Removes pods whose node is gone, after a quarantine in which it might come back (PodGC). Keys: pods."""
+    """Removes pods whose node is gone, after a quarantine in which it might come back; and terminating pods whose node
+    somebody has declared out of service (PodGC). Keys: pods.
+
+    It looks at fixed instants, every LOOK seconds from its beginning: an orphan is first seen at one of them, and goes
+    at the first one after its quarantine. So it takes 40 to 60 s (recording nodes-orphans).
+    """
 
     def __init__(self, views: Views, pace: Pace, *, quarantine: float = 40.0) -> None:
         """`quarantine`: simulated seconds (the real one: 40 s, with a look every 20 s)."""
         super().__init__(views, pace, NODES, PODS)
         self._quarantine = quarantine
+        self._begun = 0.0
         self._nodes = views.of(NODES)
         self._pods = views.of(PODS)
         self._orphaned: dict[Key, float] = {}
@@ -152,33 +165,58 @@ class PodGarbage(Controller[Key]):
         self._pods.subscribe(self._pod_changed)
         self._nodes.subscribe(self._node_changed)
 
+    async def run(self) -> None:
+        """Work for ever."""
+        self._begun = self.pace.clock.monotonic()
+        await super().run()
+
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if new is None and old is not None:
             self._orphaned.pop(key_of(old), None)
-        elif new is not None and node_of(new) and (old is None or not node_of(old)):
-            self.queue.add(key_of(new))
+        elif new is not None and node_of(new):
+            is_news = old is None or not node_of(old) or is_terminating(new) != is_terminating(old)
+            if is_news:
+                self.queue.add(key_of(new))
 
     def _node_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         node = new if new is not None else old
-        if node is not None and (old is None or new is None):
+        if node is not None and (old is None or new is None or _is_out_of_service(old) != _is_out_of_service(new)):
             for pod in self._pods.by("node", node["metadata"]["name"]):
                 self.queue.add(key_of(pod))
+
+    def _next_look(self, instant: float) -> float:
+        """The first look at or after an instant."""
+        period = self.pace.real(LOOK)
+        return self._begun + math.ceil(round((instant - self._begun) / period, 6)) * period
 
     async def reconcile(self, key: Key) -> None:
         """See Controller.reconcile."""
         pod = self._pods.get(*key)
-        if pod is None or self._nodes.get("", node_of(pod)) is not None:
+        node = self._nodes.get("", node_of(pod)) if pod is not None else None
+        if pod is None or node is not None:
             self._orphaned.pop(key, None)
+            if pod is not None and node is not None and is_terminating(pod) and _is_out_of_service(node):
+                await self._remove(pod)
             return
         now = self.pace.clock.monotonic()
-        due = self._orphaned.setdefault(key, now + self.pace.real(self._quarantine))
+        if key not in self._orphaned:
+            self._orphaned[key] = self._next_look(self._next_look(now) + self.pace.real(self._quarantine))
+        due = self._orphaned[key]
         if due - now > 1e-6:
             self.queue.add_after(key, due - now)
             return
         status, _ = await self.ask("GET", path_of(NODES, name=node_of(pod)), allow=(404,))
         if status == 404:
-            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-            await self.ask("DELETE", path_of(PODS, *key), options, allow=(404, 409))
+            await self._remove(pod)
+
+    async def _remove(self, pod: JsonObject) -> None:
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+        await self.ask("DELETE", path_of(PODS, *key_of(pod)), options, allow=(404, 409))
+
+
+def _is_out_of_service(node: JsonObject) -> bool:
+    """Is it tainted so, and not Ready?"""
+    return not is_ready(node) and any(taint["key"] == OUT_OF_SERVICE for taint in taints_of(node))
 
 
 def _owner_uids(object_: JsonObject) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What of volumes a kubelet waits for: a pod starts when its claims are bound and their volumes attached to its node."""
+"""What of volumes a kubelet waits for: a pod starts when its claims are bound and attached to its node."""
 
 from __future__ import annotations
 

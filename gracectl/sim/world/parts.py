@@ -7,19 +7,22 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gracectl.sim.world.aggregation import RoleAggregation
 from gracectl.sim.world.attachments import Attachments, Provisioner
 from gracectl.sim.world.claims import EphemeralClaims, VolumeProtection
 from gracectl.sim.world.daemons import DaemonSets
+from gracectl.sim.world.deployments import Deployments
 from gracectl.sim.world.disruption import Disruption
 from gracectl.sim.world.gc import GarbageCollector, PodGarbage
 from gracectl.sim.world.namespaces import Namespaces, ServiceAccounts
 from gracectl.sim.world.nodelifecycle import NodeLifecycle
 from gracectl.sim.world.pace import Pace
+from gracectl.sim.world.paths import REPLICATION_CONTROLLERS
 from gracectl.sim.world.scheduler import Scheduler
 from gracectl.sim.world.statefulsets import StatefulSets
 from gracectl.sim.world.tainteviction import TaintEviction
 from gracectl.sim.world.view import Views
-from gracectl.sim.world.workloads import Deployments, ReplicaSets
+from gracectl.sim.world.workloads import ReplicaSets
 
 
 class Part(Protocol):
@@ -54,8 +57,11 @@ NODE_LIFECYCLE: Final = "node-lifecycle"
 
 MAKERS: Final[Mapping[str, Maker]] = {
     "scheduler": lambda views, pace, options: Scheduler(views, pace),
-    "deployments": lambda views, pace, options: Deployments(views, pace),
-    "replicasets": lambda views, pace, options: ReplicaSets(views, pace),
+    "deployments": lambda views, pace, options: Deployments(views, pace, events=options.events),
+    "replicasets": lambda views, pace, options: ReplicaSets(views, pace, events=options.events),
+    "replicationcontrollers": lambda views, pace, options: ReplicaSets(
+        views, pace, REPLICATION_CONTROLLERS, events=options.events
+    ),
     "statefulsets": lambda views, pace, options: StatefulSets(views, pace),
     "daemonsets": lambda views, pace, options: DaemonSets(views, pace),
     "disruption": lambda views, pace, options: Disruption(views, pace),
@@ -63,6 +69,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "pod-gc": lambda views, pace, options: PodGarbage(views, pace, quarantine=options.quarantine_seconds),
     "namespaces": lambda views, pace, options: Namespaces(views, pace),
     "serviceaccounts": lambda views, pace, options: ServiceAccounts(views, pace, root_ca=options.root_ca),
+    "clusterrole-aggregation": lambda views, pace, options: RoleAggregation(views, pace),
     NODE_LIFECYCLE: lambda views, pace, options: NodeLifecycle(
         views, pace, grace=options.node_grace_seconds, events=options.events
     ),

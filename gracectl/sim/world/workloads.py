@@ -1,21 +1,24 @@
-"""Deployments and ReplicaSets: a pod is replaced the moment it begins to terminate, as the real controllers do it.
+"""ReplicaSets (and ReplicationControllers): a pod is replaced the moment it begins to terminate.
 
 (`StatefulSet` is the opposite and lives next door.) Recording node-drain-end-to-end: the replacement is ADDED at the
-deletionTimestamp of the old pod, not when that is gone.
+deletionTimestamp of the old pod, not when that is gone. Beside them what all controllers of workloads share.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 
 import orjson
 
-from gracectl.model.times import format_time
+from gracectl.model.times import parse_time
 from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.client import MERGE
+from gracectl.sim.world.client import MERGE, Refused
 from gracectl.sim.world.controller import Controller, enqueue_own, enqueue_owner
+from gracectl.sim.world.events import Recorder
 from gracectl.sim.world.objects import (
     Key,
+    annotations_of,
     condition_of,
     controller_uid,
     is_active,
@@ -27,7 +30,8 @@ from gracectl.sim.world.objects import (
     phase_of,
 )
 from gracectl.sim.world.pace import Pace
-from gracectl.sim.world.paths import DEPLOYMENTS, PODS, REPLICA_SETS, path_of
+from gracectl.sim.world.paths import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, path_of
+from gracectl.sim.world.podstatus import restarts_of
 from gracectl.sim.world.view import Views
 
 HASH_LABEL = "pod-template-hash"
@@ -63,18 +67,24 @@ def pod_from(template: JsonObject, metadata: JsonObject, spec: JsonObject | None
 
 
 class ReplicaSets(Controller[Key]):
-    """Keeps as many active pods as `spec.replicas` says. Keys: ReplicaSets. Does not adopt orphans."""
+    """Keeps as many active pods as `spec.replicas` says. Keys: ReplicaSets (or ReplicationControllers). Does not adopt
+    orphans.
+    """
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, REPLICA_SETS, PODS)
-        self._sets = views.of(REPLICA_SETS)
+    def __init__(self, views: Views, pace: Pace, collection: str = REPLICA_SETS, *, events: bool = True) -> None:
+        """`collection`: where the objects are that it looks after."""
+        super().__init__(views, pace, collection, PODS)
+        self._collection = collection
+        self._kind, self._api_version, component = KINDS_OF[collection]
+        self._events = Recorder(views.api, pace, component, enabled=events)
+        self._sets = views.of(collection)
         self._pods = views.of(PODS)
         self._pods.index("active", lambda pod: (controller_uid(pod),) if is_active(pod) else ())
         self._pods.index(
             "active and ready", lambda pod: (controller_uid(pod),) if is_active(pod) and is_ready(pod) else ()
         )
         enqueue_own(self._sets, self.queue.add)
-        enqueue_owner(self._pods, "ReplicaSet", self.queue.add)
+        enqueue_owner(self._pods, self._kind, self.queue.add)
 
     async def reconcile(self, key: Key) -> None:
         """See Controller.reconcile."""
@@ -85,24 +95,31 @@ class ReplicaSets(Controller[Key]):
         missing = replica_set["spec"].get("replicas", 1) - self._pods.count("active", uid)
         if not is_terminating(replica_set):
             for _ in range(missing):
-                await self._create(replica_set)
+                if not await self._create(replica_set):
+                    break
             if missing < 0:
-                for pod in sorted(self._pods.by("active", uid), key=_worth)[:-missing]:
-                    await self._delete(pod)
+                for pod in victims(self._pods.by("active", uid))[:-missing]:
+                    await self._delete(replica_set, pod)
         await self._report(replica_set)
 
-    async def _create(self, replica_set: JsonObject) -> None:
+    async def _create(self, replica_set: JsonObject) -> bool:
         namespace, name = key_of(replica_set)
-        owner = owner_reference("apps/v1", "ReplicaSet", replica_set)
+        owner = owner_reference(self._api_version, self._kind, replica_set)
         metadata = {"generateName": f"{name}-", "ownerReferences": [owner]}
-        _, pod = await self.ask("POST", path_of(PODS, namespace), pod_from(replica_set["spec"]["template"], metadata))
+        body = pod_from(replica_set["spec"]["template"], metadata)
+        pod = await create_pod(self, namespace, body)
+        if pod is None:
+            return False
         self._pods.remember(pod)
+        await self._events.normal(replica_set, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+        return True
 
-    async def _delete(self, pod: JsonObject) -> None:
+    async def _delete(self, replica_set: JsonObject, pod: JsonObject) -> None:
         options = {"preconditions": {"uid": pod["metadata"]["uid"]}}
         status, answer = await self.ask("DELETE", path_of(PODS, *key_of(pod)), options, allow=(404, 409))
         if status == 200 and answer.get("kind") == "Pod":
             self._pods.remember(answer)
+            await self._events.normal(replica_set, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
 
     async def _report(self, replica_set: JsonObject) -> None:
         uid = replica_set["metadata"]["uid"]
@@ -111,108 +128,84 @@ class ReplicaSets(Controller[Key]):
             "replicas": active,
             "fullyLabeledReplicas": active,
             "readyReplicas": ready,
-            "availableReplicas": ready,
+            "availableReplicas": self._available(replica_set, ready),
             "observedGeneration": replica_set["metadata"].get("generation", 1),
         }
-        await report(self, REPLICA_SETS, replica_set, status)
+        await report(self, self._collection, replica_set, status)
+
+    def _available(self, replica_set: JsonObject, ready: int) -> int:
+        """How many have been Ready for minReadySeconds; looks again when the next one will have been."""
+        patience = replica_set["spec"].get("minReadySeconds") or 0
+        if not patience:
+            return ready
+        pods = self._pods.by("active and ready", replica_set["metadata"]["uid"])
+        waits = [self.pace.real(patience) - ready_for(pod, self.pace.clock.now()) for pod in pods]
+        later = [wait for wait in waits if wait > 0]
+        if later:
+            self.queue.add_after(key_of(replica_set), min(later))
+        return len(waits) - len(later)
 
 
-class Deployments(Controller[Key]):
-    """One ReplicaSet per template; the newest gets all replicas, the others none (no gradual roll-out). Keys:
-    Deployments.
+KINDS_OF = {
+    REPLICA_SETS: ("ReplicaSet", "apps/v1", "replicaset-controller"),
+    REPLICATION_CONTROLLERS: ("ReplicationController", "v1", "replication-controller"),
+}
+"""Kind, apiVersion and the name of the controller, by collection."""
+
+
+async def create_pod(controller: Controller[Key], namespace: str, body: JsonObject) -> JsonObject | None:
+    """Make a pod; None if its namespace has begun to go. Raises Refused, Disconnected."""
+    status, answer = await controller.ask("POST", path_of(PODS, namespace), body, allow=(403, 404, 409))
+    if status == 201:
+        pod: JsonObject = answer
+        return pod
+    causes = (answer.get("details") or {}).get("causes") or () if isinstance(answer, dict) else ()
+    if status == 403 and not any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+        raise Refused(f"POST {path_of(PODS, namespace)}", status, answer)
+    return None
+
+
+def ready_for(object_: JsonObject, now: float) -> float:
+    """Seconds for which it has been Ready; 0 if it is not."""
+    ready = condition_of(object_, "Ready")
+    if ready is None or ready["status"] != "True" or not ready.get("lastTransitionTime"):
+        return 0.0
+    return now - parse_time(ready["lastTransitionTime"])
+
+
+def victims(pods: list[JsonObject]) -> list[JsonObject]:
+    """The active pods of one owner in the order in which they go when there are too many (ActivePodsWithRanks):
+    unbound, Pending, not Ready, cheap to delete, on a node with more of them, Ready for a short time,
+    restarted often, young.
     """
+    together = Counter(map(node_of, pods))
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, DEPLOYMENTS, REPLICA_SETS)
-        self._deployments = views.of(DEPLOYMENTS)
-        self._sets = views.of(REPLICA_SETS)
-        self._sets.index("controller", lambda found: (controller_uid(found),))
-        enqueue_own(self._deployments, self.queue.add)
-        enqueue_owner(self._sets, "Deployment", self.queue.add)
-
-    async def reconcile(self, key: Key) -> None:
-        """See Controller.reconcile."""
-        deployment = self._deployments.get(*key)
-        if deployment is None:
-            return
-        digest = template_hash(deployment["spec"]["template"])
-        own = self._sets.by("controller", deployment["metadata"]["uid"])
-        current = next((found for found in own if found["metadata"]["labels"][HASH_LABEL] == digest), None)
-        if not is_terminating(deployment):
-            replicas = deployment["spec"].get("replicas", 1)
-            if current is None:
-                current = await self._create(deployment, digest, replicas)
-                own.append(current)
-            for found in own:
-                await self._scale(found, replicas if found is current else 0)
-        await self._report(deployment, current, own)
-
-    async def _create(self, deployment: JsonObject, digest: str, replicas: int) -> JsonObject:
-        namespace, name = key_of(deployment)
-        spec = deployment["spec"]
-        own = {HASH_LABEL: digest}
-        template = spec["template"]
-        metadata = template.get("metadata") or {}
-        labels = {**(metadata.get("labels") or {}), **own}
-        selector = spec["selector"]
-        _, created = await self.ask(
-            "POST",
-            path_of(REPLICA_SETS, namespace),
-            {
-                "apiVersion": "apps/v1",
-                "kind": "ReplicaSet",
-                "metadata": {
-                    "name": f"{name}-{digest}",
-                    "labels": labels,
-                    "ownerReferences": [owner_reference("apps/v1", "Deployment", deployment)],
-                },
-                "spec": {
-                    "replicas": replicas,
-                    "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), **own}},
-                    "template": {**template, "metadata": {**metadata, "labels": labels}},
-                },
-            },
+    def worth(pod: JsonObject) -> tuple[object, ...]:
+        node = node_of(pod)
+        ready = condition_of(pod, "Ready") or {}
+        # Text of one length and form sorts as the instants do; the most recent goes first.
+        since = -parse_time(ready["lastTransitionTime"]) if is_ready(pod) and ready.get("lastTransitionTime") else 0.0
+        return (
+            bool(node),
+            {"Pending": 0, "Unknown": 1}.get(phase_of(pod), 2),
+            is_ready(pod),
+            deletion_cost(pod),
+            -together[node] if node else 0,
+            since,
+            -restarts_of(pod),
+            -parse_time(pod["metadata"]["creationTimestamp"]),
+            -int(pod["metadata"]["resourceVersion"]),
         )
-        self._sets.remember(created)
-        answer: JsonObject = created
-        return answer
 
-    async def _scale(self, replica_set: JsonObject, replicas: int) -> None:
-        if replica_set["spec"].get("replicas", 1) != replicas:
-            path = path_of(REPLICA_SETS, *key_of(replica_set))
-            patch = {"spec": {"replicas": replicas}}
-            status, answer = await self.ask("PATCH", path, patch, content_type=MERGE, allow=(404,))
-            if status == 200:
-                self._sets.remember(answer)
+    return sorted(pods, key=worth)
 
-    async def _report(self, deployment: JsonObject, current: JsonObject | None, own: list[JsonObject]) -> None:
-        def total(field: str, sets: list[JsonObject]) -> int:
-            return sum((found.get("status") or {}).get(field, 0) for found in sets)
 
-        wanted, ready = deployment["spec"].get("replicas", 1), total("readyReplicas", own)
-        state = "True" if ready >= wanted else "False"
-        before = condition_of(deployment, "Available")
-        stamp = format_time(self.pace.clock.now())
-        since = before["lastTransitionTime"] if before is not None and before["status"] == state else stamp
-        status = {
-            "observedGeneration": deployment["metadata"].get("generation", 1),
-            "replicas": total("replicas", own),
-            "updatedReplicas": total("replicas", [current] if current else []),
-            "readyReplicas": ready,
-            "availableReplicas": ready,
-            "unavailableReplicas": max(0, wanted - ready),
-            "conditions": [
-                {
-                    "type": "Available",
-                    "status": state,
-                    "reason": "MinimumReplicasAvailable" if state == "True" else "MinimumReplicasUnavailable",
-                    "message": "",
-                    "lastUpdateTime": since,
-                    "lastTransitionTime": since,
-                }
-            ],
-        }
-        await report(self, DEPLOYMENTS, deployment, status)
+def deletion_cost(pod: JsonObject) -> int:
+    """What an annotation says its deletion costs, compared with others of its owner; 0 if it says nothing."""
+    try:
+        return int(annotations_of(pod).get("controller.kubernetes.io/pod-deletion-cost", "0"))
+    except ValueError:
+        return 0
 
 
 async def report(controller: Controller[Key], collection: str, object_: JsonObject, status: JsonObject) -> None:
@@ -224,9 +217,3 @@ async def report(controller: Controller[Key], collection: str, object_: JsonObje
     code, answer = await controller.ask("PATCH", path, {"status": status}, content_type=MERGE, allow=(404,))
     if code == 200:
         controller.views.of(collection).remember(answer)
-
-
-def _worth(pod: JsonObject) -> tuple[int, ...]:
-    """Which pods go first when there are too many: unbound, Pending, not Ready, then the youngest."""
-    version = int(pod["metadata"]["resourceVersion"])
-    return (bool(node_of(pod)), phase_of(pod) == "Running", is_ready(pod), -version)
