@@ -7,6 +7,7 @@ to open). Every part is a client of the server like any other: switched off here
 from __future__ import annotations
 
 import os
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -215,12 +216,15 @@ class _Bell:
         self._event = anyio.Event()
 
 
-def write_kubeconfig(path: Path, url: str, *, token: str = "", name: str = "gracectl-sim") -> None:
-    """Write a kubeconfig for a cluster at `url`, readable by its owner only. Raises OSError."""
+def write_kubeconfig(path: Path, url: str, *, token: str = "", ca: bytes = b"", name: str = "gracectl-sim") -> None:
+    """Write a kubeconfig for a cluster at `url`, readable by its owner only. `ca`: the certificate (PEM) that proves
+    the server. Raises OSError.
+    """
+    proof = {"certificate-authority-data": b64encode(ca).decode()} if ca else {}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "clusters": [{"name": name, "cluster": {"server": url, **proof}}],
         "users": [{"name": name, "user": {"token": token} if token else {}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
