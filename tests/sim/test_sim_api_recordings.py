@@ -53,7 +53,7 @@ TAPES = (
     Tape("watch-changes"),
     Tape("watch-versions"),
     Tape("writes-create"),
-    Tape("writes-patch", {18: "today's Kubernetes warns of $patch, a field that no taint has"}),
+    Tape("writes-patch", dict.fromkeys((18, 20), "today's Kubernetes warns of $patch, a field that no taint has")),
     Tape("writes-refused", {10: QUOTES, 11: "this server predates fieldValidation, which today's Kubernetes obeys"}),
 )
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.bodies import content_type
 from gracectl.sim.server.calls import Call
 from gracectl.sim.server.hooks import BodyCheck
