@@ -23,6 +23,7 @@ from gracectl.sim.admission.https import HttpsCaller
 from gracectl.sim.admission.index import Index
 from gracectl.sim.admission.matching import Matcher
 from gracectl.sim.admission.services import Services
+from gracectl.sim.apply.owners import Owners
 from gracectl.sim.discovery import Discovery
 from gracectl.sim.faults import Faults
 from gracectl.sim.faults.chronicle import Chronicle
@@ -37,7 +38,7 @@ from gracectl.sim.server.api import Handler, Json, Request, Response
 from gracectl.sim.server.bodies import Bodies, content_type
 from gracectl.sim.server.calls import Call, User
 from gracectl.sim.server.deletes import Deleter
-from gracectl.sim.server.hooks import AnyBody, NobodyOwns, Subresource
+from gracectl.sim.server.hooks import AnyBody, Subresource
 from gracectl.sim.server.options import check_match, delete_options, integer, is_true, version_number
 from gracectl.sim.server.reads import Reader
 from gracectl.sim.server.resource import Registry
@@ -49,6 +50,7 @@ from gracectl.sim.server.store import Store, TooOldError
 from gracectl.sim.server.watch import Watched, WatchStream
 from gracectl.sim.server.writes import Writer
 from gracectl.sim.tables.representations import PLAIN, Shaper, accepted_shape
+from gracectl.sim.types import protobuf
 from gracectl.sim.types.bodies import TypedBodies
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -88,7 +90,7 @@ class ApiServer:
         self.faults = Faults(clock, random.Random(self._random.random()))
         self._chronicle = Chronicle(clock)
         self.stamps = Stamps(clock, random.Random(self._random.random()))
-        self._bodies = Bodies()
+        self._bodies = Bodies({protobuf.MEDIA_TYPE: protobuf.decoded})
         self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
         self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
@@ -101,7 +103,8 @@ class ApiServer:
             pause=self.faults.before_webhook,
             decode=checks.sent,
         )
-        self._writer = Writer(self.store, self.stamps, self._admission, NobodyOwns(), checks, self._access.permission)
+        owners = Owners(self.store, self.stamps)
+        self._writer = Writer(self.store, self.stamps, self._admission, owners, checks, self._access.permission)
         self._deleter = Deleter(self.store, self.stamps, self._reader, self._admission)
         self._elsewhere: dict[tuple[str, str], dict[str, Subresource]] = {}
         self._mounts: dict[str, Handler] = {}

@@ -24,6 +24,14 @@ ADMINISTRATOR = User("system:admin", groups=("system:masters", "system:authentic
 """As whom everybody comes where no tokens are asked for."""
 
 
+class Signature(NamedTuple):
+    """Who changed something: as which field manager ("" if the request named none), on which path, when (RFC 3339)."""
+
+    manager: str
+    route: Route
+    now: str
+
+
 class Call:
     """A request to a resource. `warnings` collects what the answer's Warning headers will say; `past` is the version
     that a read sees which lags behind (0: the newest)."""
@@ -47,6 +55,10 @@ class Call:
         """Who is said to own what this call writes: `fieldManager`, else the user agent up to its first slash."""
         named = self.request.query.get("fieldManager")
         return named or self.request.headers.get("user-agent", "").partition("/")[0]
+
+    def signed(self, now: str) -> Signature:
+        """Who made the change that this call makes."""
+        return Signature(self.field_manager, self.route, now)
 
     def to(self, route: Route) -> Call:
         """The same request, about something else: one object of its collection, an object behind a subresource."""

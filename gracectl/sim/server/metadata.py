@@ -14,7 +14,7 @@ from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
 from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, required
 
-SERVER_ONLY = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
+SERVER_ONLY = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
 EMPTY_ARE_ABSENT = ("labels", "annotations", "finalizers", "ownerReferences")
 

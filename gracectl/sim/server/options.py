@@ -10,15 +10,23 @@ from collections.abc import Mapping
 import msgspec
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.patches import APPLY
 from gracectl.sim.server.status import (
     NOT_SUPPORTED,
     Cause,
+    Kind,
     bad_request,
+    forbidden_value,
     internal,
+    invalid,
     invalid_options,
     invalid_value,
     not_supported,
+    required,
 )
+
+LONGEST_MANAGER = 128
+"""The longest name of a field manager, in bytes."""
 
 PROPAGATIONS = ("Foreground", "Background", "Orphan", "nil")
 
@@ -34,6 +42,43 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
     raw: JsonObject = {}
     """As the client wrote them, for those who want to know everything (admission webhooks)."""
+
+
+def check_write(query: Mapping[str, str], kind: str) -> bool:
+    """Check the options of a POST or PUT; returns whether it is a dry run. Raises Refusal (422)."""
+    if "fieldManager" not in query:
+        return is_dry_run(query, kind)
+    return _checked(query, kind, [])
+
+
+def check_patch(query: Mapping[str, str], media_type: str) -> bool:
+    """Check the options of a PATCH of this type; returns whether it is a dry run. Raises Refusal (422)."""
+    faults: list[Cause] = []
+    if media_type == APPLY:
+        if not query.get("fieldManager"):
+            faults.append(required("fieldManager", "is required for apply patch"))
+    elif "force" in query:
+        faults.append(forbidden_value("force", "may not be specified for non-apply patch"))
+    if not faults:
+        return check_write(query, "PatchOptions")
+    return _checked(query, "PatchOptions", faults)
+
+
+def _checked(query: Mapping[str, str], kind: str, faults: list[Cause]) -> bool:
+    manager = query.get("fieldManager", "")
+    if len(manager.encode()) > LONGEST_MANAGER:
+        why = f"Too long: may not be more than {LONGEST_MANAGER} bytes"
+        faults.append(Cause("FieldValueTooLong", why, "fieldManager"))
+    for index, character in enumerate(manager):
+        if not character.isprintable():
+            why = f"invalid character U+{ord(character):04X} (at position {index})"
+            faults.append(invalid_value("fieldManager", manager, why))
+    dry_run = query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        faults.append(not_supported("dryRun", f'[]string{{"{dry_run}"}}', ["All"]))
+    if faults:
+        raise invalid(Kind("meta.k8s.io", "", kind), "", faults)
+    return bool(dry_run)
 
 
 def is_dry_run(query: Mapping[str, str], kind: str) -> bool:

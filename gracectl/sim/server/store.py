@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import anyio
 
 from gracectl.sim.server.api import JsonObject, StreamEvent
+from gracectl.sim.server.calls import Signature
 
 FIRST_REVISION = 1000
 """A young server has forgotten small versions, too: a watch from version 1 must be too old, as it is everywhere else.
@@ -31,16 +32,24 @@ class Change:
     """One write: what an object was and became.
 
     `object` of a deletion is the object as last stored, at the version of the deletion. Events built from a change are
-    kept here, so that all watchers share them (and their bytes).
+    kept here, so that all watchers share them (and their bytes). `by` is who made it; None: the server itself.
     """
 
-    __slots__ = ("_events", "object", "previous", "revision", "type")
+    __slots__ = ("_events", "by", "object", "previous", "revision", "type")
 
-    def __init__(self, revision: int, type_: str, object_: JsonObject, previous: JsonObject | None) -> None:
+    def __init__(
+        self,
+        revision: int,
+        type_: str,
+        object_: JsonObject,
+        previous: JsonObject | None,
+        by: Signature | None = None,
+    ) -> None:
         self.revision = revision
         self.type = type_
         self.object = object_
         self.previous = previous
+        self.by = by
         self._events: dict[tuple[str, str], StreamEvent] = {}
 
     def event(self, type_: str, view: str, convert: Callable[[JsonObject], JsonObject] | None) -> StreamEvent:
@@ -164,6 +173,11 @@ class Table:
                 keyed[key] = change.previous
         return keyed
 
+    def changes_of(self, object_: JsonObject) -> list[Change]:
+        """What the log still knows of an object, oldest first."""
+        uid = object_["metadata"]["uid"]
+        return [change for change in self._log if change.object["metadata"]["uid"] == uid]
+
     def record(self, change: Change) -> None:
         """Apply a change and wake whoever waits for one."""
         metadata = change.object["metadata"]
@@ -239,11 +253,14 @@ class Store:
             table = self._tables[name] = Table(name, FIRST_REVISION, self._window)
         return table
 
-    def put(self, table: Table, object_: JsonObject, previous: JsonObject | None) -> JsonObject:
-        """Store an object in place of `previous` (None: it is new) and return it with its version."""
+    def put(
+        self, table: Table, object_: JsonObject, previous: JsonObject | None, by: Signature | None = None
+    ) -> JsonObject:
+        """Store an object in place of `previous` (None: it is new) and return it with its version. `by`: whose write
+        it is, if it is a client's and not the server's own."""
         self.revision += 1
         stored = at_version(object_, self.revision)
-        table.record(Change(self.revision, "MODIFIED" if previous else "ADDED", stored, previous))
+        table.record(Change(self.revision, "MODIFIED" if previous else "ADDED", stored, previous, by))
         return stored
 
     def remove(self, table: Table, object_: JsonObject) -> JsonObject:

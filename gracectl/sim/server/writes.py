@@ -16,7 +16,7 @@ from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import check_kind
 from gracectl.sim.server.calls import Call, Write
 from gracectl.sim.server.hooks import Admission, BodyCheck, Ownership, Permission
-from gracectl.sim.server.options import is_dry_run
+from gracectl.sim.server.options import check_patch, check_write
 from gracectl.sim.server.resource import Occasion, Resource
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.stamps import Stamps
@@ -36,6 +36,7 @@ from gracectl.sim.server.status import (
 )
 from gracectl.sim.server.store import Store
 
+WRONG_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 NAMESPACE_WORDS = Kind("", "namespaces", "Namespace")
 
 Change = Callable[[JsonObject], JsonObject]
@@ -64,15 +65,15 @@ class Writer:
 
     async def create(self, call: Call, body: Json) -> Written:
         """POST of a collection. Raises Refusal."""
-        dry_run = is_dry_run(call.query, "CreateOptions")
+        dry_run = check_write(call.query, "CreateOptions")
         new = self._checks.sent(call, check_kind(body, call.route.resource))
         return await self._create(call, new, dry_run=dry_run)
 
     async def put(self, call: Call, body: Json) -> Written:
         """PUT of an object. Raises Refusal."""
         route, resource = call.route, call.route.resource
-        dry_run = is_dry_run(call.query, "UpdateOptions")
-        new = self._checks.sent(call, check_kind(body, resource))
+        dry_run = check_write(call.query, "UpdateOptions")
+        new = self._checks.sent(call, reset_kept(check_kind(body, resource)))
         self._check_name(route, new["metadata"])
         if resource.view is not None:
             new = resource.view.to_stored(new)
@@ -92,7 +93,7 @@ class Writer:
     async def patch(self, call: Call, body: Json, content_type: str) -> Written:
         """PATCH of an object, of whichever type. Raises Refusal."""
         resource = call.route.resource
-        dry_run = is_dry_run(call.query, "PatchOptions")
+        dry_run = check_patch(call.query, content_type)
         if content_type == patches.APPLY:
             return await self._apply(call, body, dry_run=dry_run)
         layout = self._checks.layout(resource)
@@ -105,7 +106,7 @@ class Writer:
             before = view.from_stored(old) if view else old
             new = change(before)
             if isinstance(new, dict):
-                new = self._checks.patched(call, new, before)
+                new = self._checks.patched(call, reset_kept(new), before)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise bad_request("the patched object is no object")
             return view.to_stored(new) if view else new
@@ -114,15 +115,19 @@ class Writer:
 
     async def _apply(self, call: Call, body: Json, *, dry_run: bool) -> Written:
         """Server-side apply: creates what is not there."""
-        resource = call.route.resource
-        configuration = self._checks.sent(call, check_kind(body, resource))
+        route, resource = call.route, call.route.resource
 
         def apply(old: JsonObject | None) -> JsonObject:
             view = resource.view
-            new = self._ownership.applied(call, configuration, view.from_stored(old) if view and old else old)
-            return view.to_stored(new) if view else new
+            before = view.from_stored(old) if view and old else old
+            new = self._checks.patched(call, self._ownership.applied(call, body, before), before or {})
+            metadata = new["metadata"]
+            if metadata.get("namespace", route.namespace) != route.namespace:
+                raise bad_request(WRONG_NAMESPACE)
+            self._check_name(route, metadata)
+            return view.to_stored(new) if view and old else new
 
-        if self._store.table(resource.table).get(*call.route.key) is None:
+        if not route.subresource and self._store.table(resource.table).get(*route.key) is None:
             return await self._create(call, apply(None), dry_run=dry_run)
         return 200, await self.update(call, apply, dry_run=dry_run)
 
@@ -131,7 +136,7 @@ class Writer:
         namespace = route.namespace or ""
         given = body["metadata"]
         if resource.namespaced and given.get("namespace", namespace) != namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+            raise bad_request(WRONG_NAMESPACE)
         self._check_namespace(resource, namespace, given.get("name", ""))
         if given.get("resourceVersion"):
             raise internal("resourceVersion should not be set on objects to be created")
@@ -165,7 +170,7 @@ class Writer:
             raise already_exists(resource.words, metadata["name"], being_deleted=being_deleted)
         if dry_run:
             return 201, resource.shown(new)
-        return 201, resource.shown(self._store.put(table, new, None))
+        return 201, resource.shown(self._store.put(table, new, None, call.signed(occasion.now)))
 
     def _draft(self, resource: Resource, body: JsonObject, namespace: str) -> JsonObject:
         """A new object as mutating webhooks see it: with its defaults, but before the server gives it a uid, a time, a
@@ -211,7 +216,7 @@ class Writer:
             if is_finished(new):
                 self._store.remove(table, old)
                 return resource.shown(new)
-            return resource.shown(self._store.put(table, new, old))
+            return resource.shown(self._store.put(table, new, old, call.signed(self._stamps.now)))
 
     def _prepared(self, route: Route, new: JsonObject, old: JsonObject) -> JsonObject:
         resource, strategy = route.resource, route.resource.strategy
@@ -275,6 +280,15 @@ class Writer:
                 f"the namespace of the object ({namespace}) does not match the namespace on the request "
                 f"({route.namespace or ''})"
             )
+
+
+def reset_kept(object_: JsonObject) -> JsonObject:
+    """The object with empty managedFields spelled `[{}]`, which means the same (nobody shall own anything): a check
+    that reads as Go's JSON writes would lose the empty list."""
+    metadata = object_.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        return {**object_, "metadata": {**metadata, "managedFields": [{}]}}
+    return object_
 
 
 def is_finished(object_: JsonObject) -> bool:
