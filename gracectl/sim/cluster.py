@@ -23,6 +23,7 @@ from gracectl.sim.discovery import VERSION
 from gracectl.sim.kinds.expiry import EVENT_TTL
 from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.calls import User
 from gracectl.sim.world import cloud as clouds
 from gracectl.sim.world.client import InProcess, ask
 from gracectl.sim.world.cloud import Cloud, CloudSettings, Instance
@@ -43,7 +44,8 @@ class ClusterOptions(PartOptions, frozen=True, kw_only=True):
     """How an embedded cluster behaves. Seconds are simulated: `speed` 10 makes each of them ten times shorter.
 
     `seed` fixes names, uids and every chance. `parts`: which of PARTS run (see PartOptions for how they behave).
-    `window`: how many changes per kind a watch can go back. `event_seconds`: how long an Event is kept.
+    `window`: how many changes per kind a watch can go back. `event_seconds`: how long an Event is kept. `tokens`: users
+    by bearer token (a bare name is a superuser; None: no token is needed). `service_accounts`: every pod needs one.
     """
 
     speed: float = 1.0
@@ -54,7 +56,8 @@ class ClusterOptions(PartOptions, frozen=True, kw_only=True):
     event_seconds: float = EVENT_TTL
     window: int = 10_000
     clock_offset_seconds: float = 0.0
-    tokens: Mapping[str, str] | None = None
+    tokens: Mapping[str, str | User] | None = None
+    service_accounts: bool = False
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +89,13 @@ class EmbeddedCluster:
             token = f"{USER}-{self.pace.chance('token').getrandbits(128):032x}"
             tokens, headers["authorization"] = {**tokens, token: USER}, f"Bearer {token}"
         self.server_clock = ShiftedClock(clock, self.options.clock_offset_seconds)
-        self.server = ApiServer(self.server_clock, seed=self.options.seed, window=self.options.window, tokens=tokens)
+        self.server = ApiServer(
+            self.server_clock,
+            seed=self.options.seed,
+            window=self.options.window,
+            tokens=tokens,
+            service_accounts=self.options.service_accounts,
+        )
         self.api = InProcess(self.server.handle, headers)
         self.views = Views(self.api, clock)
         self.kubelet = HollowKubelet(self.views, self.pace, self._kubelet_settings())
@@ -234,7 +243,10 @@ def write_kubeconfig(path: Path, url: str, *, token: str = "", ca: bytes = b"", 
 
 
 def _node(spec: NodeSpec, provider_id: str) -> JsonObject:
-    room = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", **spec.capacity, "pods": str(spec.pods)}
+    # A machine that takes more pods than the usual 110 has more of everything.
+    size = max(1, -(-spec.pods // 110))
+    usual = {"cpu": str(16 * size), "memory": f"{64 * size}Gi", "ephemeral-storage": f"{100 * size}Gi"}
+    room = {**usual, **spec.capacity, "pods": str(spec.pods)}
     return {
         "apiVersion": "v1",
         "kind": "Node",

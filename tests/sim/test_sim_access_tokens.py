@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sim.caller import NODES, PODS, Caller
+from sim.world_stage import NAMESPACE, running
 from support.rights import account_token, as_admin, grant, guarded, rule
 
 from gracectl.runtime.clock import LoopClock
@@ -184,3 +185,23 @@ async def test_pods_get_the_default_account_and_must_name_one_that_is_there() ->
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("default", "default")
     mirror = {**body, "metadata": {"name": "m", "annotations": {"kubernetes.io/config.mirror": "x"}}}
     assert "serviceAccountName" not in (await caller.create(PODS, mirror))["spec"]
+
+
+async def test_in_a_whole_cluster_the_default_account_is_there_in_time() -> None:
+    async with running("n1", service_accounts=True) as cluster:
+        deployment = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": NAMESPACE},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                },
+            },
+        }
+        await cluster.create(deployment)
+        await cluster.until_ready()
+        assert {pod["spec"]["serviceAccountName"] for pod in cluster.pods()} == {"default"}
