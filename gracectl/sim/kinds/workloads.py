@@ -39,6 +39,18 @@ NOTHING: Final[JsonObject] = {
 NO_INLINE: Final = "(*core.PersistentVolumeSpec)(nil)"
 
 
+def filled(given: JsonObject, defaults: Mapping[str, Json]) -> JsonObject:
+    """What is given, with defaults where it says nothing. A default that has a type holds for its own type only: what
+    rolls has no meaning to a strategy that recreates."""
+    if "type" in defaults and given.get("type", defaults["type"]) != defaults["type"]:
+        return given
+    result = {**defaults, **given}
+    for name, default in defaults.items():
+        if isinstance(default, dict) and isinstance(result[name], dict):
+            result[name] = filled(result[name], default)
+    return result
+
+
 class Plain(Strategy):
     """A kind with a spec that is never missing."""
 
@@ -48,7 +60,7 @@ class Plain(Strategy):
         self._spec_defaults = spec_defaults
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
-        new = {**new, "spec": {**self._spec_defaults, **(new.get("spec") or {})}}
+        new = {**new, "spec": filled(new.get("spec") or {}, self._spec_defaults)}
         new.pop("status", None)
         if self._status is not None:
             new["status"] = dict(self._status)

@@ -33,11 +33,11 @@ def content_type(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip()
 
 
-Decode = Callable[[bytes], Json]
-"""Reads a body of some media type. Raises Refusal (400)."""
+Decode = Callable[[bytes, str], Json]
+"""Reads a body of some media type that should hold an object of a kind. Raises Refusal (400)."""
 
 
-def as_yaml(raw: bytes) -> Json:
+def as_yaml(raw: bytes, kind: str = "") -> Json:
     """A body in YAML. Raises Refusal (400)."""
     try:
         return yaml.safe_load(raw)
@@ -76,7 +76,7 @@ class Bodies:
             return as_object(raw, kind)
         if media not in self._decoders:
             raise unsupported_media_type(ACCEPTED)
-        return self._decoders[media](raw)
+        return self._decoders[media](raw, kind)
 
     def options(self, request: Request) -> JsonObject | None:
         """The body of a DELETE, or None when there is none. Raises Refusal (400)."""
@@ -85,7 +85,7 @@ class Bodies:
             if not body:
                 return None
             decode = self._decoders.get(content_type(request))
-            body = decode(body) if decode else as_options(body)
+            body = decode(body, "DeleteOptions") if decode else as_options(body)
         return body if isinstance(body, dict) else None
 
 
