@@ -1,7 +1,7 @@
 """Which webhooks there are, by the configurations in the store, and whether any of them may concern a write.
 
 Invariant: the index is that of the store at the moment of the question. It is rebuilt when one of the two tables has
-changed, which two counters tell; until then the answer for a place and an operation is one look into a dict.
+changed, which the sum of their positions tells (they only grow); until then the answer for a place and an operation is one look into a dict.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ class Index:
     """The webhooks of a server."""
 
     def __init__(self, store: Store) -> None:
-        self._tables = (store.table(f"{MUTATING}.{GROUP}"), store.table(f"{VALIDATING}.{GROUP}"))
-        self._seen = (-1, -1)
+        self._mutating_table = store.table(f"{MUTATING}.{GROUP}")
+        self._validating_table = store.table(f"{VALIDATING}.{GROUP}")
+        self._seen = -1
         self._mutating: tuple[Webhook, ...] = ()
         self._validating: tuple[Webhook, ...] = ()
         self._concerned: dict[tuple[str, str, str, str, str], bool] = {}
 
     def concerns(self, route: Route, operation: str) -> bool:
         """Whether some webhook may have to be asked about an operation there. Never true of webhook configurations."""
-        self._refresh()
+        # Asked for every write there is: no call that can be spared.
+        if self._mutating_table.position + self._validating_table.position != self._seen:
+            self._refresh()
         if not self._mutating and not self._validating:
             return False
         resource = route.resource
@@ -52,11 +55,10 @@ class Index:
         return any(webhook.may_concern(operation, place) for webhook in (*self._mutating, *self._validating))
 
     def _refresh(self) -> None:
-        mutating, validating = self._tables
-        positions = (mutating.position, validating.position)
-        if positions != self._seen:
-            self._seen = positions
-            self._mutating, self._validating = _read(mutating), _read(validating)
+        position = self._mutating_table.position + self._validating_table.position
+        if position != self._seen:
+            self._seen = position
+            self._mutating, self._validating = _read(self._mutating_table), _read(self._validating_table)
             self._concerned = {}
 
 
