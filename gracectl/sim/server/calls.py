@@ -53,8 +53,8 @@ class Call:
     @property
     def field_manager(self) -> str:
         """Who is said to own what this call writes: `fieldManager`, else the user agent up to its first slash."""
-        named = self.request.query.get("fieldManager")
-        return named or self.request.headers.get("user-agent", "").partition("/")[0]
+        request = self.request
+        return request.query.get("fieldManager") or request.headers.get("user-agent", "").partition("/")[0]
 
     def signed(self, now: str) -> Signature:
         """Who made the change that this call makes."""

@@ -156,7 +156,7 @@ class Writer:
                 name = f"{metadata['generateName'][:58]}{self._stamps.suffix()}"
             metadata = {"name": name, **metadata}
         new = {"kind": body["kind"], "apiVersion": body["apiVersion"], **body, "metadata": metadata}
-        strategy, occasion = resource.strategy, self._occasion(namespace, "")
+        strategy, occasion = resource.strategy, self._occasion(namespace)
         new = strategy.normalise(strategy.prepare_create(new, occasion))
         self._permission.check(call, new, None)
         new = self._ownership.created(call, new)
@@ -177,7 +177,7 @@ class Writer:
         generation and a status."""
         strategy = resource.strategy
         metadata = meta.for_create(body["metadata"], resource, namespace, self._stamps.now, lambda: "")
-        new = strategy.normalise(strategy.prepare_create({**body, "metadata": metadata}, self._occasion(namespace, "")))
+        new = strategy.normalise(strategy.prepare_create({**body, "metadata": metadata}, self._occasion(namespace)))
         server_only = ("uid", "creationTimestamp", "generation")
         kept = {key: value for key, value in new["metadata"].items() if key not in server_only}
         if "status" in new:
@@ -203,7 +203,8 @@ class Writer:
                 draft = resource.strategy.normalise(new)
                 new = await self._admission.mutate(write, draft, old) or draft
             self._permission.check(call, new, old)
-            new = self._prepared(route, new, old)
+            now = self._stamps.now
+            new = self._prepared(route, new, old, now)
             new = self._ownership.updated(call, new, old)
             if write is not None:
                 await self._admission.validate(write, new, old)
@@ -216,16 +217,16 @@ class Writer:
             if is_finished(new):
                 self._store.remove(table, old)
                 return resource.shown(new)
-            return resource.shown(self._store.put(table, new, old, call.signed(self._stamps.now)))
+            return resource.shown(self._store.put(table, new, old, call.signed(now)))
 
-    def _prepared(self, route: Route, new: JsonObject, old: JsonObject) -> JsonObject:
+    def _prepared(self, route: Route, new: JsonObject, old: JsonObject, now: str) -> JsonObject:
         resource, strategy = route.resource, route.resource.strategy
         before = old["metadata"]
         self._check_version(resource, route.name, new["metadata"], before)
         metadata = meta.for_update(new["metadata"], before)
         if route.subresource == "status" and not strategy.status_writes_metadata:
             metadata = before
-        occasion = self._occasion(before.get("namespace", ""), route.subresource)
+        occasion = Occasion(before.get("namespace", ""), now, route.subresource)
         new = {**new, "kind": old["kind"], "apiVersion": old["apiVersion"], "metadata": metadata}
         new = strategy.normalise(strategy.prepare_update(new, old, occasion))
         if strategy.counts_generations and new.get("spec") != old.get("spec"):
@@ -237,8 +238,8 @@ class Writer:
         self._refuse_faults(resource, new, faults)
         return new
 
-    def _occasion(self, namespace: str, subresource: str) -> Occasion:
-        return Occasion(namespace, self._stamps.now, subresource)
+    def _occasion(self, namespace: str) -> Occasion:
+        return Occasion(namespace, self._stamps.now)
 
     @staticmethod
     def _check_version(resource: Resource, name: str, given: JsonObject, before: JsonObject) -> None:
