@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
+from gracectl.cli.certificate import Certificate
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import EmbeddedCluster, write_kubeconfig
@@ -19,10 +20,12 @@ from gracectl.sim.scenarios.demo import demo_options
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
+LOOPBACK = "127.0.0.1"
 
 
-def _finite(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    if not math.isfinite(value):
+def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse infinity and nan, which a range lets pass."""
+    if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a number to multiply speed with.")
     return value
 
@@ -33,7 +36,7 @@ def world_options(command: Command) -> Command:
     speed = click.FloatRange(min=0, min_open=True)
     # The last one that is put on stands first in the help.
     for option in (
-        click.option("--speed", type=speed, default=1.0, show_default=True, callback=_finite, help="2: twice as fast."),
+        click.option("--speed", type=speed, default=1.0, show_default=True, callback=finite, help="2: twice as fast."),
         click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same world."),
         click.option("--pods", type=pods, default=120, show_default=True, help="How many ordinary pods."),
         click.option("--nodes", type=nodes, default=8, show_default=True, help="How many nodes."),
@@ -51,18 +54,35 @@ async def served(
     Raises ConfigError when the port is taken or the file cannot be written.
     """
     cluster = EmbeddedCluster(SystemClock(), demo_options(speed=speed, seed=seed))
+    async with listening(cluster, kubeconfig, port=port) as url, anyio.create_task_group() as group:
+        await group.start(cluster.run)
+        yield cluster, url
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def listening(
+    cluster: EmbeddedCluster,
+    kubeconfig: Path,
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    token: str = "",
+    certificate: Certificate | None = None,
+) -> AsyncIterator[str]:
+    """The HTTP face of a cluster while the block runs; gives its URL. The kubeconfig is written first.
+
+    Raises ConfigError when the port is taken or the file cannot be written.
+    """
     face = HttpFace(cluster.server)
     try:
         try:
-            url = await face.start(port=port)
-            write_kubeconfig(kubeconfig, url)
+            url = await face.start(host, port, tls=certificate.context if certificate else None)
+            write_kubeconfig(kubeconfig, url, token=token, ca=certificate.authority if certificate else b"")
         except OSError as error:
             message = f"the embedded cluster cannot start: {error}; choose another --port or --kubeconfig"
             raise ConfigError(message) from error
-        async with anyio.create_task_group() as group:
-            await group.start(cluster.run)
-            yield cluster, url
-            group.cancel_scope.cancel()
+        yield url
     finally:
         with anyio.CancelScope(shield=True):
             await face.stop()

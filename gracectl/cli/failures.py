@@ -19,6 +19,8 @@ from gracectl.config import ConfigError
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.runtime.supervise import PartDied
+from gracectl.sim.scenarios.reading import ScenarioError
+from gracectl.sim.world.client import Refused
 
 T = TypeVar("T")
 
@@ -41,14 +43,14 @@ def told_to_people() -> Iterator[None]:
 def _explained(error: Exception) -> tuple[str, int] | None:
     """What to say of a failure, and the exit code; None for one that nobody foresaw."""
     match error:
-        case ConfigError() | CredentialsError():
+        case ConfigError() | CredentialsError() | ScenarioError():
             return str(error), MISUSED
         case MissingRights(rights=rights):
             listed = "\n".join(f"  - {right}" for right in rights)
             return f"the credentials do not allow all that the controller does; grant them:\n{listed}", REFUSED
         case Unreachable():
             return f"{error}; check the server's address in the kubeconfig, and that it runs", REFUSED
-        case ApiError():
+        case ApiError() | Refused():
             return str(error), REFUSED
         case PartDied(__cause__=ApiError() as cause):
             return str(cause), REFUSED

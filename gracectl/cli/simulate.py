@@ -1,45 +1,169 @@
-"""`gracectl simulate`: the embedded cluster left running, for kubectl, for a controller, or for somebody else's."""
+"""`gracectl simulate`: an embedded cluster left running, for kubectl, for a controller, or for somebody else's."""
 
 from __future__ import annotations
 
+import ipaddress
+import secrets
+import shutil
 import tempfile
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import click
+import msgspec
 
-from gracectl.cli.embedded import served, world_options
+from gracectl.cli.certificate import self_signed
+from gracectl.cli.embedded import LOOPBACK, finite, listening
 from gracectl.cli.failures import run_async, told_to_people
+from gracectl.config import ConfigError
+from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.signals import set_on_signal
-from gracectl.sim.scenarios.demo import World, demo_world
+from gracectl.sim.cluster import ClusterOptions
+from gracectl.sim.scenarios import library
+from gracectl.sim.scenarios.plan import scaled
+from gracectl.sim.scenarios.reading import read_file
+from gracectl.sim.scenarios.scenario import Demo, Scenario
+from gracectl.sim.scenarios.simulation import Settled, Simulation
+
+DEFAULT = "demo"
+LARGE = 300
+"""Nodes from which on a world takes so long to fill that one says so before."""
+
+ADMINISTRATOR = "kubernetes-admin"
+
+
+class Door(msgspec.Struct, frozen=True, kw_only=True):
+    """How the cluster is reached. `rbac`: only with a token, and only what roles allow."""
+
+    host: str
+    port: int
+    kubeconfig: Path
+    tls: bool
+    rbac: bool
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says of the world; None: as the scenario says."""
+
+    scenario: str
+    nodes: int | None
+    pods: int | None
+    scale: float
+    seed: int | None
+    speed: float | None
+
+
+def _list(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(_listing())
+        context.exit()
+
+
+def _show(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
+    if name is not None and not context.resilient_parsing:
+        with told_to_people():
+            click.echo(library.text_of(name), nl=False)
+        context.exit()
 
 
 @click.command()
-@world_options
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; default: a free one.")
+@click.option("--scenario", default=DEFAULT, show_default=True, metavar="NAME|FILE", help="The world; see --list.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the scenarios.")
+@click.option(
+    "--show", metavar="NAME", is_eager=True, expose_value=False, callback=_show, help="Print a scenario's file."
+)
+@click.option("--nodes", type=click.IntRange(min=2), help="How many nodes the demo has.  [default: 8]")
+@click.option("--pods", type=click.IntRange(min=1), help="How many ordinary pods the demo has.  [default: 120]")
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    callback=finite,
+    help="0.1: a tenth of the scenario's nodes and workloads.",
+)
+@click.option("--seed", type=int, help="The same seed makes the same world.  [default: the scenario's]")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    help="2: twice as fast.  [default: the scenario's]",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; default: a free one.")
+@click.option("--bind", default=LOOPBACK, show_default=True, metavar="ADDRESS", help="The address to listen on.")
+@click.option("--tls", is_flag=True, help="HTTPS, with a certificate that the kubeconfig carries.")
+@click.option("--rbac", is_flag=True, help="Ask for tokens, and allow what roles allow; implies --tls.")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Where to write the kubeconfig; default: a folder that goes with it.",
 )
-def simulate(nodes: int, pods: int, seed: int, speed: float, port: int, kubeconfig: Path | None) -> None:
-    """Run the embedded cluster until SIGTERM or Ctrl-C; prints the kubeconfig with which kubectl reaches it."""
-    world = demo_world(nodes=nodes, pods=pods, seed=seed)
+def simulate(
+    *, port: int, bind: str, tls: bool, rbac: bool, kubeconfig: Path | None, **world: str | float | None
+) -> None:
+    """Run an embedded cluster until SIGTERM or Ctrl-C; prints the kubeconfig with which kubectl reaches it.
+
+    It answers as an API server does, and around it live kubelets, controllers and a scheduler, so that it can stand in
+    for a cluster. The page docs/simulate.md tells how scenarios are written.
+    """
     with told_to_people(), tempfile.TemporaryDirectory(prefix="gracectl-") as folder:
+        scenario = chosen(msgspec.convert(world, World))
         path = kubeconfig or Path(folder) / "kubeconfig"
-        run_async(lambda: _run(world, speed, seed, port, path))
+        door = Door(host=bind, port=port, kubeconfig=path, tls=tls or rbac, rbac=rbac)
+        _warn(door)
+        run_async(lambda: _run(scenario, door, Path(folder)))
 
 
-async def _run(world: World, speed: float, seed: int, port: int, path: Path) -> None:
+def chosen(world: World) -> Scenario:
+    """The scenario that the command line means. Raises ScenarioError; ConfigError for a size that has no meaning."""
+    # A name of the library has neither.
+    is_file = "/" in world.scenario or "." in world.scenario
+    scenario = read_file(Path(world.scenario)) if is_file else library.scenario_named(world.scenario)
+    if world.nodes is not None or world.pods is not None:
+        if scenario.demo is None:
+            raise ConfigError(f"--nodes and --pods are for the demo's world; for {scenario.name} use --scale")
+        before = scenario.demo
+        demo = Demo(nodes=world.nodes or before.nodes, pods=world.pods or before.pods)
+        scenario = msgspec.structs.replace(scenario, demo=demo)
+    if world.seed is not None:
+        scenario = msgspec.structs.replace(scenario, seed=world.seed)
+    if world.speed is not None:
+        scenario = msgspec.structs.replace(scenario, speed=world.speed)
+    return scaled(scenario, world.scale)
+
+
+async def _run(scenario: Scenario, door: Door, folder: Path) -> None:
+    certificate = await self_signed(folder, door.host) if door.tls else None
+    token = secrets.token_urlsafe(24) if door.rbac else ""
+    simulation = Simulation(SystemClock(), scenario, adjust=_guarded(token), tell=_tell)
+    if len(simulation.plan.nodes) >= LARGE:
+        click.echo(f"Filling {scenario.name} with {len(simulation.plan.nodes):,} nodes …", err=True)
     stop = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(set_on_signal, stop)
         group.start_soon(_cancel_at, stop, group.cancel_scope)
-        async with served(path, speed=speed, seed=seed, port=port) as (cluster, url):
-            await world.build(cluster)
-            click.echo(_greeting(world, url, path))
+        async with listening(
+            simulation.cluster,
+            door.kubeconfig,
+            host=door.host,
+            port=door.port,
+            token=token,
+            certificate=certificate,
+        ) as url:
+            settled = await group.start(simulation.run)
+            click.echo(_greeting(simulation, settled, url, door))
             await anyio.sleep_forever()
+
+
+def _guarded(token: str) -> Callable[[ClusterOptions], ClusterOptions]:
+    """Options of a cluster that knows an administrator by this token; with none, everybody is one."""
+
+    def adjust(options: ClusterOptions) -> ClusterOptions:
+        return msgspec.structs.replace(options, tokens={token: ADMINISTRATOR}) if token else options
+
+    return adjust
 
 
 async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
@@ -48,11 +172,52 @@ async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _greeting(world: World, url: str, path: Path) -> str:
-    return (
-        f"A cluster of {len(world.nodes)} nodes and {world.all_pods} pods runs at {url} until Ctrl-C.\n"
-        f"kubeconfig: {path}\n\n"
-        f"  kubectl --kubeconfig {path} get nodes\n"
-        f"  gracectl controller --kubeconfig {path}\n"
-        f"  kubectl --kubeconfig {path} delete node {world.nodes[0].name} --wait=false"
-    )
+def _warn(door: Door) -> None:
+    if not _is_loopback(door.host):
+        remedy = "" if door.rbac else "; --rbac lets in only whom the kubeconfig is for"
+        click.echo(f"gracectl: warning: everybody who reaches {door.host} can change the cluster{remedy}", err=True)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def _greeting(simulation: Simulation, settled: Settled, url: str, door: Door) -> str:
+    path, scenario = door.kubeconfig, simulation.scenario
+    lines = [
+        f"A cluster of {settled.nodes} nodes and {settled.pods} pods runs at {url} until Ctrl-C.",
+        f"kubeconfig: {path}",
+        "",
+        *_wrapped(f"{scenario.name}: ", scenario.description),
+    ]
+    if settled.restless:
+        lines += _wrapped("", f"{settled.restless} pods are not there yet, or not Ready.")
+    lines += ["", f"  kubectl --kubeconfig {path} get nodes", f"  gracectl controller --kubeconfig {path}"]
+    if simulation.plan.nodes:
+        lines.append(f"  kubectl --kubeconfig {path} delete node {simulation.plan.nodes[0].name} --wait=false")
+    return "\n".join(lines)
+
+
+def _tell(at: float, what: str) -> None:
+    """A step of the timeline, as it happens."""
+    click.echo("\n".join(_wrapped(f"{at:8.1f} s  ", what)))
+
+
+def _listing() -> str:
+    width = max(map(len, library.names()))
+    rows = []
+    for name in library.names():
+        rows += _wrapped(f"{name:{width}}  ", library.scenario_named(name).description)
+    return "\n".join(rows)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    """A text behind its head, in as many lines as the terminal makes of it."""
+    columns = shutil.get_terminal_size().columns
+    return textwrap.wrap(text, max(columns, 40), initial_indent=head, subsequent_indent=" " * len(head))
