@@ -231,6 +231,7 @@ COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
         NAME._replace(wide=True),
     ),
     "leases": (NAME, Column("Holder", path("spec", "holderIdentity", missing="")), AGE),
+    "serviceaccounts": (NAME, Column("Secrets", lambda account, now: str(len(account.get("secrets") or ()))), AGE),
     "namespaces": (NAME, Column("Status", path("status", "phase", missing="")), AGE),
     "volumeattachments": (
         NAME,
