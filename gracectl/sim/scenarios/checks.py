@@ -23,9 +23,9 @@ def check(scenario: Scenario) -> None:
 
 
 def _parts(scenario: Scenario) -> Iterator[str]:
-    for index, name in enumerate(scenario.controllers.off):
+    for index, name in enumerate(scenario.controllers.without):
         if name not in PARTS:
-            yield f"controllers.off[{index}]: there is no part {name}; choose among {', '.join(sorted(PARTS))}"
+            yield f"controllers.without[{index}]: there is no part {name}; choose among {', '.join(sorted(PARTS))}"
 
 
 def _selectors(scenario: Scenario) -> Iterator[str]:

@@ -12,7 +12,7 @@ def options_of(scenario: Scenario) -> ClusterOptions:
     return ClusterOptions(
         speed=scenario.speed,
         seed=scenario.seed,
-        parts=PARTS - set(controllers.off),
+        parts=PARTS - set(controllers.without),
         kubelet=scenario.kubelet,
         cloud=scenario.cloud,
         quarantine_seconds=controllers.quarantine,

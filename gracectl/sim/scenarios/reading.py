@@ -92,6 +92,9 @@ class _Shaper:
                 return [self.shaped(item, kind.item_type, f"{place}[{index}]") for index, item in enumerate(value)]
             case inspect.DictType() if isinstance(value, dict):
                 return {key: self.shaped(item, kind.value_type, f"{place}.{key}") for key, item in value.items()}
+            case inspect.LiteralType() if value not in kind.values:
+                choices = ", ".join(map(str, kind.values))
+                self._complain(place, f"{value!r} is none of the words it takes; choose one of {choices}")
             case inspect.FloatType() if isinstance(value, str):
                 return self._seconds(value, place)
             case inspect.FloatType() if isinstance(value, float) and not math.isfinite(value):

@@ -155,13 +155,13 @@ class Server(Base, frozen=True, kw_only=True):
 
 
 class Controllers(Base, frozen=True, kw_only=True):
-    """What runs around the server. `off`: parts that are left out, to be run from elsewhere or not at all.
+    """What runs around the server. `without`: parts that are left out, to be run from elsewhere or not at all.
 
     Simulated seconds: `quarantine`: how long the pods of a node that is gone are left alone. `attach`, `detach`: how
     long a volume takes. `node_grace`: how long a node may be silent. `events`: whether the parts write Events.
     """
 
-    off: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     quarantine: Seconds = 40.0
     attach: Seconds = 0.0
     detach: Seconds = 0.0
