@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
 import orjson
 
@@ -36,6 +37,26 @@ SUBRESOURCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "status": ("", "", ("get", "patch", "update")),
     "token": ("authentication.k8s.io/v1", "TokenRequest", ("create",)),
 }
+
+
+GROUP_ORDER: Final = (
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+)
+"""The order in which a real server lists its groups; custom ones follow by name."""
 
 
 class Discovery:
@@ -74,7 +95,9 @@ class Discovery:
         return None
 
     def _groups(self) -> Iterable[str]:
-        return list(dict.fromkeys(resource.group for resource in self._registry if resource.group))
+        served = dict.fromkeys(resource.group for resource in self._registry if resource.group)
+        known = {group: place for place, group in enumerate(GROUP_ORDER)}
+        return sorted(served, key=lambda group: (known.get(group, len(known)), group))
 
     def _group(self, name: str) -> JsonObject:
         versions = list(dict.fromkeys(resource.version for resource in self._registry if resource.group == name))

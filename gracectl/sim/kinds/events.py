@@ -8,7 +8,7 @@ from typing import Final
 from gracectl.sim.kinds.workloads import EventStrategy
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.resource import Field, View, fields
-from gracectl.sim.server.status import Cause, required
+from gracectl.sim.server.status import Cause, invalid_value, required
 
 NAMES: Final[Mapping[str, str]] = {
     "reportingComponent": "reportingController",
@@ -20,6 +20,25 @@ NAMES: Final[Mapping[str, str]] = {
     "count": "deprecatedCount",
 }
 STORED_NAMES: Final = {shown: stored for stored, shown in NAMES.items()}
+FIXED: Final = (
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+)
+"""What may not change through events.k8s.io/v1, by stored name; through core/v1 everything may. (1.24 let it pass.)"""
+
+REPORTERS: Final = ("reportingComponent",)
+IMMUTABLE: Final = "field is immutable"
 LEFT_OUT_EMPTY: Final = ("reportingController", "reportingInstance")
 
 CORE_FIELDS: Final[Mapping[str, Field]] = fields(
@@ -62,3 +81,10 @@ class NewEventStrategy(EventStrategy):
 
     def validate(self, new: JsonObject) -> list[Cause]:
         return super().validate(new) if new.get("eventTime") else [required("eventTime")]
+
+    def validate_update(self, new: JsonObject, old: JsonObject) -> list[Cause]:
+        return [
+            invalid_value(NAMES.get(field, field) if field in REPORTERS else field, new.get(field), IMMUTABLE)
+            for field in FIXED
+            if new.get(field) != old.get(field)
+        ]

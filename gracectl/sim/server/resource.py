@@ -180,6 +180,11 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         return Kind(self.group, self.plural, self.kind)
 
     @property
+    def stored_words(self) -> Kind:
+        """The names under which its validation speaks of it: those of what is stored (recording events)."""
+        return Kind(self.table.partition(".")[2], self.plural, self.kind)
+
+    @property
     def view_name(self) -> str:
         """The name under which events of this view are shared among watchers."""
         return self.api_version

@@ -254,7 +254,7 @@ class Writer:
     @staticmethod
     def _refuse_faults(resource: Resource, new: JsonObject, faults: list[Cause]) -> None:
         if faults:
-            raise invalid(resource.words, new["metadata"].get("name", ""), faults)
+            raise invalid(resource.stored_words, new["metadata"].get("name", ""), faults)
 
     def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
         if not resource.namespaced:
