@@ -125,3 +125,17 @@ def rule(*resources: str, operations: tuple[str, ...] = ("*",), groups: tuple[st
 def config_map(name: str, **labels: str) -> JsonObject:
     """A config map."""
     return {"metadata": {"name": name, "labels": labels}}
+
+
+async def attempt(stage: Stage) -> Response:
+    """Create a config map, whatever comes of it."""
+    return await stage.call("POST", CONFIGMAPS, config_map("one", x="y"))
+
+
+def internal(response: Response) -> str:
+    """The message of a 500 whose one cause repeats it."""
+    assert (response.status, response.body["reason"]) == (500, "InternalError"), response.body
+    [cause] = response.body["details"]["causes"]
+    message: str = response.body["message"]
+    assert message == f"Internal error occurred: {cause['message']}"
+    return message

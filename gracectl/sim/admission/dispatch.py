@@ -7,11 +7,14 @@ to arrive counts. What a webhook does to the store while it is asked is an ordin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import anyio
 import orjson
 
+from gracectl.model.durations import parse_duration
 from gracectl.sim.admission.answers import Verdict, verdict
 from gracectl.sim.admission.calling import WebhookCaller, body_of, post_failed
 from gracectl.sim.admission.failures import (
@@ -38,6 +41,10 @@ Pause = Callable[[str], Awaitable[None]]
 
 Decode = Callable[[Call, JsonObject], JsonObject]
 """Reads the object of a POST as Go would decode it (BodyCheck.sent). Raises Refusal for a value of a wrong type."""
+
+
+LIMIT: Final = 34.0
+"""Seconds after which kube-apiserver gives up any write, whatever its client says."""
 
 
 async def _at_once(name: str) -> None:
@@ -99,6 +106,11 @@ class WebhookAdmission:
 
     async def mutate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:
         """See Admission."""
+        with patience(write):
+            return await self._all_mutated(write, new, old)
+        raise too_late()
+
+    async def _all_mutated(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:
         reinvocation = Reinvocation()
         for webhook in self._index.mutating:
             new = await self._mutated(webhook, write, Objects(new, old), reinvocation)
@@ -164,7 +176,11 @@ class WebhookAdmission:
 
     async def validate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> None:
         """See Admission."""
-        objects = Objects(new, old)
+        with patience(write):
+            return await self._all_validated(write, Objects(new, old))
+        raise too_late()
+
+    async def _all_validated(self, write: Write, objects: Objects) -> None:
         matched = (self._matcher.match(webhook, write, objects) for webhook in self._index.validating)
         matches = [match for match in matched if match is not None]
         refusals: list[Refusal] = []
@@ -198,7 +214,8 @@ class WebhookAdmission:
             raise no_dry_run(webhook.name)
         uid = self._stamps.uid()
         question = review(match, write, objects, uid)
-        url = f"{webhook.client.url}?timeout={webhook.timeout}s"
+        seconds = min(webhook.timeout, math.ceil(limit(write.call)))
+        url = f"{webhook.client.url}?timeout={seconds}s"
         body = await self._called(webhook, url, orjson.dumps(question))
         version = question["apiVersion"].rpartition("/")[2]
         answer = verdict(body, version, uid, mutating=mutating)
@@ -212,6 +229,27 @@ class WebhookAdmission:
             await self._pause(webhook.name)
             return body_of(await self._caller.post(webhook.client, url, question))
         raise CallFailed(post_failed(url, "context deadline exceeded"))
+
+
+def limit(call: Call) -> float:
+    """The seconds that a request may take: as many as its client gives it, and never more than LIMIT."""
+    try:
+        asked = parse_duration(call.query.get("timeout", "")) / 1e9
+    except ValueError:
+        return LIMIT
+    return asked if 0 < asked < LIMIT else LIMIT
+
+
+def patience(write: Write) -> anyio.CancelScope:
+    """A scope that ends when the request has taken too long. A collection may take its time."""
+    is_collection = write.operation == "DELETE" and not write.call.route.name
+    return anyio.move_on_after(None if is_collection else limit(write.call))
+
+
+def too_late() -> Refusal:
+    """504: the webhooks together took longer than the request may."""
+    message = "Timeout: request did not complete within requested timeout - context deadline exceeded"
+    return Refusal(504, "Timeout", message, details={})
 
 
 def decoding_fault(message: str) -> str:

@@ -1,7 +1,8 @@
 """Which webhooks there are, by the configurations in the store, and whether any of them may concern a write.
 
 Invariant: the index is that of the store at the moment of the question. It is rebuilt when one of the two tables has
-changed, which the sum of their positions tells (they only grow); until then the answer for a place and an operation is one look into a dict.
+changed, which the sum of their positions tells (they only grow); until then the answer for a place and an operation is
+one look into a dict.
 """
 
 from __future__ import annotations

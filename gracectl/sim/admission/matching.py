@@ -6,9 +6,8 @@ the webhook is then shown the object in that version.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from gracectl.sim.admission.reviews import Match, namespace_of, review
+from gracectl.sim.admission.conditions import ConditionFault, Conditions
+from gracectl.sim.admission.reviews import Match, name_of, namespace_of, review
 from gracectl.sim.admission.shapes import Objects, shown
 from gracectl.sim.admission.webhooks import NAMESPACES, Place, Webhook
 from gracectl.sim.server.api import JsonObject
@@ -19,23 +18,6 @@ from gracectl.sim.server.status import Kind, Refusal, forbidden, not_found
 from gracectl.sim.server.store import Store
 
 NAMESPACE_WORDS = Kind("", "namespaces", "Namespace")
-
-
-class ConditionFault(Exception):
-    """A match condition that cannot be evaluated; the text says why."""
-
-
-class Conditions(Protocol):
-    """Evaluates match conditions (CEL). Whoever can, is handed in from above."""
-
-    def fault(self, expression: str) -> str:
-        """What is wrong with an expression that must give a bool, or "" (see validation.ExpressionFault)."""
-        ...
-
-    def holds(self, expression: str, request: JsonObject) -> bool:
-        """Whether an expression is true of an AdmissionRequest (`request`, `object`, `oldObject`). Raises
-        ConditionFault."""
-        ...
 
 
 class Matcher:
@@ -101,12 +83,12 @@ class Matcher:
             return True
         if match.webhook.ignores_failures:
             return False
-        raise self._undecided(write, faults)
+        raise self._undecided(write, name_of(write, objects.new), faults)
 
     @staticmethod
-    def _undecided(write: Write, faults: list[str]) -> Refusal:
+    def _undecided(write: Write, name: str, faults: list[str]) -> Refusal:
         text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
-        return forbidden(write.call.route.resource.words, write.call.route.name, text)
+        return forbidden(write.call.route.resource.words, name, text)
 
 
 def is_empty(selector: JsonObject) -> bool:
