@@ -16,7 +16,7 @@ ANY = "*"
 
 
 class Rule:
-    """One PolicyRule. Equal rules are equal values; the order of words is kept, as it is told."""
+    """One PolicyRule; never changed. The order of its words is kept, for that is how refusals tell it."""
 
     def __init__(
         self,
