@@ -18,6 +18,7 @@ import yaml
 from anyio.abc import TaskStatus
 
 from gracectl.runtime.clock import Clock, ShiftedClock
+from gracectl.sim.admission.calling import WebhookCaller
 from gracectl.sim.core import ApiServer
 from gracectl.sim.discovery import VERSION
 from gracectl.sim.kinds.expiry import EVENT_TTL
@@ -78,8 +79,11 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
 class EmbeddedCluster:
     """An API server (`server`), its world, and the instances under it (`cloud`). Nothing happens before `run`."""
 
-    def __init__(self, clock: Clock, options: ClusterOptions | None = None) -> None:
-        """Raises ValueError for a part that does not exist or a speed that is not positive."""
+    def __init__(
+        self, clock: Clock, options: ClusterOptions | None = None, *, webhooks: WebhookCaller | None = None
+    ) -> None:
+        """`webhooks`: how the server reaches admission webhooks (None: over HTTPS). Raises ValueError for a part that
+        does not exist or a speed that is not positive."""
         self.options = options or ClusterOptions()
         if unknown := self.options.parts - PARTS:
             raise ValueError(f"no such part of a cluster: {', '.join(sorted(unknown))}")
@@ -95,6 +99,7 @@ class EmbeddedCluster:
             window=self.options.window,
             tokens=tokens,
             service_accounts=self.options.service_accounts,
+            webhooks=webhooks,
         )
         self.api = InProcess(self.server.handle, headers)
         self.views = Views(self.api, clock)
@@ -129,14 +134,18 @@ class EmbeddedCluster:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Live until cancelled; started once every part has begun."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self.views.run)
-            group.start_soon(self.cloud.run)
-            await self._pods.synced.wait()
-            await self._nodes.synced.wait()
-            for part in self._parts:
-                group.start_soon(part.run)
-            task_status.started()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.views.run)
+                group.start_soon(self.cloud.run)
+                await self._pods.synced.wait()
+                await self._nodes.synced.wait()
+                for part in self._parts:
+                    group.start_soon(part.run)
+                task_status.started()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.server.aclose()
 
     def _instance_ended(self, instance: Instance) -> None:
         self.kubelet.kill(instance.node)
