@@ -87,7 +87,8 @@ async def test_a_rolling_update_keeps_its_bounds_at_every_instant() -> None:
         assert await progress(cluster) == ("True", "NewReplicaSetAvailable")
         assert images(cluster, is_ready) == {"new": 4}
         # What the sets want is bounded; a pod that is no longer wanted is there until its set has noticed.
-        assert (fewest, most) == (3, 7)
+        assert fewest == 3
+        assert most <= 7
         assert await revisions(cluster) == {"1": 0, "2": 4}
         assert annotations_of(await deployment_now(cluster))[REVISION] == "2"
 

@@ -71,6 +71,14 @@ def for_update(metadata: JsonObject, old: JsonObject) -> JsonObject:
     return normalised(kept)
 
 
+def with_owners(metadata: JsonObject, other: JsonObject) -> JsonObject:
+    """The metadata with the managedFields (or without, if it has none) of the other."""
+    if metadata.get("managedFields") is other.get("managedFields"):
+        return metadata
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**kept, "managedFields": other["managedFields"]} if "managedFields" in other else kept
+
+
 def validate(metadata: JsonObject, *, names_are_free: bool = False) -> list[Cause]:
     """Faults of metadata, new or changed: name, labels, annotations, finalizers."""
     causes: list[Cause] = []

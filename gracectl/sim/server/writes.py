@@ -120,7 +120,7 @@ class Writer:
         def apply(old: JsonObject | None) -> JsonObject:
             view = resource.view
             before = view.from_stored(old) if view and old else old
-            new = self._checks.patched(call, self._ownership.applied(call, body, before), before or {})
+            new = self._checks.patched(call, self._ownership.applied(call, body, before), before or {"metadata": {}})
             metadata = new["metadata"]
             if metadata.get("namespace", route.namespace) != route.namespace:
                 raise bad_request(WRONG_NAMESPACE)
@@ -225,7 +225,7 @@ class Writer:
         self._check_version(resource, route.name, new["metadata"], before)
         metadata = meta.for_update(new["metadata"], before)
         if route.subresource == "status" and not strategy.status_writes_metadata:
-            metadata = before
+            metadata = meta.with_owners(before, metadata)
         occasion = Occasion(before.get("namespace", ""), now, route.subresource)
         new = {**new, "kind": old["kind"], "apiVersion": old["apiVersion"], "metadata": metadata}
         new = strategy.normalise(strategy.prepare_update(new, old, occasion))

@@ -319,8 +319,8 @@ class Deployments(Controller[Key]):
 
 def _is_recreated(deployment: JsonObject) -> bool:
     """Do its old pods end before the new ones begin?"""
-    strategy: JsonObject = deployment["spec"].get("strategy") or {}
-    return bool(strategy.get("type") == "Recreate")
+    strategy: dict[str, object] = deployment["spec"].get("strategy") or {}
+    return strategy.get("type") == "Recreate"
 
 
 def _age(replica_set: JsonObject) -> tuple[str, int]:
@@ -352,7 +352,7 @@ def _copied(deployment: JsonObject) -> dict[str, str]:
 
 
 def _is_complete(deployment: JsonObject, numbers: dict[str, int]) -> bool:
-    wanted = deployment["spec"].get("replicas", 1)
+    wanted: int = deployment["spec"].get("replicas", 1)
     return numbers["updatedReplicas"] == numbers["replicas"] == numbers["availableReplicas"] == wanted
 
 

@@ -24,6 +24,7 @@ from gracectl.sim.world.objects import (
     is_ready,
     is_terminating,
     key_of,
+    label_keys,
     labels_of,
 )
 from gracectl.sim.world.pace import Pace
@@ -105,7 +106,7 @@ class Disruption(Controller[Key]):
         self._scales = Scales(views)
         self._selectors: dict[Key, tuple[JsonObject | None, LabelSelector | None]] = {}
         self._budgets.index("namespace", lambda budget: (budget["metadata"]["namespace"],))
-        self._pods.index("labels", _label_keys)
+        self._pods.index("labels", label_keys)
         enqueue_own(self._budgets, self.queue.add)
         self._pods.subscribe(self._pod_changed)
         for path in SCALED:
@@ -281,12 +282,6 @@ def _condition(budget: JsonObject, reason: str, message: str, now: float) -> Jso
         "reason": reason,
         "message": message,
     }
-
-
-def _label_keys(pod: JsonObject) -> list[str]:
-    """Under what a pod is found by its namespace and one label, or by its namespace alone."""
-    namespace = pod["metadata"]["namespace"]
-    return [f"{namespace}/", *(f"{namespace}/{key}={value}" for key, value in labels_of(pod).items())]
 
 
 def _resource(reference: JsonObject) -> str:

@@ -22,6 +22,12 @@ def labels_of(object_: JsonObject) -> Mapping[str, str]:
     return labels
 
 
+def label_keys(pod: JsonObject) -> list[str]:
+    """Under what a pod is found by namespace and one label (`<namespace>/<key>=<value>`), or by namespace alone."""
+    namespace = pod["metadata"]["namespace"]
+    return [f"{namespace}/", *(f"{namespace}/{key}={value}" for key, value in labels_of(pod).items())]
+
+
 def annotations_of(object_: JsonObject) -> Mapping[str, str]:
     """Its annotations."""
     annotations: Mapping[str, str] = object_["metadata"].get("annotations") or {}

@@ -56,7 +56,7 @@ KUBELET: Final = "kubelet"
 NODE_LIFECYCLE: Final = "node-lifecycle"
 
 MAKERS: Final[Mapping[str, Maker]] = {
-    "scheduler": lambda views, pace, options: Scheduler(views, pace),
+    "scheduler": lambda views, pace, options: Scheduler(views, pace, events=options.events),
     "deployments": lambda views, pace, options: Deployments(views, pace, events=options.events),
     "replicasets": lambda views, pace, options: ReplicaSets(views, pace, events=options.events),
     "replicationcontrollers": lambda views, pace, options: ReplicaSets(

@@ -1,19 +1,24 @@
-"""The scheduler: binds pods to nodes, spreading the pods of one owner, as soon as there is something to bind or room
-for it.
+"""The scheduler: binds pods to nodes, the most important first, as soon as there is something to bind or room for it.
 
-Invariant: a pod counts on a node from the moment its binding is asked for, so that two pods never take one place.
+Invariants: a pod counts on a node from the moment its binding is asked for, so that two pods never take one place; what
+a change of one node costs does not grow with the number of nodes. In large clusters only a part of the nodes is looked
+at for each pod, as the real scheduler does. Nobody is preempted.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import heapq
+import itertools
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 
-import orjson
-
+from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import STRATEGIC
 from gracectl.sim.world.controller import Controller
+from gracectl.sim.world.events import Recorder
+from gracectl.sim.world.neighbours import Neighbours, has_rules, terms_of
 from gracectl.sim.world.objects import (
     Key,
     condition_of,
@@ -21,117 +26,233 @@ from gracectl.sim.world.objects import (
     is_finished,
     is_terminating,
     key_of,
+    label_keys,
     labels_of,
     node_of,
-    untolerated,
 )
 from gracectl.sim.world.pace import Pace
 from gracectl.sim.world.paths import NODES, PODS, path_of
+from gracectl.sim.world.placement import fits as fits
+from gracectl.sim.world.placement import offer_of, preference, refusal, wish_of
+from gracectl.sim.world.placement import room_of as room_of
+from gracectl.sim.world.places import Places
+from gracectl.sim.world.quantities import Amounts, requests_of
 from gracectl.sim.world.view import Views
 
 NAME = "default-scheduler"
-DEFAULT_ROOM = 110
+REMEMBERED_WISHES = 256
+
+
+def enough(nodes: int) -> int:
+    """After how many nodes that would do the search ends (numFeasibleNodesToFind)."""
+    if nodes <= 100:
+        return nodes
+    return max(100, nodes * max(5, 50 - nodes // 125) // 100)
 
 
 class Scheduler(Controller[Key]):
     """Binds the pods that name `default-scheduler` (or nobody) and have no node. Keys: pods.
 
-    Looks at: spec.unschedulable, taints NoSchedule and NoExecute, the condition Ready where there is one, nodeSelector,
-    and how many pods a node takes (status.allocatable.pods). Prefers the node with the fewest pods of the same
-    controller, then with the fewest pods, then the first by name.
+    Looks at: spec.unschedulable, taints, the condition Ready where there is one, nodeSelector, required and preferred
+    node affinity, pod (anti-)affinity, topology spread, requests of cpu, memory and ephemeral storage, and how many
+    pods a node takes. Prefers the node that the pod prefers, with the fewest pods of the same controller, then with the
+    fewest pods, then the first by name.
     """
 
     # One after another: each choice depends on the one before.
     workers = 1
 
-    def __init__(self, views: Views, pace: Pace) -> None:
+    def __init__(self, views: Views, pace: Pace, *, events: bool = True) -> None:
         super().__init__(views, pace, NODES, PODS)
+        self._events = Recorder(views.api, pace, NAME, enabled=events)
         self._nodes = views.of(NODES)
         self._pods = views.of(PODS)
-        self._load: Counter[str] = Counter()
-        self._siblings: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._placed: dict[str, tuple[str, str]] = {}
+        self._places = Places()
+        self._by_name: dict[str, JsonObject] = {}
+        self._wishes: OrderedDict[bytes, _Wish] = OrderedDict()
+        self._order = itertools.count()
+        self._pending: dict[Key, int] = {}
+        self._heap: list[tuple[int, int, Key]] = []
         self._waiting: dict[Key, None] = {}
-        self._suitable: dict[bytes, list[tuple[str, int]]] = {}
+        self._changes = 0
+        self._hopeless: dict[tuple[bytes, Amounts], tuple[int, str]] = {}
+        self._pods.index("labels", label_keys)
+        self._pods.index("repellent", lambda pod: ("",) if terms_of(pod, "podAntiAffinity") else ())
         self._nodes.subscribe(self._node_changed)
         self._pods.subscribe(self._pod_changed)
 
+    # -- what changes --------------------------------------------------------------------------------------------------
+
     def _node_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
-        if old is None or new is None or _offer(old) != _offer(new):
-            self._suitable.clear()
+        node = new if new is not None else old
+        if node is None:
+            return
+        name = node["metadata"]["name"]
+        if new is None:
+            self._by_name.pop(name, None)
+        else:
+            self._by_name[name] = new
+        if old is None or new is None or offer_of(old) != offer_of(new):
+            self._places.offer(name, new)
+            for wish in self._wishes.values():
+                wish.offer(name, new)
             self._retry()
 
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if new is not None and node_of(new) and not is_finished(new):
-            self._place(new, node_of(new))
+            if self._places.take(new, node_of(new)):
+                self._retry_sociable()
         elif (gone := new if new is not None else old) is not None and (new is None or is_finished(new)):
             self._waiting.pop(key_of(gone), None)
-            if self._release(gone["metadata"]["uid"]):
+            if self._places.release(gone["metadata"]["uid"]):
                 self._retry()
         if new is not None and _is_ours(new):
-            self.queue.add(key_of(new))
+            self._enqueue(new)
 
-    def _place(self, pod: JsonObject, node: str) -> None:
-        uid, owner = pod["metadata"]["uid"], controller_uid(pod)
-        if self._placed.get(uid) != (node, owner):
-            self._release(uid)
-            self._placed[uid] = (node, owner)
-            self._load[node] += 1
-            self._siblings[owner][node] += 1
-
-    def _release(self, uid: str) -> bool:
-        place = self._placed.pop(uid, None)
-        if place is None:
-            return False
-        node, owner = place
-        self._load[node] -= 1
-        siblings = self._siblings[owner]
-        siblings[node] -= 1
-        if not siblings[node]:
-            del siblings[node]
-        if not siblings:
-            del self._siblings[owner]
-        return True
+    def _enqueue(self, pod: JsonObject) -> None:
+        key = key_of(pod)
+        if key not in self._pending:
+            self._pending[key] = order = next(self._order)
+            heapq.heappush(self._heap, (-int(pod["spec"].get("priority") or 0), order, key))
+        self.queue.add(key)
 
     def _retry(self) -> None:
+        self._changes += 1
         for key in self._waiting:
-            self.queue.add(key)
+            pod = self._pods.get(*key)
+            if pod is not None:
+                self._enqueue(pod)
+
+    def _retry_sociable(self) -> None:
+        """A pod has come somewhere: those that wait for company look again."""
+        for key in self._waiting:
+            pod = self._pods.get(*key)
+            if pod is not None and has_rules(pod):
+                self._enqueue(pod)
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> None:
-        """See Controller.reconcile."""
+        """See Controller.reconcile. Not the pod of this key, but the most important one that waits is looked at."""
+        if not self._heap:
+            return
+        _, _, key = heapq.heappop(self._heap)
+        del self._pending[key]
         pod = self._pods.get(*key)
-        if pod is None or not _is_ours(pod) or pod["metadata"]["uid"] in self._placed:
+        if pod is None or not _is_ours(pod) or self._places.of(pod["metadata"]["uid"]):
             self._waiting.pop(key, None)
             return
-        node = self._choose(pod)
-        if node is None:
+        is_done = False
+        try:
+            await self._schedule(pod)
+            is_done = True
+        finally:
+            if not is_done:
+                self._enqueue(pod)
+
+    async def _schedule(self, pod: JsonObject) -> None:
+        key = key_of(pod)
+        node, why = self._choose(pod)
+        if not node:
             self._waiting[key] = None
-            await self._say_unschedulable(pod)
+            await self._say_unschedulable(pod, why)
             return
         self._waiting.pop(key, None)
-        self._place(pod, node)
+        self._places.take(pod, node)
         is_bound = False
         try:
             is_bound = await self._bind(pod, node)
         finally:
             # Unless the watch has told meanwhile that somebody else has bound it.
-            if not is_bound and self._placed.get(pod["metadata"]["uid"], ("", ""))[0] == node:
-                self._release(pod["metadata"]["uid"])
+            uid = pod["metadata"]["uid"]
+            if not is_bound and self._places.of(uid) == node:
+                self._places.release(uid)
+        if is_bound:
+            await self._events.normal(pod, "Scheduled", f"Successfully assigned {'/'.join(key)} to {node}")
 
-    def _choose(self, pod: JsonObject) -> str | None:
-        siblings = self._siblings.get(controller_uid(pod)) or Counter()
-        names = [name for name, room in self._suitable_for(pod) if self._load[name] < room]
-        return min(names, key=lambda name: (siblings[name], self._load[name], name), default=None)
+    def _choose(self, pod: JsonObject) -> tuple[str, str]:
+        """(the node for the pod, ""), or ("", why there is none)."""
+        wish, requests = wish_of(pod), requests_of(pod)
+        repellent = self._pods.by("repellent", "") if self._pods.count("repellent", "") else []
+        neighbours = self._neighbours(pod, repellent) if repellent or has_rules(pod) else None
+        if neighbours is None:
+            known = self._hopeless.get((wish, requests))
+            if known is not None and known[0] == self._changes:
+                return "", known[1]
+        best = self._search(pod, wish, requests, neighbours)
+        if best:
+            return best, ""
+        why = self._why_not(pod, requests, neighbours)
+        if neighbours is None:
+            if len(self._hopeless) > REMEMBERED_WISHES:
+                self._hopeless.clear()
+            self._hopeless[wish, requests] = (self._changes, why)
+        return "", why
 
-    def _suitable_for(self, pod: JsonObject) -> list[tuple[str, int]]:
-        """(name, room) of the nodes that the pod fits; worked out once for all pods that ask for the same."""
-        spec = pod["spec"]
-        wish = orjson.dumps((spec.get("nodeSelector"), spec.get("tolerations")), option=orjson.OPT_SORT_KEYS)
-        if wish not in self._suitable:
-            self._suitable[wish] = [
-                (node["metadata"]["name"], room_of(node)) for node in self._nodes.values() if fits(pod, node)
-            ]
-        return self._suitable[wish]
+    def _search(self, pod: JsonObject, wish: bytes, requests: Amounts, neighbours: Neighbours | None) -> str:
+        """The best of the first nodes that will do, beginning where the last search ended."""
+        kept = self._wish(pod, wish)
+        names, liking = kept.names(), kept.fitting
+        limit, start = enough(len(names)), kept.start if len(names) > enough(len(names)) else 0
+        siblings, places = self._places.siblings(controller_uid(pod)), self._places
+        best: tuple[int, int, int, int, str] | None = None
+        found = seen = 0
+        for index in range(start, start + len(names)):
+            name = names[index % len(names)]
+            seen += 1
+            if not places.has_room(name, requests):
+                continue
+            crowd = 0
+            if neighbours is not None:
+                if neighbours.refusal(self._by_name[name]):
+                    continue
+                crowd = neighbours.crowd(self._by_name[name])
+            score = (-liking[name], crowd, siblings.get(name, 0), places.load(name), name)
+            if best is None or score < best:
+                best = score
+            found += 1
+            if found >= limit:
+                break
+        kept.start = (start + seen) % max(1, len(names))
+        return best[-1] if best is not None else ""
+
+    def _wish(self, pod: JsonObject, wish: bytes) -> _Wish:
+        """What is known of all pods with the same wish, worked out once for all of them."""
+        kept = self._wishes.get(wish)
+        if kept is None:
+            kept = self._wishes[wish] = _Wish(pod, self._by_name)
+            if len(self._wishes) > REMEMBERED_WISHES:
+                self._wishes.popitem(last=False)
+        else:
+            self._wishes.move_to_end(wish)
+        return kept
+
+    def _neighbours(self, pod: JsonObject, repellent: list[JsonObject]) -> Neighbours:
+        return Neighbours(pod, self._by_name, self._selected, self._place_of, repellent)
+
+    def _place_of(self, pod: JsonObject) -> str:
+        return self._places.of(pod["metadata"]["uid"])
+
+    def _selected(self, namespace: str, selector: LabelSelector) -> list[JsonObject]:
+        label = next((f"{key}={value}" for key, value in selector.match_labels.items()), "")
+        candidates = self._pods.by("labels", f"{namespace}/{label}")
+        return [pod for pod in candidates if selector.matches(labels_of(pod))]
+
+    def _why_not(self, pod: JsonObject, requests: Amounts, neighbours: Neighbours | None) -> str:
+        if not self._by_name:
+            return "no nodes available to schedule pods"
+        reasons: Counter[str] = Counter()
+        for name, node in self._by_name.items():
+            found = refusal(pod, node)
+            if found:
+                reasons[found] += 1
+            elif lacking := self._places.lacking(name, requests):
+                reasons.update(lacking)
+            elif neighbours is not None:
+                reasons[neighbours.refusal(node)] += 1
+        total = len(self._by_name)
+        told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+        return f"0/{total} nodes are available: {told}."
 
     async def _bind(self, pod: JsonObject, node: str) -> bool:
         namespace, name = key_of(pod)
@@ -145,8 +266,7 @@ class Scheduler(Controller[Key]):
         status, _ = await self.ask("POST", path, binding, allow=(404, 409))
         return status < 400
 
-    async def _say_unschedulable(self, pod: JsonObject) -> None:
-        message = f"0/{len(self._nodes)} nodes are available"
+    async def _say_unschedulable(self, pod: JsonObject, message: str) -> None:
         before = condition_of(pod, "PodScheduled")
         if before is not None and before.get("message") == message:
             return
@@ -160,25 +280,30 @@ class Scheduler(Controller[Key]):
         patch = {"status": {"conditions": [condition]}}
         path = path_of(PODS, *key_of(pod), "status")
         await self.ask("PATCH", path, patch, content_type=STRATEGIC, allow=(404, 409))
+        await self._events.warn(pod, "FailedScheduling", message)
 
 
-def fits(pod: JsonObject, node: JsonObject) -> bool:
-    """May the pod go to this node, room aside?"""
-    spec = pod["spec"]
-    labels = labels_of(node)
-    ready = condition_of(node, "Ready")
-    return (
-        not node["spec"].get("unschedulable")
-        and (ready is None or ready["status"] == "True")
-        and all(labels.get(key) == value for key, value in (spec.get("nodeSelector") or {}).items())
-        and untolerated(node, spec.get("tolerations") or [], "NoSchedule", "NoExecute") is None
-    )
+class _Wish:
+    """The nodes that pods of one wish fit, how much they like each, and where their next search begins."""
 
+    def __init__(self, sample: JsonObject, nodes: Mapping[str, JsonObject]) -> None:
+        self.sample = sample
+        self.fitting = {name: preference(sample, node) for name, node in nodes.items() if not refusal(sample, node)}
+        self.start = 0
+        self._names: list[str] | None = None
 
-def room_of(node: JsonObject) -> int:
-    """How many pods the node takes."""
-    status = node.get("status") or {}
-    return int((status.get("allocatable") or status.get("capacity") or {}).get("pods", DEFAULT_ROOM))
+    def names(self) -> list[str]:
+        """The nodes that fit, in the order in which they came to do so."""
+        if self._names is None:
+            self._names = list(self.fitting)
+        return self._names
+
+    def offer(self, name: str, node: JsonObject | None) -> None:
+        """A node is not what it was (None: it is gone)."""
+        self._names = None
+        self.fitting.pop(name, None)
+        if node is not None and not refusal(self.sample, node):
+            self.fitting[name] = preference(self.sample, node)
 
 
 def _is_ours(pod: JsonObject) -> bool:
@@ -186,18 +311,6 @@ def _is_ours(pod: JsonObject) -> bool:
         not node_of(pod)
         and not is_terminating(pod)
         and not is_finished(pod)
+        and not pod["spec"].get("schedulingGates")
         and pod["spec"].get("schedulerName", NAME) == NAME
-    )
-
-
-def _offer(node: JsonObject) -> tuple[object, ...]:
-    """What of a node decides whether pods fit."""
-    ready = condition_of(node, "Ready")
-    spec = node["spec"]
-    return (
-        spec.get("unschedulable"),
-        spec.get("taints"),
-        labels_of(node),
-        ready and ready["status"],
-        room_of(node),
     )
