@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint format e2e bench clean
+.PHONY: help demo test unit lint format conformance e2e bench clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ format: $(READY) ## rewrite the sources as the formatter wants them
 e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG=~/.kube/config
 	@test -n "$(KUBECONFIG)" || { echo 'make e2e needs a cluster: make e2e KUBECONFIG=/path/to/kubeconfig'; exit 2; }
 	GRACECTL_E2E_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/e2e $(ARGS)
+
+conformance: $(READY) ## recordings of a real API server against ours; make conformance KUBECONFIG=~/.kube/config: against a cluster
+	GRACECTL_CONFORMANCE_KUBECONFIG=$(if $(findstring command,$(origin KUBECONFIG)),$(KUBECONFIG)) $(BIN)/python -m pytest tests/conformance $(ARGS)
 
 bench: $(READY) ## measure the budgets of the design (half a minute)
 	$(BIN)/python -m benchmarks $(ARGS)

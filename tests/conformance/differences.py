@@ -1,0 +1,168 @@
+"""Where answers may deviate from the recordings, and why. Anything that is not listed here fails the suite, and so does
+an entry that no longer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from fnmatch import fnmatchcase
+
+import msgspec
+from conformance.placeholders import Deviation
+
+from gracectl.sim.server.api import Json
+
+Steps = Mapping[str, tuple[int, ...]]
+"""By recording, the steps."""
+
+
+class Side(Enum):
+    """Whom a difference concerns, and so where it must be seen."""
+
+    TODAY = "today's Kubernetes answers otherwise than 1.24, and so do we"
+    STILL = "today's Kubernetes answers otherwise than 1.24, the embedded server still as recorded"
+    EMBEDDED = "the embedded server does not do this"
+    LIVE = "this cluster is set up otherwise than the recorder's was"
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """At some steps something else is there. `at` and a text `here` are patterns (fnmatch)."""
+
+    side: Side
+    reason: str
+    steps: Steps
+    at: str
+    here: Json = "*"
+
+    def covers(self, recording: str, index: int, deviation: Deviation) -> bool:
+        """Whether this is the difference that was found."""
+        return index in self.steps.get(recording, ()) and matches(self.at, deviation.at) and self._is_here(deviation)
+
+    def _is_here(self, deviation: Deviation) -> bool:
+        if isinstance(self.here, str):
+            return matches(self.here, str(deviation.here))
+        return bool(deviation.here == self.here)
+
+    def holds_on(self, target: str) -> bool:
+        """Whether this target must show the difference."""
+        return self.side in (Side.TODAY, Side.EMBEDDED if target == "embedded" else Side.LIVE) or (
+            self.side is Side.STILL and target == "live"
+        )
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Steps (none named: all) that cannot be run on a target."""
+
+    target: str
+    reason: str
+    recording: str
+    steps: tuple[int, ...] = ()
+
+
+def matches(pattern: str, text: str) -> bool:
+    """fnmatch in which brackets are ordinary characters."""
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
+
+
+def left_out_of(recording: str, count: int, target: str) -> dict[int, str]:
+    """The steps of a recording (it has `count`) that are not run on a target, with the reasons."""
+    found = {}
+    for each in LEFT_OUT:
+        if each.recording == recording and each.target == target:
+            found.update(dict.fromkeys(each.steps or range(count), each.reason))
+    return found
+
+
+HASHES = "body.items[*].metadata.generateName"
+MESSAGES = "body.*message"
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(Side.TODAY, "another version of Kubernetes", {"discovery": (0,)}, "body.minor", "3?"),
+    Difference(Side.TODAY, "another version of Kubernetes", {"discovery": (0,)}, "body.gitVersion", "v1.3*"),
+    Difference(
+        Side.TODAY,
+        "beta versions of 1.24 are no longer served",
+        {"discovery": (2,)},
+        "body.groups[*].versions",
+    ),
+    Difference(
+        Side.TODAY,
+        "the hash in the names of a ReplicaSet's pods is one of Go's own structs, as this version has them",
+        {
+            "eviction-at-once": (3, 20),
+            "node-drain-end-to-end": (5, 22),
+            "pdb-status": (3, 27),
+        },
+        HASHES,
+    ),
+    Difference(
+        Side.TODAY,
+        "fields that nobody knows are warned of (fieldValidation=Warn is the default since 1.25)",
+        {"crds": (3,), "custom-resources": (2, 22), "writes-patch": (18, 20)},
+        "headers.Warning",
+        '299 - "unknown field *',
+    ),
+    Difference(
+        Side.TODAY,
+        "a value of the wrong type has a reason of its own",
+        {"crds": (6, 39, 40, 41)},
+        "body.details.causes[*].reason",
+        "FieldValueTypeInvalid",
+    ),
+    Difference(
+        Side.TODAY,
+        "an Unsupported value is told with its index in the list",
+        {"crds": (20,)},
+        "body.*",
+        "*status.conditions[0].status*",
+    ),
+    Difference(
+        Side.TODAY,
+        "other words for a custom resource without kind",
+        {"crds": (47,), "custom-resources": (4,)},
+        "body.message",
+        "the object provided is unrecognized (must be of type *): Object 'Kind' is missing in *",
+    ),
+    Difference(
+        Side.TODAY,
+        "fieldValidation=Strict is obeyed",
+        {"writes-refused": (11,)},
+        "status",
+        "400 *strict decoding error: unknown field*",
+    ),
+    Difference(
+        Side.TODAY,
+        "reason, message and all but the series of an event may not change through events.k8s.io/v1",
+        {"events": (16, 17)},
+        "status",
+        "422 *field is immutable",
+    ),
+    Difference(
+        Side.TODAY, "so the event keeps its reason, and is found by it", {"events": (18,)}, "body.items", "['web.2']"
+    ),
+    Difference(
+        Side.EMBEDDED,
+        "the OpenAPI v2 document describes nothing: clients then validate nothing",
+        {"discovery": (10,)},
+        "body.*",
+        "(absent)",
+    ),
+    Difference(
+        Side.EMBEDDED,
+        "nobody is warned of a deprecated version",
+        {"pdb-status": (82, 83)},
+        "headers.Warning",
+        "",
+    ),
+    Difference(
+        Side.TODAY,
+        "unhealthyPodEvictionPolicy is known",
+        {"pdb-status": (87,)},
+        "body.spec.unhealthyPodEvictionPolicy",
+        "AlwaysAllow",
+    ),
+)
+LEFT_OUT: tuple[LeftOut, ...] = (
+    LeftOut("live", "history is etcd's to compact, out of the suite's reach", "history-compacted", (5, 6, 7, 8)),
+)

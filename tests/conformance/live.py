@@ -1,0 +1,304 @@
+"""Any running cluster as a target, over HTTP: whatever a kubeconfig names, with its own nodes, controllers, admission.
+
+Invariant: only what a recording itself makes (all of it named rec-…, and custom resources that were not there before)
+is touched, and it is cleared away before and after.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import tempfile
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from conformance.tape import Tape
+from conformance.target import WEBHOOK_PORT, Review, Unreachable
+
+from gracectl.kube import credentials
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.server.api import EventStream, Json, JsonObject, Request, Response, StreamEvent
+
+CLUSTER_SCOPED = re.compile(r"/api(s/[^/]+)?/v\w+/(?P<plural>[a-z]+)(/(?P<name>[^/]+))?")
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/{}"
+WEBHOOK_NAMES = ("rec-guard", "rec-webhook")
+MERGE = "application/merge-patch+json"
+NO_FINALIZERS = {"metadata": {"finalizers": None}}
+HERE = ("127.0.0.1", "localhost", "::1")
+RECORDER = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
+"""As whom the recorder came; here it is whoever the kubeconfig names."""
+
+OWN_ANNOTATION = "node.alpha.kubernetes.io/ttl"
+OWN: Mapping[str, Callable[[Any], bool]] = {
+    "taints": lambda taint: taint["key"].startswith("node.kubernetes.io/"),
+    "annotations": lambda annotation: annotation == OWN_ANNOTATION,
+    "volumes": lambda volume: volume["name"].startswith("kube-api-access-"),
+    "volumeMounts": lambda mount: mount["name"].startswith("kube-api-access-"),
+}
+"""What the cluster adds to lists (and maps, by key) of these names. A list of nothing else is left out."""
+
+CLEARED_SECONDS = 60.0
+
+
+class LiveTarget:
+    """A cluster that is there already."""
+
+    kind: Literal["embedded", "live"] = "live"
+
+    def __init__(self, session: aiohttp.ClientSession, access: credentials.Credentials) -> None:
+        self.clock = SystemClock()
+        self._session = session
+        self._access = access
+        self._nobody = ssl.create_default_context()
+        self._nobody.check_hostname, self._nobody.verify_mode = False, ssl.CERT_NONE
+
+    async def handle(self, request: Request) -> Response:
+        """See Target."""
+        identity = await self._access.identity()
+        tls, headers = identity.tls, {**identity.headers, **request.headers}
+        if "authorization" in request.headers:
+            tls = self._nobody if tls is not None else None
+            headers = {key: value for key, value in request.headers.items() if value}
+        is_watch = request.query.get("watch") in ("1", "true") or "/watch/" in request.path
+        reply = await self._session.request(
+            request.method,
+            self._access.url + request.path,
+            params=request.query,
+            data=request.body or None,
+            headers=headers,
+            ssl=tls if tls is not None else True,
+            timeout=aiohttp.ClientTimeout(total=None if is_watch else 60),
+        )
+        found = {key.lower(): value for key, value in reply.headers.items()}
+        if is_watch and reply.status == 200 and reply.headers.get("Transfer-Encoding") == "chunked":
+            return Response(status=200, headers=found, stream=LineStream(reply))
+        async with reply:
+            response = Response(status=reply.status, headers=found, body=_read(await reply.read()))
+        if request.method == "POST" and response.status == 201 and "dryRun" not in request.query:
+            if request.path == "/api/v1/namespaces":
+                # Pods are refused until the namespace has its service account; some clusters give it none.
+                path = f"/api/v1/namespaces/{response.body['metadata']['name']}/serviceaccounts/default"
+                await self._until(5.0, path, lambda found: found["kind"] == "ServiceAccount")
+            elif request.path == "/api/v1/nodes":
+                # A controller annotates every node; after that its version stays.
+                path = f"/api/v1/nodes/{response.body['metadata']['name']}"
+                node = await self._until(1.0, path, _is_annotated)
+                response = msgspec.structs.replace(response, body=node)
+        return response
+
+    async def _until(self, seconds: float, path: str, is_done: Callable[[JsonObject], bool]) -> JsonObject:
+        """The object once it is as wanted, or when the time is over."""
+        end = self.clock.monotonic() + seconds
+        while True:
+            _, found = await self._call("GET", path)
+            if is_done(found) or self.clock.monotonic() > end:
+                return dict(found)
+            await self.clock.sleep(0.05)
+
+    async def pause(self) -> None:
+        """See Target: the network is slow enough."""
+
+    def without_own(self, body: Json) -> Json:
+        """See Target: the service account of pods, what node controllers write on every node."""
+        if isinstance(body, list):
+            return [self.without_own(each) for each in body]
+        if not isinstance(body, dict):
+            return body
+        kept = {key: self.without_own(value) for key, value in body.items()}
+        for key, is_own in OWN.items():
+            if key in kept and isinstance(kept[key], list | dict) and kept[key]:
+                kept[key] = _without(kept[key], is_own)
+                if not kept[key]:
+                    del kept[key]
+        if "containers" in kept:
+            for key in ("serviceAccount", "serviceAccountName"):
+                kept.pop(key, None)
+        if "userInfo" in kept:
+            kept["userInfo"] = RECORDER
+        return kept
+
+    @asynccontextmanager
+    async def webhook(self, review: Review) -> AsyncIterator[str]:
+        """See Target."""
+        if urlsplit(self._access.url).hostname not in HERE:
+            raise Unreachable("the API server is not on this machine and cannot reach the suite's webhook")
+        if shutil.which("openssl") is None:
+            raise Unreachable("there is no openssl to make the webhook's certificate with")
+
+        async def answer(request: web.Request) -> web.Response:
+            return web.json_response(await review(await request.json()))
+
+        app = web.Application()
+        app.router.add_post("/", answer)
+        runner = web.AppRunner(app, shutdown_timeout=1)
+        await runner.setup()
+        context, authority = _certificate()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", WEBHOOK_PORT, ssl_context=context).start()
+            yield authority
+        finally:
+            await runner.cleanup()
+
+    def compact(self) -> None:
+        """See Target."""
+        raise Unreachable("history is etcd's to compact")
+
+    @asynccontextmanager
+    async def stage(self, tape: Tape) -> AsyncIterator[None]:
+        """See Target."""
+        for path in _made(tape):
+            if path.startswith(CRDS) and (await self._call("GET", path))[0] == 200:
+                raise Unreachable(f"{path.rpartition('/')[2]} is there already: not ours to remove")
+        await self._clear(tape)
+        try:
+            yield
+        finally:
+            await self._clear(tape)
+
+    async def _clear(self, tape: Tape) -> None:
+        for kind in ("mutating", "validating"):
+            for name in WEBHOOK_NAMES:
+                await self._call("DELETE", WEBHOOKS.format(kind, name))
+        for path in _made(tape):
+            if path.startswith(CRDS):
+                await self._clear_definition(path)
+            elif path.startswith("/api/v1/namespaces/"):
+                await self._clear_namespace(path)
+            else:
+                await self._remove(path)
+
+    async def _remove(self, path: str) -> None:
+        await self._call("PATCH", path, NO_FINALIZERS)
+        await self._call("DELETE", path, {"gracePeriodSeconds": 0})
+
+    async def _clear_definition(self, path: str) -> None:
+        status, definition = await self._call("GET", path)
+        if status != 200:
+            return
+        spec = definition["spec"]
+        collection = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        await self._call("DELETE", path)
+        await self._until_gone(path, collection)
+
+    async def _clear_namespace(self, path: str) -> None:
+        if (await self._call("DELETE", path))[0] == 404:
+            return
+        for apps in ("deployments", "replicasets"):
+            await self._call("DELETE", f"{path.replace('/api/v1/', '/apis/apps/v1/')}/{apps}")
+        leases = path.replace("/api/v1/", "/apis/coordination.k8s.io/v1/") + "/leases"
+        await self._until_gone(path, f"{path}/pods", leases, f"{path}/persistentvolumeclaims")
+
+    async def _until_gone(self, path: str, *collections: str) -> None:
+        """Take the finalizers off whatever holds it."""
+        end = self.clock.monotonic() + CLEARED_SECONDS
+        while (await self._call("GET", path))[0] != 404:
+            for collection in collections:
+                _, found = await self._call("GET", collection)
+                for item in found.get("items", ()) if isinstance(found, dict) else ():
+                    await self._remove(f"{collection}/{item['metadata']['name']}")
+            if self.clock.monotonic() > end:
+                raise TimeoutError(f"{path} stays")
+            await self.clock.sleep(0.1)
+
+    async def _call(self, method: str, path: str, body: Json = None) -> tuple[int, Json]:
+        headers = {"content-type": MERGE if method == "PATCH" else "application/json"}
+        raw = None if body is None else json.dumps(body).encode()
+        response = await self.handle(Request(method=method, path=path, headers=headers, body=raw))
+        return response.status, response.body
+
+
+class LineStream:
+    """The events of a watch over HTTP."""
+
+    def __init__(self, reply: aiohttp.ClientResponse) -> None:
+        self._reply = reply
+        self._rest = b""
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        while b"\n" not in self._rest:
+            chunk = await self._reply.content.readany()
+            if not chunk:
+                raise StopAsyncIteration
+            self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        event: JsonObject = json.loads(line)
+        return StreamEvent(event["type"], event["object"])
+
+    async def aclose(self) -> None:
+        """See EventStream."""
+        self._reply.close()
+
+    def interrupt(self) -> None:
+        """See EventStream."""
+        self._reply.close()
+
+
+@asynccontextmanager
+async def live(kubeconfig: str) -> AsyncIterator[LiveTarget]:
+    """The cluster of a kubeconfig."""
+    access = await credentials.load(kubeconfig, clock=SystemClock())
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        yield LiveTarget(session, access)
+
+
+def _without(items: Json, is_own: Callable[[Any], bool]) -> Json:
+    if isinstance(items, dict):
+        return {key: value for key, value in items.items() if not is_own(key)}
+    return [each for each in items if not is_own(each)]
+
+
+def _is_annotated(node: JsonObject) -> bool:
+    return OWN_ANNOTATION in node["metadata"].get("annotations", {})
+
+
+def _made(tape: Tape) -> list[str]:
+    """The paths of the cluster-scoped objects that a recording makes, those that hold others last."""
+    found = dict.fromkeys(_made_in_order(tape))
+    return sorted(found, key=lambda path: path.startswith((CRDS, "/api/v1/namespaces/")))
+
+
+def _made_in_order(tape: Tape) -> Iterator[str]:
+    for step in tape.steps:
+        request = step.request
+        match = CLUSTER_SCOPED.fullmatch(request.path) if request is not None else None
+        if request is None or match is None or match["plural"] == "selfsubjectaccessreviews":
+            continue
+        name = match["name"]
+        if request.method == "POST" and isinstance(request.body, dict):
+            name = request.body.get("metadata", {}).get("name")
+        if name and name not in WEBHOOK_NAMES and request.method in ("POST", "PATCH", "PUT"):
+            yield request.path if match["name"] else f"{request.path}/{name}"
+
+
+def _certificate() -> tuple[ssl.SSLContext, str]:
+    """A certificate for 127.0.0.1 and its own authority, as a caBundle."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = Path(folder, "key"), Path(folder, "certificate")
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=rec"]
+        files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run([*command, *files], check=True, capture_output=True)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key)
+        return context, b64encode(certificate.read_bytes()).decode()
+
+
+def _read(raw: bytes) -> Any:
+    text = raw.decode(errors="replace")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
