@@ -16,6 +16,8 @@ from gracectl.sim.world.daemons import placement
 from gracectl.sim.world.scheduler import fits, room_of
 
 CONDITIONS = "node.kubernetes.io/"
+WISHES = ("nodeSelector", "tolerations", "affinity")
+"""What of a pod's spec decides which nodes take it."""
 
 
 def when_well(node: JsonObject) -> JsonObject:
@@ -50,26 +52,42 @@ class Places:
         self._load.update(names)
         return names
 
-    def for_pods(self, name: str, spec: JsonObject, count: int) -> list[str]:
-        """Nodes for so many pods of a spec; `name` is what a complaint calls them. Raises ScenarioError."""
-        circle = self._circle(spec)
-        return [self._next(circle, name) for _ in range(count)]
+    def check(self, workload: JsonObject) -> None:
+        """Raises ScenarioError for pods that no node takes (but those of DaemonSets, which then want none)."""
+        if workload["kind"] != "DaemonSet" and not self._circle(template_of(workload)["spec"]).nodes:
+            raise _homeless(workload, "no node takes them")
+
+    def for_pods(self, workload: JsonObject, count: int) -> list[str]:
+        """Nodes for so many pods of a workload (which may be a pod itself). Raises ScenarioError."""
+        circle = self._circle(template_of(workload)["spec"])
+        return [self._next(circle, workload) for _ in range(count)]
 
     def _circle(self, spec: JsonObject) -> _Circle:
         """Worked out once for all pods that ask for the same."""
-        wish = orjson.dumps((spec.get("nodeSelector"), spec.get("tolerations")), option=orjson.OPT_SORT_KEYS)
+        wish = orjson.dumps([spec.get(key) for key in WISHES], option=orjson.OPT_SORT_KEYS)
         if wish not in self._circles:
             pod = {"metadata": {}, "spec": spec}
             found = [(node["metadata"]["name"], room_of(node)) for node in self._nodes if fits(pod, node)]
             self._circles[wish] = _Circle(found)
         return self._circles[wish]
 
-    def _next(self, circle: _Circle, name: str) -> str:
+    def _next(self, circle: _Circle, workload: JsonObject) -> str:
         for _ in circle.nodes:
             node, room = circle.nodes[circle.turn % len(circle.nodes)]
             circle.turn += 1
             if self._load[node] < room:
                 self._load[node] += 1
                 return node
-        full = f"the {len(circle.nodes)} nodes that take them are full" if circle.nodes else "no node takes them"
-        raise ScenarioError(f"there is no place for the pods of {name}: {full}; add nodes, or `pods` to a node group")
+        raise _homeless(workload, f"the {len(circle.nodes)} nodes that take them are full")
+
+
+def template_of(workload: JsonObject) -> JsonObject:
+    """What the pods of a workload are like; a pod is its own template."""
+    template: JsonObject = workload if workload["kind"] == "Pod" else workload["spec"]["template"]
+    return template
+
+
+def _homeless(workload: JsonObject, why: str) -> ScenarioError:
+    metadata = workload["metadata"]
+    name = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
+    return ScenarioError(f"there is no place for the pods of {name}: {why}; add nodes, or `pods` to a node group")

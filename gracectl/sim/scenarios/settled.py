@@ -14,7 +14,7 @@ from gracectl.runtime.clock import Clock
 from gracectl.sim.cluster import EmbeddedCluster, NodeSpec
 from gracectl.sim.scenarios.nursery import Models, Nursery, kind_of, replicas_of, workload_key
 from gracectl.sim.scenarios.objects import create, ensure_namespace, remade
-from gracectl.sim.scenarios.places import Places
+from gracectl.sim.scenarios.places import Places, when_well
 from gracectl.sim.scenarios.plan import Plan
 from gracectl.sim.scenarios.stamping import Stamp
 from gracectl.sim.server.api import JsonObject
@@ -70,15 +70,19 @@ async def settle(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[Js
     be created when it does. Raises ScenarioError where pods find no place, Refused.
     """
     found = sort(plan.objects)
-    models = await Nursery(clock, plan.options.seed, plan.nodes).grow(found.needed, found.workloads, plan.static_pods)
-    for object_ in found.needed:
-        await create(cluster, object_)
     for spec in plan.nodes:
         await cluster.add_node(spec)
-        _live(cluster, spec, models.nodes[kind_of(spec)])
     store = cluster.server.store
-    settler = _Settler(cluster, models)
-    pods = [pod for static in plan.static_pods for pod in settler.mirror(static.node, static.manifest)]
+    places = Places([when_well(node) for node in store.table("nodes")])
+    for object_ in found.workloads:
+        places.check(object_)
+    models = await Nursery(clock, plan.options.seed, plan.nodes).grow(found.needed, found.workloads, plan.static_pods)
+    for spec in plan.nodes:
+        _live(cluster, spec, models.nodes[kind_of(spec)])
+    for object_ in found.needed:
+        await create(cluster, object_)
+    settler = _Settler(cluster, models, places)
+    pods = [settler.mirror(static.node, static.manifest) for static in plan.static_pods]
     for object_ in found.workloads:
         pods += await settler.workload(object_)
     store.load(store.table("pods"), pods)
@@ -100,14 +104,14 @@ def _live(cluster: EmbeddedCluster, spec: NodeSpec, model: JsonObject) -> None:
 class _Settler:
     """Creates workloads, and the pods of each."""
 
-    def __init__(self, cluster: EmbeddedCluster, models: Models) -> None:
+    def __init__(self, cluster: EmbeddedCluster, models: Models, places: Places) -> None:
         self._cluster = cluster
         self._models = models
         self._nodes = cluster.server.store.table("nodes")
-        self._places = Places(list(self._nodes))
+        self._places = places
         self._stamp = Stamp(cluster.server.stamps)
 
-    def mirror(self, node: str, manifest: JsonObject) -> Iterator[JsonObject]:
+    def mirror(self, node: str, manifest: JsonObject) -> JsonObject:
         """The mirror pod of a static pod."""
         self._cluster.add_static_pod(node, manifest)
         found = self._nodes.get("", node)
@@ -116,17 +120,16 @@ class _Settler:
         self._places.take(node)
         model = self._models.mirrors[manifest["metadata"]["name"]]
         owners = {"ownerReferences": wanted["metadata"]["ownerReferences"]}
-        yield self._stamp.one(model, wanted["metadata"]["name"], node, owners)
+        return self._stamp.one(model, wanted["metadata"]["name"], node, owners)
 
     async def workload(self, object_: JsonObject) -> Iterator[JsonObject]:
         """Create a workload, and make its pods. Raises ScenarioError, Refused."""
         kind, namespace, name = key = workload_key(object_)
         model = self._models.pods.get(key)
-        spec = object_["spec"] if kind == "Pod" else object_["spec"]["template"]["spec"]
         if kind == "Pod":
             await ensure_namespace(self._cluster, namespace)
             assert model is not None
-            (node,) = self._places.for_pods(f"{namespace}/{name}", spec, 1)
+            (node,) = self._places.for_pods(object_, 1)
             return iter((self._stamp.one(model, name, node, {}),))
         made = await create(self._cluster, object_)
         owner = owner_reference("apps/v1", kind, made)
@@ -139,6 +142,6 @@ class _Settler:
             return iter(())
         if kind == "DaemonSet":
             return self._stamp.generated(model, self._places.for_daemons(made), ownerReferences=[owner])
-        nodes = self._places.for_pods(f"{namespace}/{name}", spec, replicas_of(made))
+        nodes = self._places.for_pods(object_, replicas_of(made))
         stamped = self._stamp.numbered if kind == "StatefulSet" else self._stamp.generated
         return stamped(model, nodes, ownerReferences=[owner])
