@@ -25,6 +25,9 @@ from gracectl.sim.admission.matching import Matcher
 from gracectl.sim.admission.services import Services
 from gracectl.sim.apply.owners import Owners
 from gracectl.sim.discovery import Discovery
+from gracectl.sim.extensions.bodies import CustomBodies
+from gracectl.sim.extensions.customs import custom_type
+from gracectl.sim.extensions.extensions import Extensions
 from gracectl.sim.faults import Faults
 from gracectl.sim.faults.chronicle import Chronicle
 from gracectl.sim.kinds.bindings import Bindings
@@ -38,7 +41,7 @@ from gracectl.sim.server.api import Handler, Json, Request, Response
 from gracectl.sim.server.bodies import Bodies, content_type
 from gracectl.sim.server.calls import Call, User
 from gracectl.sim.server.deletes import Deleter
-from gracectl.sim.server.hooks import AnyBody, Subresource
+from gracectl.sim.server.hooks import Subresource
 from gracectl.sim.server.options import check_match, delete_options, integer, is_true, version_number
 from gracectl.sim.server.reads import Reader
 from gracectl.sim.server.resource import Registry
@@ -94,7 +97,7 @@ class ApiServer:
         self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
         self._discovery = Discovery(self.registry)
         self._reader = Reader(self.store, clock)
-        checks = TypedBodies(AnyBody())
+        checks = TypedBodies(CustomBodies())
         self._admission = WebhookAdmission(
             Index(self.store),
             Matcher(self.store, self.registry),
@@ -103,9 +106,10 @@ class ApiServer:
             pause=self.faults.before_webhook,
             decode=checks.sent,
         )
-        owners = Owners(self.store, self.stamps)
+        owners = Owners(self.store, self.stamps, custom_type)
         self._writer = Writer(self.store, self.stamps, self._admission, owners, checks, self._access.permission)
         self._deleter = Deleter(self.store, self.stamps, self._reader, self._admission)
+        self._extensions = Extensions(self.registry, self.store, self.stamps, self.agenda)
         self._elsewhere: dict[tuple[str, str], dict[str, Subresource]] = {}
         self._mounts: dict[str, Handler] = {}
         self._handled = 0
@@ -119,6 +123,7 @@ class ApiServer:
         scales = Scales(self.store, self._writer, self._bodies)
         for table in SCALABLE:
             self.answer_at(table, "scale", GET=scales, PUT=scales, PATCH=scales)
+        self._extensions.connect(self._deleter, self._writer, self._bodies, self.answer_at)
         self.answer_at("serviceaccounts", "token", POST=self._access.token_requests)
         for review in review_kinds():
             self.answer_at(review.table, POST=self._access.reviews)
@@ -180,6 +185,8 @@ class ApiServer:
             return self._discovery.answer(request) or no_such_path()
         shape = accepted_shape(request.headers.get("accept", "*/*"))
         call = Call(request, route, user, past=past)
+        if route.resource.warning:
+            call.warnings.append(route.resource.warning)
         try:
             response = await self._answer(call)
         except Refusal as refusal:

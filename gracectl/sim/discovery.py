@@ -6,6 +6,7 @@ aggregated discovery (clients fall back to the plain lists) and no OpenAPI v3 ye
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterable
 from typing import Final
@@ -128,8 +129,8 @@ def openapi(request: Request) -> Response:
 
 def entries(resource: Resource) -> list[JsonObject]:
     """A resource and its subresources, as a resource list shows them."""
-    shared = {"singularName": resource.singular, "namespaced": resource.namespaced}
-    entry: JsonObject = {"name": resource.plural, **shared, "kind": resource.kind, "verbs": list(resource.verbs)}
+    scope = {"singularName": resource.singular, "namespaced": resource.namespaced}
+    entry: JsonObject = {"name": resource.plural, **scope, "kind": resource.kind, "verbs": list(resource.verbs)}
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
@@ -144,7 +145,8 @@ def entries(resource: Resource) -> list[JsonObject]:
         found.append(
             {
                 "name": f"{resource.plural}/{name}",
-                **shared,
+                "singularName": "",
+                "namespaced": resource.namespaced,
                 **foreign,
                 "kind": kind or resource.kind,
                 "verbs": list(verbs),
@@ -162,6 +164,7 @@ STORAGE_HASHES = {
     "pods": "xPOwRZ+Yhw8=",
     "poddisruptionbudgets.policy": "6BGBu0kpHtk=",
     "leases.coordination.k8s.io": "gqkMMb/YqFM=",
+    "customresourcedefinitions.apiextensions.k8s.io": "jfWCUB31mvA=",
 }
 
 
@@ -169,4 +172,7 @@ def storage_hash(resource: Resource) -> str:
     """A short hash that stands for the stored version. Opaque to clients: any text does where none is recorded."""
     if resource.table in STORAGE_HASHES:
         return STORAGE_HASHES[resource.table]
+    if resource.storage_version:
+        stored = f"{resource.group}/{resource.storage_version}/{resource.kind}"
+        return base64.b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
     return hashlib.sha256(f"{resource.table}/{resource.kind}".encode()).hexdigest()[:12]

@@ -119,6 +119,9 @@ class Deleter:
         return found
 
     def _fate(self, resource: Resource, old: JsonObject, options: DeleteOptions) -> Fate:
+        ending = resource.strategy.ending(old, self._stamps.now)
+        if ending is not None:
+            return Fate(False, True, ending, None)
         begun = self._begin(resource, old, options)
         if begun.pending:
             return Fate(True, True, old)

@@ -79,7 +79,7 @@ def with_owners(metadata: JsonObject, other: JsonObject) -> JsonObject:
     return {**kept, "managedFields": other["managedFields"]} if "managedFields" in other else kept
 
 
-def validate(metadata: JsonObject, *, names_are_free: bool = False) -> list[Cause]:
+def validate(metadata: JsonObject, *, names_are_free: bool = False, finalizers_are_free: bool = False) -> list[Cause]:
     """Faults of metadata, new or changed: name, labels, annotations, finalizers."""
     causes: list[Cause] = []
     name = metadata.get("name", "")
@@ -91,7 +91,7 @@ def validate(metadata: JsonObject, *, names_are_free: bool = False) -> list[Caus
         causes.append(invalid_value("metadata.name", name, SUBDOMAIN_RULE))
     causes.extend(validate_labels(metadata.get("labels") or {}))
     for index, finalizer in enumerate(metadata.get("finalizers") or ()):
-        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        if not finalizers_are_free and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, why))
     return causes

@@ -170,14 +170,16 @@ class Reader:
 
 
 def list_object(resource: Resource, page: Page) -> JsonObject:
-    """A page as the list object that clients read; its items carry neither kind nor apiVersion."""
+    """A page as the list object that clients read; items of built-in kinds carry neither kind nor apiVersion."""
     metadata: JsonObject = {"resourceVersion": str(page.revision)}
+    if resource.strategy.untyped:
+        metadata["continue"] = ""
     if page.token:
         metadata["continue"] = page.token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
     return {
-        "kind": f"{resource.kind}List",
+        "kind": resource.list_name,
         "apiVersion": resource.api_version,
         "metadata": metadata,
         "items": [item(resource, object_) for object_ in page.objects],
@@ -186,4 +188,6 @@ def list_object(resource: Resource, page: Page) -> JsonObject:
 
 def item(resource: Resource, object_: JsonObject) -> JsonObject:
     """A stored object as an item of a list."""
+    if resource.strategy.untyped:
+        return resource.shown(object_)
     return {key: value for key, value in resource.shown(object_).items() if key != "kind" and key != "apiVersion"}

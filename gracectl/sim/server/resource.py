@@ -7,7 +7,7 @@ A `Resource` is data. What a kind does differently from all others (defaults, va
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,7 @@ class Column(NamedTuple):
     type: str = "string"
     wide: bool = False
     format: str = ""
+    description: str = ""
 
 
 class Strategy:
@@ -68,6 +69,10 @@ class Strategy:
     names_are_free = False
     """Names may be whatever fits into a path (`system:node`), not only DNS subdomains."""
 
+    untyped = False
+    """Objects are maps to the server (custom resources): bodies must say what they are, lists tell it of each item,
+    finalizers may be unqualified."""
+
     empty: Mapping[str, Json] = {"spec": {}}
     """The zero fields that a bookmark shows beside its metadata."""
 
@@ -87,6 +92,14 @@ class Strategy:
     def validate_update(self, new: JsonObject, old: JsonObject) -> list[Cause]:
         """Faults of a change (immutable fields)."""
         return []
+
+    def faults_of_change(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> list[Cause]:
+        """All faults of a changed object; kinds that do not hold against a writer what was wrong before say so here."""
+        return [*self.validate(new), *self.validate_update(new, old)]
+
+    def ending(self, old: JsonObject, now: str) -> JsonObject | None:
+        """What the first DELETE makes of an object that never goes at once; None for all others, and afterwards."""
+        return None
 
     def normalise(self, new: JsonObject) -> JsonObject:
         """The object as Go would write it: zero values left out or filled in."""
@@ -163,6 +176,14 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     singular: str = ""
     watch_cached: bool = True
     """False: watches read from etcd itself and cannot begin before its last compaction."""
+    list_kind: str = ""
+    """The kind of lists where it is not the kind with `List` behind it."""
+    storage_version: str = ""
+    """The version in which objects are stored, where that is known (custom resources)."""
+    schema: Any = None
+    """What a custom resource may hold: a Schema of the types room, of which this floor knows nothing."""
+    warning: str = ""
+    """What every answer about this version warns of (deprecated versions)."""
 
     @property
     def api_version(self) -> str:
@@ -183,6 +204,11 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     def stored_words(self) -> Kind:
         """The names under which its validation speaks of it: those of what is stored (recording events)."""
         return Kind(self.table.partition(".")[2], self.plural, self.kind)
+
+    @property
+    def list_name(self) -> str:
+        """The kind of lists."""
+        return self.list_kind or f"{self.kind}List"
 
     @property
     def view_name(self) -> str:
@@ -217,6 +243,14 @@ class Registry:
     def serves(self, group: str, version: str) -> bool:
         """Whether anything is served under the group and version."""
         return any(key[0] == group and key[1] == version for key in self._resources)
+
+    def is_untyped(self, group: str, version: str) -> bool:
+        """Whether all that is served under the group and version is untyped (custom resources)."""
+        return all(
+            resource.strategy.untyped
+            for key, resource in self._resources.items()
+            if key[0] == group and key[1] == version
+        )
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(self._resources.values())

@@ -47,6 +47,8 @@ def find_route(registry: Registry, path: str) -> Route | None:
     if rest[0] == "namespaces" and len(rest) > 2 and registry.find(group, version, rest[2]):
         namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
+    if resource is None and registry.is_untyped(group, version):
+        return None  # nobody knows what might be there: plain text, as for groups that are not served
     if resource is None or len(rest) > 3:
         raise no_such_resource()
     name = rest[1] if len(rest) > 1 else ""

@@ -160,7 +160,9 @@ class Writer:
         new = strategy.normalise(strategy.prepare_create(new, occasion))
         self._permission.check(call, new, None)
         new = self._ownership.created(call, new)
-        faults = meta.validate(new["metadata"], names_are_free=strategy.names_are_free)
+        faults = meta.validate(
+            new["metadata"], names_are_free=strategy.names_are_free, finalizers_are_free=strategy.untyped
+        )
         self._refuse_faults(resource, new, [*faults, *strategy.validate(new)])
         if write is not None:
             await self._admission.validate(write, new, None)
@@ -232,9 +234,9 @@ class Writer:
         if strategy.counts_generations and new.get("spec") != old.get("spec"):
             new = {**new, "metadata": {**new["metadata"], "generation": before.get("generation", 0) + 1}}
         # The real server validates a change of metadata for every kind, and most kinds do it again.
-        faults = meta.validate(metadata, names_are_free=strategy.names_are_free)
+        faults = meta.validate(metadata, names_are_free=strategy.names_are_free, finalizers_are_free=strategy.untyped)
         faults += 2 * meta.validate_update(metadata, before)
-        faults += [*strategy.validate(new), *strategy.validate_update(new, old)]
+        faults += strategy.faults_of_change(new, old, occasion)
         self._refuse_faults(resource, new, faults)
         return new
 
@@ -247,7 +249,8 @@ class Writer:
         if not version:
             if not resource.strategy.unconditional_update:
                 fault = invalid_value("metadata.resourceVersion", "0x0", "must be specified for an update")
-                raise invalid(resource.words, name, [Cause(fault.reason, fault.message.replace('"', ""), fault.field)])
+                words = Kind(resource.group, resource.plural, resource.plural)  # the real server names no Kind here
+                raise invalid(words, name, [Cause(fault.reason, fault.message.replace('"', ""), fault.field)])
         elif version != before["resourceVersion"]:
             raise conflict(resource.words, name)
 

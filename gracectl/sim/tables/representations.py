@@ -54,7 +54,7 @@ class Shaper:
         """An object or list in the shape asked for; a Status stays what it is."""
         if not isinstance(body, dict) or body.get("kind") == "Status":
             return body
-        if body.get("kind") == f"{self._resource.kind}List" and "items" in body:
+        if body.get("kind") == self._resource.list_name and "items" in body:
             return self._list(body)
         if self._shape == "Table":
             return self._table([body], {"resourceVersion": body["metadata"].get("resourceVersion", "")}, columns=True)
@@ -90,7 +90,7 @@ class Shaper:
                     "name": column.name,
                     "type": column.type,
                     "format": column.format,
-                    "description": column.name,
+                    "description": column.description or column.name,
                     "priority": 1 if column.wide else 0,
                 }
                 for column in shown

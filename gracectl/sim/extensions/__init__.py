@@ -1,0 +1,1 @@
+"""Custom resources: their definitions, what their schemas let in, and when they are served."""
