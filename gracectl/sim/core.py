@@ -17,6 +17,7 @@ from gracectl.runtime.clock import Clock
 from gracectl.sim.access import bootstrap
 from gracectl.sim.access.control import Access
 from gracectl.sim.admission.calling import WebhookCaller
+from gracectl.sim.admission.conditions import VARIABLES, CelConditions
 from gracectl.sim.admission.configurations import webhook_configurations
 from gracectl.sim.admission.dispatch import WebhookAdmission
 from gracectl.sim.admission.https import HttpsCaller
@@ -26,6 +27,9 @@ from gracectl.sim.admission.services import Services
 from gracectl.sim.apply.owners import Owners
 from gracectl.sim.discovery import Discovery
 from gracectl.sim.extensions.bodies import CustomBodies
+from gracectl.sim.extensions.cel.errors import CompileError, EvaluationError
+from gracectl.sim.extensions.cel.program import compile_expression
+from gracectl.sim.extensions.cel.types import DYN
 from gracectl.sim.extensions.customs import custom_type
 from gracectl.sim.extensions.extensions import Extensions
 from gracectl.sim.faults import Faults
@@ -86,8 +90,12 @@ class ApiServer:
         self.store = Store(window=window)
         self.agenda = Agenda(clock, self.store.wake)
         self.event_expiry = Expiry(self.store, clock, self.agenda)
+        conditions = match_conditions()
         self.registry = Registry(
-            (*built_in(self.store, self.event_expiry, service_accounts=service_accounts), *webhook_configurations())
+            (
+                *built_in(self.store, self.event_expiry, service_accounts=service_accounts),
+                *webhook_configurations(conditions.fault),
+            )
         )
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
@@ -100,7 +108,7 @@ class ApiServer:
         checks = TypedBodies(CustomBodies())
         self._admission = WebhookAdmission(
             Index(self.store),
-            Matcher(self.store, self.registry),
+            Matcher(self.store, self.registry, conditions),
             self.stamps,
             webhooks or HttpsCaller(Services(self.store)),
             pause=self.faults.before_webhook,
@@ -289,4 +297,18 @@ def warned(warnings: Sequence[str]) -> str:
     """The value of a Warning header (RFC 7234): one `299 - "…"` for each."""
     return ", ".join(
         '299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in dict.fromkeys(warnings)
+    )
+
+
+def match_conditions() -> CelConditions:
+    """The match conditions of webhooks, by the CEL that custom resources have."""
+    variables = dict.fromkeys(VARIABLES, DYN)
+
+    def unreadable(source: str, error: Exception) -> str:
+        return error.shown_in(source) if isinstance(error, CompileError) else str(error)
+
+    return CelConditions(
+        lambda source: compile_expression(source, variables),
+        unreadable=unreadable,
+        faults=(CompileError, EvaluationError),
     )

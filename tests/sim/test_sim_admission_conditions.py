@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from sim.admission_stage import NAME, Hook, Stage, configuration, rule, webhook
+from sim.admission_stage import (
+    CONFIGMAPS,
+    CONFIGURATIONS,
+    NAME,
+    Hook,
+    Stage,
+    config_map,
+    configuration,
+    rule,
+    webhook,
+)
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.admission.calling import InProcessWebhooks
@@ -106,3 +116,56 @@ def test_expressions_are_checked_when_they_are_configured() -> None:
     new = resource.strategy.normalise(configuration("mutating", raw))
     assert [fault.field for fault in resource.strategy.validate(new)] == ["webhooks[0].matchConditions[0].expression"]
     assert NAME in str(new)
+
+
+# -- in CEL ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_evaluates_cel() -> None:
+    stage = Stage()
+    expressions = ["request.operation == 'UPDATE'", "!has(object.data) || oldObject.metadata.labels.a == 'b'"]
+    conditions = [{"name": f"c{index}", "expression": each} for index, each in enumerate(expressions)]
+    hook = await stage.hook("validating", matchConditions=conditions)
+    await stage.create(CONFIGMAPS, config_map("one", a="c"))
+    await stage.patch(f"{CONFIGMAPS}/one", {"metadata": {"labels": {"a": "b"}}})
+    assert len(hook.requests) == 1
+    await stage.patch(f"{CONFIGMAPS}/one", {"data": {"x": "y"}})
+    assert len(hook.requests) == 2
+
+
+async def test_and_refuses_what_is_none() -> None:
+    """Wording: a real server, 1.33."""
+    conditions = [
+        {"name": "", "expression": ""},
+        {"name": "a b", "expression": "1 +"},
+        {"name": "x", "expression": "object.x"},
+        {"name": "x", "expression": "true"},
+    ]
+    raw = configuration("mutating", webhook(matchConditions=conditions))
+    response = await Stage().call("POST", CONFIGURATIONS.format("mutating"), raw)
+    causes = {cause["field"]: cause["message"] for cause in response.body["details"]["causes"]}
+    field = "webhooks[0].matchConditions"
+    assert causes.pop(f"{field}[1].name").startswith('Invalid value: "a b": name part must consist of')
+    assert causes == {
+        f"{field}[0].expression": "Required value",
+        f"{field}[0].name": "Required value",
+        f"{field}[1].expression": (
+            "Invalid value: \"1 +\": compilation failed: ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>' "
+            "expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, "
+            "BYTES, IDENTIFIER}\n | 1 +\n | ...^"
+        ),
+        f"{field}[2].expression": 'Invalid value: "object.x": must evaluate to bool but got dyn',
+        f"{field}[3].name": 'Duplicate value: "x"',
+    }
+
+
+async def test_and_says_what_it_could_not_evaluate() -> None:
+    """Wording: a real server, 1.33."""
+    stage = Stage()
+    conditions = [{"name": "x", "expression": "object.data.nope == 'x'"}]
+    await stage.hook("validating", matchConditions=conditions)
+    response = await stage.call("POST", CONFIGMAPS, config_map("c1"))
+    assert (response.status, response.body["message"]) == (
+        403,
+        "configmaps \"c1\" is forbidden: expression 'object.data.nope == 'x'' resulted in error: no such key: data",
+    )

@@ -54,11 +54,6 @@ def completed(resource: Resource, write: Write, object_: JsonObject) -> JsonObje
     metadata: JsonObject = dict(object_["metadata"])
     if write.call.route.namespace:
         metadata.setdefault("namespace", write.call.route.namespace)
-    if not _is_custom(resource):
+    if not resource.strategy.untyped:
         metadata.setdefault("creationTimestamp", None)
     return {**object_, "metadata": metadata}
-
-
-def _is_custom(resource: Resource) -> bool:
-    """Custom resources are shown as they are, without Go's zero values: their groups have a dot and are not ours."""
-    return "." in resource.group and not resource.group.endswith(".k8s.io")
