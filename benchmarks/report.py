@@ -11,17 +11,27 @@ from rich.table import Table
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measured number; `at_most` is the budget, None where there is none."""
+    """One measured number; `at_most` or `at_least` is the budget, None where there is none."""
 
     name: str
     value: float
     unit: str = ""
     at_most: float | None = None
+    at_least: float | None = None
 
     @property
     def is_met(self) -> bool:
         """Whether the figure keeps its budget."""
-        return self.at_most is None or self.value <= self.at_most
+        return (self.at_most is None or self.value <= self.at_most) and (
+            self.at_least is None or self.value >= self.at_least
+        )
+
+    @property
+    def budget(self) -> str:
+        """The budget in words, "" if there is none."""
+        if self.at_most is not None:
+            return f"≤ {self.at_most:g}{self.unit}"
+        return f"≥ {self.at_least:g}{self.unit}" if self.at_least is not None else ""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -50,7 +60,11 @@ def show(outcomes: Sequence[Outcome], console: Console) -> None:
         table.add_column("budget", justify="right")
         table.add_column("")
         for figure in outcome.figures:
-            budget = "" if figure.at_most is None else f"≤ {figure.at_most:g}{figure.unit}"
-            verdict = "" if figure.at_most is None else "met" if figure.is_met else "MISSED"
-            table.add_row(figure.name, f"{figure.value:.3g}{figure.unit}", budget, verdict)
+            verdict = "" if not figure.budget else "met" if figure.is_met else "MISSED"
+            table.add_row(figure.name, f"{_rounded(figure.value)}{figure.unit}", figure.budget, verdict)
         console.print(table)
+
+
+def _rounded(value: float) -> str:
+    """Three digits, or all of them before the point."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -1,0 +1,80 @@
+"""A scenario of the library in a process of its own, behind its HTTP face.
+
+    python -m benchmarks.world '{"scenario": "large", "alive": false}'
+
+Prints an Opened as one line of JSON when the world has settled, and runs until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.cluster import ClusterOptions
+from gracectl.sim.http import HttpFace
+from gracectl.sim.scenarios.library import scenario_named
+from gracectl.sim.scenarios.plan import scaled
+from gracectl.sim.scenarios.simulation import Simulation
+
+
+class WorldSpec(msgspec.Struct, frozen=True):
+    """Which world; `alive` False leaves out everything around the API server, once it is filled."""
+
+    scenario: str
+    scale: float = 1.0
+    alive: bool = True
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The world that is open: where, how many seconds it took to fill, and how much memory (MiB) it holds."""
+
+    url: str
+    nodes: int
+    pods: int
+    seconds: float
+    memory: float
+
+
+async def serve(spec: WorldSpec) -> None:
+    """Run the world until standard input ends."""
+
+    def adjust(options: ClusterOptions) -> ClusterOptions:
+        return options if spec.alive else msgspec.structs.replace(options, parts=frozenset())
+
+    began = time.perf_counter()
+    simulation = Simulation(SystemClock(), scaled(scenario_named(spec.scenario), spec.scale), adjust=adjust)
+    face = HttpFace(simulation.cluster.server)
+    url = await face.start()
+    try:
+        async with anyio.create_task_group() as group:
+            settled = await group.start(simulation.run)
+            seconds = time.perf_counter() - began
+            # What is there will stay: the collector need not walk over it again and again.
+            gc.collect()
+            gc.freeze()
+            opened = Opened(url, settled.nodes, settled.pods, seconds, resident())
+            print(msgspec.json.encode(opened).decode(), flush=True)
+            await anyio.to_thread.run_sync(sys.stdin.read)
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await face.stop()
+
+
+def resident() -> float:
+    """The memory of this process, MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1024**2
+
+
+if __name__ == "__main__":
+    uvloop = find_spec("uvloop") is not None
+    anyio.run(serve, msgspec.json.decode(sys.argv[1], type=WorldSpec), backend_options={"use_uvloop": uvloop})
