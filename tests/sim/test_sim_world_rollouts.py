@@ -8,12 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sim.world_stage import NAMESPACE, get, names, patch, pod, quiet, running, sim, workload
+from sim.world_stage import NAMESPACE, Timeline, get, names, patch, pod, quiet, running, sim, workload
 
 from gracectl.sim.cluster import EmbeddedCluster
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.objects import annotations_of, condition_of, is_active, is_ready, key_of
-from gracectl.sim.world.paths import DEPLOYMENTS, EVENTS, PODS, REPLICA_SETS, path_of
+from gracectl.sim.world.paths import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    PODS,
+    REPLICA_SETS,
+    REVISIONS,
+    STATEFUL_SETS,
+    path_of,
+)
 from gracectl.sim.world.rollout import Bounds, SetState, bounds_of, next_of_new, scale_in_proportion, shrink_old
 from gracectl.sim.world.workloads import victims
 
@@ -272,3 +281,90 @@ def test_every_step_keeps_the_bounds_and_the_last_one_is_the_goal(
         ready = data.draw(st.integers(0, new.replicas - new.available)) if new.replicas > new.available else 0
         new = SetState("new", new.replicas, min(new.replicas, new.available + max(ready, 1)))
     raise AssertionError(f"no end: {new} {old}")
+
+
+DB, AGENT = path_of(STATEFUL_SETS, NAMESPACE, "db"), path_of(DAEMON_SETS, NAMESPACE, "agent")
+
+
+async def status_of(cluster: EmbeddedCluster, path: str) -> JsonObject:
+    await quiet()
+    found = await get(cluster, path)
+    assert found is not None
+    status: JsonObject = found["status"]
+    return status
+
+
+async def test_a_stateful_set_rolls_from_the_highest_pod_down_one_at_a_time() -> None:
+    async with running("a") as cluster:
+        annotations = sim(ready_seconds=2, stop_seconds=3)
+        await cluster.create(workload("StatefulSet", "db", 3, annotations=annotations))
+        await cluster.pace.clock.sleep(10)
+        first = await status_of(cluster, DB)
+        assert first["currentRevision"] == first["updateRevision"]
+        template = {"spec": {"containers": [{"name": "c", "image": "new"}]}}
+        async with Timeline(cluster).watching() as timeline:
+            await patch(cluster, DB, {"spec": {"template": template}})
+            await cluster.pace.clock.sleep(7)
+            middle = await status_of(cluster, DB)
+            assert (middle["updatedReplicas"], middle["currentRevision"]) == (1, first["currentRevision"])
+            await cluster.pace.clock.sleep(20)
+            added = [(at, who) for at, who, what in timeline.rows if what == "ADDED unbound"]
+            assert added == [(3.0, "db-2"), (8.0, "db-1"), (13.0, "db-0")]
+        last = await status_of(cluster, DB)
+        assert last["currentRevision"] == last["updateRevision"] != first["currentRevision"]
+        assert (last["updatedReplicas"], last["readyReplicas"]) == (3, 3)
+        assert images(cluster) == {"new": 3}
+        assert len(await names(cluster, path_of(REVISIONS, NAMESPACE))) == 2
+
+
+async def test_a_partition_keeps_the_lower_pods_as_they_are() -> None:
+    async with running("a") as cluster:
+        update = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
+        await cluster.create(workload("StatefulSet", "db", 3, **update))
+        await cluster.pace.clock.sleep(1)
+        await patch(cluster, DB, {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "new"}]}}}})
+        await cluster.pace.clock.sleep(1)
+        assert images(cluster) == {"pause": 2, "new": 1}
+        await cluster.api.call("DELETE", path_of(PODS, NAMESPACE, "db-0"))
+        await cluster.pace.clock.sleep(1)
+        assert images(cluster) == {"pause": 2, "new": 1}
+        await patch(cluster, DB, {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
+        await cluster.pace.clock.sleep(1)
+        assert images(cluster) == {"new": 3}
+
+
+async def test_a_parallel_stateful_set_starts_all_at_once() -> None:
+    async with running("a") as cluster, Timeline(cluster).watching() as timeline:
+        annotations = sim(ready_seconds=2)
+        stateful_set = workload("StatefulSet", "db", 3, annotations=annotations, podManagementPolicy="Parallel")
+        await cluster.create(stateful_set)
+        await cluster.pace.clock.sleep(3)
+        assert [at for at, _, what in timeline.rows if what == "ADDED unbound"] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("bound", "instants"), [(1, [0.0, 3.0, 6.0, 9.0]), ("50%", [0.0, 0.0, 3.0, 3.0])])
+async def test_a_daemon_set_rolls_no_more_pods_at_once_than_it_may(bound: int | str, instants: list[float]) -> None:
+    async with running("a", "b", "c", "d") as cluster:
+        update = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": bound}}}
+        annotations = sim(ready_seconds=2, stop_seconds=1)
+        await cluster.create(workload("DaemonSet", "agent", annotations=annotations, **update))
+        await cluster.pace.clock.sleep(5)
+        template = {"spec": {"containers": [{"name": "c", "image": "new"}]}}
+        async with Timeline(cluster).watching() as timeline:
+            await patch(cluster, AGENT, {"spec": {"template": template}})
+            await cluster.pace.clock.sleep(20)
+            assert [at for at, _, what in timeline.rows if what == "MODIFIED terminating, grace 30"] == instants
+        status = await status_of(cluster, AGENT)
+        assert (status["updatedNumberScheduled"], status["numberAvailable"]) == (4, 4)
+
+
+async def test_a_daemon_set_that_is_updated_by_hand_waits_for_it() -> None:
+    async with running("a", "b") as cluster:
+        await cluster.create(workload("DaemonSet", "agent", updateStrategy={"type": "OnDelete"}))
+        await cluster.pace.clock.sleep(1)
+        await patch(cluster, AGENT, {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "new"}]}}}})
+        await cluster.pace.clock.sleep(1)
+        assert images(cluster) == {"pause": 2}
+        await cluster.api.call("DELETE", path_of(PODS, NAMESPACE, cluster.pods()[0]["metadata"]["name"]))
+        await cluster.pace.clock.sleep(1)
+        assert images(cluster) == {"pause": 1, "new": 1}

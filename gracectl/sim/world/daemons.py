@@ -6,6 +6,7 @@ the old one is gone; a taint of its own (karpenter.sh/disrupted) keeps it away.
 
 from __future__ import annotations
 
+from gracectl.model.intorpercent import scaled_value
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.controller import Controller, enqueue_own, enqueue_owner
 from gracectl.sim.world.objects import (
@@ -21,9 +22,10 @@ from gracectl.sim.world.objects import (
     untolerated,
 )
 from gracectl.sim.world.pace import Pace
-from gracectl.sim.world.paths import DAEMON_SETS, NODES, PODS, path_of
+from gracectl.sim.world.paths import DAEMON_SETS, NODES, PODS, REVISIONS, path_of
+from gracectl.sim.world.revisions import LABEL, Revisions
 from gracectl.sim.world.view import Views
-from gracectl.sim.world.workloads import pod_from, report
+from gracectl.sim.world.workloads import create_pod, pod_from, report
 
 TOLERATIONS = [
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
@@ -43,11 +45,12 @@ class DaemonSets(Controller[Key]):
     """Keys: DaemonSets."""
 
     def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, DAEMON_SETS, NODES, PODS)
+        super().__init__(views, pace, DAEMON_SETS, NODES, PODS, REVISIONS)
         self._sets = views.of(DAEMON_SETS)
         self._nodes = views.of(NODES)
         self._pods = views.of(PODS)
         self._pods.index("controller", lambda pod: (controller_uid(pod),))
+        self._revisions = Revisions(self, "DaemonSet")
         enqueue_own(self._sets, self.queue.add)
         enqueue_owner(self._pods, "DaemonSet", self.queue.add)
         self._nodes.subscribe(self._node_changed)
@@ -62,49 +65,73 @@ class DaemonSets(Controller[Key]):
         daemon_set = self._sets.get(*key)
         if daemon_set is None:
             return
+        pods = self._pods.by("controller", daemon_set["metadata"]["uid"])
+        if is_terminating(daemon_set):
+            return
+        present = await self._revisions.present(daemon_set, frozenset(labels_of(pod).get(LABEL, "") for pod in pods))
         by_node: dict[str, list[JsonObject]] = {}
-        for pod in self._pods.by("controller", daemon_set["metadata"]["uid"]):
+        for pod in pods:
             by_node.setdefault(node_of(pod), []).append(pod)
         wanted = misplaced = 0
+        old: list[JsonObject] = []
         for node in self._nodes.values():
-            pods = by_node.get(node["metadata"]["name"], [])
+            there = by_node.get(node["metadata"]["name"], [])
             should_run, may_stay = placement(daemon_set, node)
             wanted += should_run
-            misplaced += bool(pods) and not should_run
-            if is_terminating(daemon_set):
-                continue
-            if should_run and not pods:
-                await self._create(daemon_set, node)
-            for pod in pods:
+            misplaced += bool(there) and not should_run
+            if should_run and not there:
+                await self._create(daemon_set, node, present)
+            for pod in there:
                 # One that failed is deleted too, and made again when it is gone.
                 if not is_terminating(pod) and (not may_stay or phase_of(pod) == "Failed"):
                     await self._delete(pod)
-        await self._report(daemon_set, wanted, misplaced)
+                elif labels_of(pod).get(LABEL, present) != present:
+                    old.append(pod)
+        await self._roll(daemon_set, old, wanted)
+        await self._report(daemon_set, wanted, misplaced, present)
 
-    async def _create(self, daemon_set: JsonObject, node: JsonObject) -> None:
+    async def _roll(self, daemon_set: JsonObject, old: list[JsonObject], wanted: int) -> None:
+        """Let pods of an older template go, those first that are of no use, and no more than may be missing."""
+        strategy = daemon_set["spec"].get("updateStrategy") or {}
+        if not old or strategy.get("type") == "OnDelete":
+            return
+        bound = (strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1)
+        pods = self._pods.by("controller", daemon_set["metadata"]["uid"])
+        available = sum(1 for pod in pods if is_ready(pod) and not is_terminating(pod))
+        spare = max(1, scaled_value(bound, wanted, round_up=True)) - max(0, wanted - available)
+        for pod in sorted((pod for pod in old if not is_terminating(pod)), key=is_ready):
+            if is_ready(pod):
+                spare -= 1
+                if spare < 0:
+                    break
+            await self._delete(pod)
+
+    async def _create(self, daemon_set: JsonObject, node: JsonObject, revision: str) -> None:
         namespace, name = key_of(daemon_set)
         template = daemon_set["spec"]["template"]
+        generation = str(daemon_set["metadata"].get("generation", 1))
         metadata = {
             "generateName": f"{name}-",
-            "labels": {"pod-template-generation": str(daemon_set["metadata"].get("generation", 1))},
+            "labels": {LABEL: revision, "pod-template-generation": generation},
             "ownerReferences": [owner_reference("apps/v1", "DaemonSet", daemon_set)],
         }
         spec = {"nodeName": node["metadata"]["name"], "tolerations": _tolerations(template)}
-        _, pod = await self.ask("POST", path_of(PODS, namespace), pod_from(template, metadata, spec))
-        self._pods.remember(pod)
+        pod = await create_pod(self, namespace, pod_from(template, metadata, spec))
+        if pod is not None:
+            self._pods.remember(pod)
 
     async def _delete(self, pod: JsonObject) -> None:
         options = {"preconditions": {"uid": pod["metadata"]["uid"]}}
         await self.ask("DELETE", path_of(PODS, *key_of(pod)), options, allow=(404, 409))
 
-    async def _report(self, daemon_set: JsonObject, wanted: int, misplaced: int) -> None:
+    async def _report(self, daemon_set: JsonObject, wanted: int, misplaced: int, present: str) -> None:
         pods = self._pods.by("controller", daemon_set["metadata"]["uid"])
-        ready = sum(1 for pod in pods if is_ready(pod))
+        ready = sum(1 for pod in pods if is_ready(pod) and not is_terminating(pod))
         status = {
             "observedGeneration": daemon_set["metadata"].get("generation", 1),
             "desiredNumberScheduled": wanted,
             "currentNumberScheduled": min(wanted, len(pods)),
-            "updatedNumberScheduled": min(wanted, len(pods)),
+            "updatedNumberScheduled": sum(1 for pod in pods if labels_of(pod).get(LABEL) == present),
             "numberMisscheduled": misplaced,
             "numberReady": ready,
             "numberAvailable": ready,

@@ -62,7 +62,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "replicationcontrollers": lambda views, pace, options: ReplicaSets(
         views, pace, REPLICATION_CONTROLLERS, events=options.events
     ),
-    "statefulsets": lambda views, pace, options: StatefulSets(views, pace),
+    "statefulsets": lambda views, pace, options: StatefulSets(views, pace, events=options.events),
     "daemonsets": lambda views, pace, options: DaemonSets(views, pace),
     "disruption": lambda views, pace, options: Disruption(views, pace),
     "garbage-collector": lambda views, pace, options: GarbageCollector(views, pace),
