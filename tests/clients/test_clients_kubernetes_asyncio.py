@@ -1,0 +1,112 @@
+"""kubernetes_asyncio's own typed client, models and all, works against the embedded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from clients.people import Place
+from kubernetes_asyncio import client, config, watch
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+
+
+@pytest.fixture
+async def api(place: Place) -> AsyncIterator[Any]:
+    settings = client.Configuration()
+    await config.load_kube_config(str(place.kubeconfig), client_configuration=settings)
+    async with client.ApiClient(settings) as connected:
+        yield connected
+
+
+def pod(name: str, *, ignores_sigterm: bool = False) -> Any:
+    annotations = {"sim.gracectl.dev/ignores-sigterm": "true"} if ignores_sigterm else None
+    return client.V1Pod(
+        metadata=client.V1ObjectMeta(name=name, labels={"app": name}, annotations=annotations),
+        spec=client.V1PodSpec(containers=[client.V1Container(name="main", image="pause")]),
+    )
+
+
+async def test_pods_are_created_read_evicted_and_deleted(api: Any, place: Place) -> None:
+    core = client.CoreV1Api(api)
+    created = await core.create_namespaced_pod("default", pod("one", ignores_sigterm=True))
+    await core.create_namespaced_pod("default", pod("two"))
+    assert created.spec.termination_grace_period_seconds == 30
+    await place.cluster.until_ready()
+    listed = await core.list_namespaced_pod("default", label_selector="app in (one, two)")
+    assert {each.status.phase for each in listed.items} == {"Running"}
+    eviction = client.V1Eviction(
+        metadata=client.V1ObjectMeta(name="one"),
+        delete_options=client.V1DeleteOptions(preconditions=client.V1Preconditions(uid=created.metadata.uid)),
+    )
+    await core.create_namespaced_pod_eviction("one", "default", eviction)
+    read = await core.read_namespaced_pod("one", "default")
+    assert read.metadata.deletion_grace_period_seconds == 30
+    gone = await core.delete_namespaced_pod("two", "default", grace_period_seconds=5)
+    assert gone.metadata.deletion_timestamp is not None
+    with pytest.raises(client.ApiException) as refused:
+        await core.read_namespaced_pod("nobody", "default")
+    assert refused.value.status == 404
+
+
+async def test_a_watch_yields_models(api: Any) -> None:
+    core = client.CoreV1Api(api)
+    seen: list[tuple[str, str]] = []
+    async with watch.Watch() as stream, anyio.create_task_group() as group:
+
+        async def follow() -> None:
+            async for event in stream.stream(core.list_namespaced_pod, "default", timeout_seconds=20):
+                seen.append((event["type"], event["object"].metadata.name))
+                if event["type"] == "DELETED":
+                    group.cancel_scope.cancel()
+
+        group.start_soon(follow)
+        await core.create_namespaced_pod("default", pod("one"))
+        await anyio.sleep(0.3)
+        await core.delete_namespaced_pod("one", "default", grace_period_seconds=1)
+    assert seen[0] == ("ADDED", "one")
+    assert seen[-1] == ("DELETED", "one")
+
+
+async def test_workloads_and_budgets(api: Any, place: Place) -> None:
+    apps, policy = client.AppsV1Api(api), client.PolicyV1Api(api)
+    template = client.V1PodTemplateSpec(
+        metadata=client.V1ObjectMeta(labels={"app": "web"}),
+        spec=client.V1PodSpec(containers=[client.V1Container(name="main", image="pause")]),
+    )
+    selector = client.V1LabelSelector(match_labels={"app": "web"})
+    spec = client.V1DeploymentSpec(replicas=3, selector=selector, template=template)
+    body = client.V1Deployment(metadata=client.V1ObjectMeta(name="web"), spec=spec)
+    await apps.create_namespaced_deployment("default", body)
+    bound = client.V1PodDisruptionBudgetSpec(max_unavailable=1, selector=selector)
+    budget = client.V1PodDisruptionBudget(metadata=client.V1ObjectMeta(name="web"), spec=bound)
+    await policy.create_namespaced_pod_disruption_budget("default", budget)
+    await place.cluster.until(lambda: place.cluster.pod_count == 3)
+    await place.cluster.until_ready()
+    with anyio.fail_after(10):
+        while True:
+            read = await policy.read_namespaced_pod_disruption_budget("web", "default")
+            if read.status.disruptions_allowed == 1:
+                break
+            await anyio.sleep(0.05)
+    scaled = await apps.patch_namespaced_deployment_scale("web", "default", {"spec": {"replicas": 1}})
+    assert scaled.spec.replicas == 1
+
+
+async def test_nodes_and_leases(api: Any) -> None:
+    core, coordination = client.CoreV1Api(api), client.CoordinationV1Api(api)
+    node = await core.read_node("n1")
+    assert node.status.allocatable["pods"] == "110"
+    patched = await core.patch_node("n1", {"spec": {"unschedulable": True}})
+    assert patched.spec.unschedulable
+    lease = client.V1Lease(
+        metadata=client.V1ObjectMeta(name="leader"),
+        spec=client.V1LeaseSpec(holder_identity="me", lease_duration_seconds=15),
+    )
+    created = await coordination.create_namespaced_lease("default", lease)
+    created.spec.holder_identity = "you"
+    replaced = await coordination.replace_namespaced_lease("leader", "default", created)
+    assert replaced.spec.holder_identity == "you"
+    assert (await client.VersionApi(api).get_code()).major == "1"
