@@ -202,28 +202,29 @@ async def test_a_service_with_an_address_in_its_annotation() -> None:
     assert [(path, host) for path, host, _ in server.seen] == [("/asked?timeout=10s", "hook.default.svc:443")]
 
 
-@pytest.mark.parametrize("kind", ["endpoints", "endpointslices.discovery.k8s.io"])
-async def test_a_service_with_endpoints(kind: str) -> None:
+ENDPOINTS = "/api/v1/namespaces/default/endpoints"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+
+
+@pytest.mark.parametrize("path", [ENDPOINTS, SLICES])
+async def test_a_service_with_endpoints(path: str) -> None:
     async with serving() as server, asking(SERVICE) as caller:
         ports = [{"name": "https", "port": server.port}]
         endpoints: JsonObject = {
-            "metadata": {"name": "hook", "namespace": "default"},
+            "metadata": {"name": "hook"},
             "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": ports}],
         }
-        if kind != "endpoints":
+        if path == SLICES:
             endpoints = {
-                "metadata": {
-                    "name": "hook-x",
-                    "namespace": "default",
-                    "labels": {"kubernetes.io/service-name": "hook"},
-                },
+                "metadata": {"name": "hook-x", "labels": {"kubernetes.io/service-name": "hook"}},
+                "addressType": "IPv4",
                 "ports": ports,
                 "endpoints": [
                     {"addresses": ["10.255.255.1"], "conditions": {"ready": False}},
                     {"addresses": ["127.0.0.1"]},
                 ],
             }
-        caller.server.store.put(caller.server.store.table(kind), endpoints, None)
+        await caller.create(path, endpoints)
         assert (await through_service(caller)).status == 201
     assert len(server.seen) == 1
 

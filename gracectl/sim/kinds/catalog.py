@@ -13,6 +13,7 @@ from gracectl.sim.kinds.workloads import (
     Budget,
     Counted,
     EventStrategy,
+    Job,
     LeaseStrategy,
     NamespaceStrategy,
     Plain,
@@ -56,6 +57,12 @@ STATEFUL_SET: JsonObject = {
 DAEMON_SET: JsonObject = {
     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
     "revisionHistoryLimit": 10,
+}
+JOB: JsonObject = {
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "suspend": False,
+    "podReplacementPolicy": "TerminatingOrFailed",
 }
 DAEMON_STATUS = {
     "currentNumberScheduled": 0,
@@ -166,6 +173,7 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
             )
             for plural, kind, short, subresources in (
                 ("configmaps", "ConfigMap", ("cm",), ()),
+                ("endpoints", "Endpoints", ("ep",), ()),
                 ("secrets", "Secret", (), ()),
                 ("serviceaccounts", "ServiceAccount", ("sa",), ("token",)),
             )
@@ -219,7 +227,7 @@ def _apps() -> tuple[Resource, ...]:
         ("apps", "replicasets", "ReplicaSet", Templated({"replicas": 0}, replicas=1), ("rs",)),
         ("apps", "statefulsets", "StatefulSet", Templated({"replicas": 0}, replicas=1, **STATEFUL_SET), ("sts",)),
         ("apps", "daemonsets", "DaemonSet", Templated(DAEMON_STATUS, **DAEMON_SET), ("ds",)),
-        ("batch", "jobs", "Job", Templated({}), ()),
+        ("batch", "jobs", "Job", Job({}, **JOB), ()),
     )
     revisions = Resource(
         group="apps",
@@ -300,6 +308,14 @@ def _others(expiry: Expiry | None) -> tuple[Resource, ...]:
             kind="Lease",
             namespaced=True,
             strategy=LeaseStrategy(),
+        ),
+        Resource(
+            group="discovery.k8s.io",
+            version="v1",
+            plural="endpointslices",
+            kind="EndpointSlice",
+            namespaced=True,
+            strategy=TopLevel(),
         ),
         Resource(
             group="scheduling.k8s.io",
