@@ -319,7 +319,7 @@ async def test_a_stateful_set_rolls_from_the_highest_pod_down_one_at_a_time() ->
 
 async def test_a_partition_keeps_the_lower_pods_as_they_are() -> None:
     async with running("a") as cluster:
-        update = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
+        update: dict[str, Any] = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
         await cluster.create(workload("StatefulSet", "db", 3, **update))
         await cluster.pace.clock.sleep(1)
         await patch(cluster, DB, {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "new"}]}}}})
@@ -345,7 +345,7 @@ async def test_a_parallel_stateful_set_starts_all_at_once() -> None:
 @pytest.mark.parametrize(("bound", "instants"), [(1, [0.0, 3.0, 6.0, 9.0]), ("50%", [0.0, 0.0, 3.0, 3.0])])
 async def test_a_daemon_set_rolls_no_more_pods_at_once_than_it_may(bound: int | str, instants: list[float]) -> None:
     async with running("a", "b", "c", "d") as cluster:
-        update = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": bound}}}
+        update: dict[str, Any] = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": bound}}}
         annotations = sim(ready_seconds=2, stop_seconds=1)
         await cluster.create(workload("DaemonSet", "agent", annotations=annotations, **update))
         await cluster.pace.clock.sleep(5)

@@ -82,6 +82,28 @@ class Templated(Counted):
         return new if template is spec.get("template") else {**new, "spec": {**spec, "template": template}}
 
 
+class Job(Templated):
+    """Jobs: a selector of the server's own making, which the pods' labels meet."""
+
+    def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
+        new = super().prepare_create(new, occasion)
+        spec = new["spec"]
+        if spec.get("completions") is None and spec.get("parallelism") is None:
+            spec["completions"] = 1
+        spec.setdefault("parallelism", 1)
+        if spec.get("manualSelector"):
+            return new
+        uid, name = new["metadata"]["uid"], new["metadata"]["name"]
+        own = {"controller-uid": uid, "job-name": name}
+        own |= {f"batch.kubernetes.io/{key}": value for key, value in own.items()}
+        template = spec.get("template") or {}
+        metadata = template.get("metadata") or {}
+        labels = {**(metadata.get("labels") or {}), **own}
+        spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+        spec["template"] = {**template, "metadata": {**metadata, "labels": labels}}
+        return new
+
+
 class Budget(Counted):
     """PodDisruptionBudgets start with zeros and no observedGeneration: evictions wait for the controller.
 

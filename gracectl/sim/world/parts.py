@@ -14,6 +14,7 @@ from gracectl.sim.world.daemons import DaemonSets
 from gracectl.sim.world.deployments import Deployments
 from gracectl.sim.world.disruption import Disruption
 from gracectl.sim.world.gc import GarbageCollector, PodGarbage
+from gracectl.sim.world.jobs import Jobs
 from gracectl.sim.world.namespaces import Namespaces, ServiceAccounts
 from gracectl.sim.world.nodelifecycle import NodeLifecycle
 from gracectl.sim.world.pace import Pace
@@ -64,6 +65,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     ),
     "statefulsets": lambda views, pace, options: StatefulSets(views, pace, events=options.events),
     "daemonsets": lambda views, pace, options: DaemonSets(views, pace),
+    "jobs": lambda views, pace, options: Jobs(views, pace, events=options.events),
     "disruption": lambda views, pace, options: Disruption(views, pace),
     "garbage-collector": lambda views, pace, options: GarbageCollector(views, pace),
     "pod-gc": lambda views, pace, options: PodGarbage(views, pace, quarantine=options.quarantine_seconds),
