@@ -25,7 +25,7 @@ from gracectl.sim.admission.index import Index
 from gracectl.sim.admission.matching import Matcher
 from gracectl.sim.admission.services import Services
 from gracectl.sim.apply.owners import Owners
-from gracectl.sim.discovery import Discovery
+from gracectl.sim.discovery import VERSION, Discovery
 from gracectl.sim.extensions.bodies import CustomBodies
 from gracectl.sim.extensions.cel.errors import CompileError, EvaluationError
 from gracectl.sim.extensions.cel.program import compile_expression
@@ -40,6 +40,7 @@ from gracectl.sim.kinds.evictions import Evictions
 from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.kinds.rbac import review_kinds
 from gracectl.sim.kinds.scales import SCALABLE, Scales
+from gracectl.sim.openapi.openapi import OpenApi
 from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import Handler, Json, Request, Response
 from gracectl.sim.server.bodies import Bodies, content_type
@@ -104,6 +105,7 @@ class ApiServer:
         self._bodies = Bodies({protobuf.MEDIA_TYPE: protobuf.decoded})
         self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
         self._discovery = Discovery(self.registry)
+        self._openapi = OpenApi(self.registry, f"{VERSION['major']}.{VERSION['minor']}")
         self._reader = Reader(self.store, clock)
         checks = TypedBodies(CustomBodies())
         self._admission = WebhookAdmission(
@@ -190,7 +192,7 @@ class ApiServer:
     async def _routed(self, request: Request, user: User, past: int) -> Response:
         route = find_route(self.registry, request.path)
         if route is None:
-            return self._discovery.answer(request) or no_such_path()
+            return self._openapi.answer(request) or self._discovery.answer(request) or no_such_path()
         shape = accepted_shape(request.headers.get("accept", "*/*"))
         call = Call(request, route, user, past=past)
         if route.resource.warning:

@@ -1,7 +1,7 @@
 """What a client reads before it speaks: version, groups, resources, health (recording discovery).
 
-A core-group resource list carries no apiVersion; groups and paths that nobody serves are 404 in plain text. There is no
-aggregated discovery (clients fall back to the plain lists) and no OpenAPI v3 yet.
+A core-group resource list carries no apiVersion; groups and paths that nobody serves are 404 in plain text. Clients of
+today ask for all groups and resources at once (aggregated discovery); those of the recordings' time read list by list.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-import orjson
-
+from gracectl.sim.kinds.subresources import SUBRESOURCES
 from gracectl.sim.server.api import JsonObject, Request, Response
 from gracectl.sim.server.resource import Registry, Resource
 
@@ -29,15 +28,8 @@ VERSION = {
 }
 HEALTH = ("/healthz", "/readyz", "/livez")
 JSON = {"content-type": "application/json"}
+ALL_AT_ONCE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 TEXT = {"content-type": "text/plain; charset=utf-8"}
-SUBRESOURCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "binding": ("", "Binding", ("create",)),
-    "eviction": ("policy/v1", "Eviction", ("create",)),
-    "finalize": ("", "", ("update",)),
-    "scale": ("autoscaling/v1", "Scale", ("get", "patch", "update")),
-    "status": ("", "", ("get", "patch", "update")),
-    "token": ("authentication.k8s.io/v1", "TokenRequest", ("create",)),
-}
 
 
 GROUP_ORDER: Final = (
@@ -71,10 +63,10 @@ class Discovery:
         path = request.path.rstrip("/")
         if request.method != "GET":
             return None
-        if path == "/openapi/v2":
-            return openapi(request)
         if path in HEALTH:
             return Response(status=200, headers=TEXT, body="ok")
+        if path in ("/api", "/apis") and wants_all_at_once(request.headers.get("accept", "")):
+            return Response(status=200, headers={"content-type": ALL_AT_ONCE, "vary": "Accept"}, body=self._all(path))
         body = self._body(path)
         return None if body is None else Response(status=200, headers=JSON, body=body)
 
@@ -95,6 +87,31 @@ class Discovery:
                 return {"kind": "APIResourceList", "apiVersion": "v1", **self._resources(group, version)}
         return None
 
+    def _all(self, path: str) -> JsonObject:
+        """Every group below a path with all its resources."""
+        items: list[JsonObject] = []
+        for group in [""] if path == "/api" else self._groups():
+            found: dict[str, list[Resource]] = {}
+            for resource in self._registry:
+                if resource.group == group:
+                    found.setdefault(resource.version, []).append(resource)
+            versions = [
+                {
+                    "version": version,
+                    "resources": [described(each) for each in sorted(resources, key=lambda each: each.plural)],
+                    "freshness": "Current",
+                }
+                for version, resources in found.items()
+            ]
+            named: JsonObject = {"name": group} if group else {}
+            items.append({"metadata": {**named, "creationTimestamp": None}, "versions": versions})
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {},
+            "items": items,
+        }
+
     def _groups(self) -> Iterable[str]:
         served = dict.fromkeys(resource.group for resource in self._registry if resource.group)
         known = {group: place for place, group in enumerate(GROUP_ORDER)}
@@ -114,17 +131,40 @@ class Discovery:
         return {"groupVersion": f"{group}/{version}" if group else version, "resources": listed}
 
 
-def openapi(request: Request) -> Response:
-    """An OpenAPI document that describes nothing: clients then validate nothing. Empty protobuf is empty, too."""
-    if "protobuf" in request.headers.get("accept", ""):
-        return Response(status=200, headers={"content-type": "application/octet-stream"}, body=b"")
-    document = {
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-        "paths": {},
-        "definitions": {},
+def wants_all_at_once(accept: str) -> bool:
+    """Whether a client would rather have all groups with their resources than a plain list."""
+    for clause in accept.split(","):
+        media, *parameters = (part.strip() for part in clause.split(";"))
+        if media in ("application/json", "*/*"):
+            wanted = {"g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"}
+            if not parameters or wanted == set(parameters):
+                return bool(parameters)
+    return False
+
+
+def described(resource: Resource) -> JsonObject:
+    """A resource and its subresources, as aggregated discovery shows them."""
+    entry: JsonObject = {
+        "resource": resource.plural,
+        "responseKind": {"group": "", "version": "", "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular or resource.kind.lower(),
+        "verbs": list(resource.verbs),
     }
-    return Response(status=200, headers=TEXT, body=orjson.dumps(document))
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if resource.subresources:
+        entry["subresources"] = [_described(resource, name) for name in resource.subresources]
+    return entry
+
+
+def _described(resource: Resource, name: str) -> JsonObject:
+    origin, kind, verbs = SUBRESOURCES[name]
+    group, _, version = origin.partition("/")
+    response = {"group": group, "version": version, "kind": kind or resource.kind}
+    return {"subresource": name, "responseKind": response, "verbs": list(verbs)}
 
 
 def entries(resource: Resource) -> list[JsonObject]:

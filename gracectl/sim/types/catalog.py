@@ -27,6 +27,8 @@ GroupVersionKind = tuple[str, str, str]
 class Catalog(NamedTuple):
     """What the data file holds. Types are named by their reference without PREFIX (`io.k8s.api.core.v1.Pod`)."""
 
+    origin: str
+    """What was described: `Kubernetes v1.33.4, https://…`."""
     schemas: Mapping[str, Node]
     structs: Mapping[str, list[tuple[str, int, str, int]]]
     """The fields of a Go struct: JSON name ("": inlined), number in protobuf (0: none), Go type, left out if empty."""
@@ -47,7 +49,7 @@ def catalog() -> Catalog:
         for name, node in schemas.items()
         for each in node.get(KINDS, ())
     }
-    return Catalog(schemas, raw["structs"], raw["named"], kinds)
+    return Catalog(raw["origin"], schemas, raw["structs"], raw["named"], kinds)
 
 
 @cache
