@@ -142,11 +142,39 @@ DIFFERENCES: tuple[Difference, ...] = (
         Side.TODAY, "so the event keeps its reason, and is found by it", {"events": (18,)}, "body.items", "['web.2']"
     ),
     Difference(
-        Side.EMBEDDED,
-        "the OpenAPI v2 document describes nothing: clients then validate nothing",
+        Side.TODAY,
+        "documents of OpenAPI say that they are JSON",
         {"discovery": (10,)},
+        "headers.Content-Type",
+        "application/json",
+    ),
+    Difference(
+        Side.EMBEDDED,
+        "OpenAPI tells of those kinds only that this server serves",
+        {"discovery": (10,)},
+        "body.paths.*",
+    ),
+    Difference(Side.TODAY, "there is OpenAPI v3", {"discovery": (11,)}, "status", "200"),
+    Difference(
+        Side.EMBEDDED,
+        "OpenAPI comes as JSON only: whoever asks for protobuf alone falls back",
+        {"discovery": (12,)},
+        "status",
+        "406",
+    ),
+    Difference(
+        Side.TODAY,
+        "all groups and their resources may be asked for at once",
+        {"discovery": (14,)},
+        "headers.Content-Type",
+        "application/json;g=apidiscovery*",
+    ),
+    Difference(
+        Side.TODAY,
+        "all groups and their resources may be asked for at once",
+        {"discovery": (14,)},
         "body.*",
-        "(absent)",
+        "*iscovery*",
     ),
     Difference(
         Side.EMBEDDED,
