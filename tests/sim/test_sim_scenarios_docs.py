@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 from msgspec import inspect
 
+from gracectl.runtime.clock import LoopClock
 from gracectl.sim.cluster import PARTS
 from gracectl.sim.scenarios import library
-from gracectl.sim.scenarios.plan import plan_of
+from gracectl.sim.scenarios.objects import served
 from gracectl.sim.scenarios.reading import camel, read_text
 from gracectl.sim.scenarios.scenario import Scenario
+from gracectl.sim.scenarios.simulation import Simulation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text(encoding="utf-8")
 TABLE = re.compile(r"^<!-- fields: (\w+)(?:, besides ([\w, ]+))? -->\n\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
@@ -91,9 +94,19 @@ def test_every_link_leads_somewhere() -> None:
     assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= headings
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-def test_every_example_can_be_read(text: str) -> None:
-    assert plan_of(read_text(text, "example")).options is not None
+@pytest.mark.parametrize("start", ["grown", "settled"])
+async def test_every_example_comes_to_life(text: str, start: str) -> None:
+    scenario = msgspec.structs.replace(read_text(text, "example"), start=start)
+    simulation = Simulation(LoopClock(), scenario)
+    async with anyio.create_task_group() as group:
+        assert (await group.start(simulation.run)).is_complete
+        group.cancel_scope.cancel()
+    for object_ in simulation.plan.objects:
+        resource = served(simulation.cluster, object_["kind"], object_["apiVersion"])
+        names = {stored["metadata"]["name"] for stored in simulation.cluster.server.store.table(resource.table)}
+        assert object_["metadata"]["name"] in names
 
 
 def test_every_scenario_is_listed_as_it_says_of_itself() -> None:

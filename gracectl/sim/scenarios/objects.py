@@ -9,6 +9,9 @@ from gracectl.sim.server.resource import Resource
 from gracectl.sim.world.client import ask
 from gracectl.sim.world.paths import NAMESPACES, path_of
 
+LOOK_AGAIN, PATIENCE = 0.05, 5.0
+"""Seconds between two looks whether a custom resource is served, and until nobody looks any longer."""
+
 SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 
 
@@ -18,7 +21,7 @@ async def create(cluster: EmbeddedCluster, manifest: JsonObject) -> JsonObject:
     A manifest of a namespaced kind without namespace goes to `default`. Raises Refused, and ScenarioError for a kind
     that is not served.
     """
-    resource = served(cluster, manifest["kind"], manifest.get("apiVersion", ""))
+    resource = await _served_soon(cluster, manifest["kind"], manifest.get("apiVersion", ""))
     namespace = ""
     if resource.namespaced:
         namespace = manifest["metadata"].get("namespace") or "default"
@@ -26,6 +29,19 @@ async def create(cluster: EmbeddedCluster, manifest: JsonObject) -> JsonObject:
     _, created = await ask(cluster.api, "POST", path_of(collection(resource), namespace), manifest)
     answer: JsonObject = created
     return answer
+
+
+async def _served_soon(cluster: EmbeddedCluster, kind: str, api_version: str) -> Resource:
+    """Like `served`; a kind whose definition is there is waited for a moment, as it is not served at once."""
+    for _ in range(round(PATIENCE / LOOK_AGAIN)):
+        definitions = cluster.server.store.table("customresourcedefinitions.apiextensions.k8s.io")
+        is_served = any(resource.kind == kind for resource in cluster.server.registry)
+        if is_served or not any(each["spec"]["names"]["kind"] == kind for each in definitions):
+            break
+        await cluster.pace.clock.sleep(LOOK_AGAIN)
+        # What is due in the server happens when somebody asks it something.
+        await cluster.api.call("GET", "/version")
+    return served(cluster, kind, api_version)
 
 
 async def ensure_namespace(cluster: EmbeddedCluster, name: str) -> None:
