@@ -220,8 +220,6 @@ def test_what_a_pod_asks_for() -> None:
     assert list(requests_of(asking)) == pytest.approx([3.1, 2**30, 0])
 
 
-@pytest.mark.parametrize(
-    ("nodes", "searched"), [(5, 5), (100, 100), (200, 100), (1000, 420), (5000, 500), (20000, 1000)]
-)
+@pytest.mark.parametrize(("nodes", "searched"), [(5, 5), (100, 100), (200, 100), (5000, 250), (20000, 1000)])
 def test_only_a_part_of_many_nodes_is_looked_at(nodes: int, searched: int) -> None:
     assert enough(nodes) == searched
