@@ -265,7 +265,7 @@ class ApiServer:
     def _watch(self, route: Route, query: Mapping[str, str]) -> Response:
         check_match(query, watch=True)
         seconds = float(integer(query.get("timeoutSeconds") or "0"))
-        revision = version_number(query.get("resourceVersion") or "0")
+        revision = version_number(query.get("resourceVersion") or "0", watch=True)
         table = self.store.table(route.resource.table)
         if route.name:
             query = {**query, "fieldSelector": f"metadata.name={route.name}"}
@@ -278,9 +278,12 @@ class ApiServer:
             seconds=seconds or WATCH_SECONDS * (1 + self._random.random()),
             bookmarks=is_true(query, "allowWatchBookmarks"),
         )
-        if not revision:
+        wants_initial = is_true(query, "sendInitialEvents")
+        if wants_initial or not (revision or "sendInitialEvents" in query):
             stream.start_with([object_ for object_ in table.listed(route.namespace) if watched.matches(object_)])
-        else:
+            if wants_initial:
+                stream.end_initial_events()
+        elif revision:
             if not route.resource.watch_cached and revision < self.store.compacted:
                 stream.fail(expired("The resourceVersion for the provided watch is too old.").body())
             try:

@@ -40,13 +40,13 @@ RECORDER = {"username": "admin", "uid": "admin", "groups": ["system:masters", "s
 """As whom the recorder came; here it is whoever the kubeconfig names."""
 
 OWN_ANNOTATION = "node.alpha.kubernetes.io/ttl"
-OWN: Mapping[str, Callable[[Any], bool]] = {
-    "taints": lambda taint: taint["key"].startswith("node.kubernetes.io/"),
-    "annotations": lambda annotation: annotation == OWN_ANNOTATION,
-    "volumes": lambda volume: volume["name"].startswith("kube-api-access-"),
-    "volumeMounts": lambda mount: mount["name"].startswith("kube-api-access-"),
+OWN: Mapping[str, tuple[str, str]] = {
+    "taints": ("key", "node.kubernetes.io/"),
+    "annotations": ("", OWN_ANNOTATION),
+    "volumes": ("name", "kube-api-access-"),
+    "volumeMounts": ("name", "kube-api-access-"),
 }
-"""What the cluster adds to lists (and maps, by key) of these names. A list of nothing else is left out."""
+"""What the cluster adds to lists (and maps) of these names: by which field it is known, and how that begins."""
 
 CLEARED_SECONDS = 60.0
 
@@ -116,9 +116,9 @@ class LiveTarget:
         if not isinstance(body, dict):
             return body
         kept = {key: self.without_own(value) for key, value in body.items()}
-        for key, is_own in OWN.items():
-            if key in kept and isinstance(kept[key], list | dict) and kept[key]:
-                kept[key] = _without(kept[key], is_own)
+        for key, (field, prefix) in OWN.items():
+            if isinstance(kept.get(key), list | dict) and kept[key]:
+                kept[key] = _without(kept[key], field, prefix)
                 if not kept[key]:
                     del kept[key]
         if "containers" in kept:
@@ -255,10 +255,10 @@ async def live(kubeconfig: str) -> AsyncIterator[LiveTarget]:
         yield LiveTarget(session, access)
 
 
-def _without(items: Json, is_own: Callable[[Any], bool]) -> Json:
+def _without(items: Json, field: str, prefix: str) -> Json:
     if isinstance(items, dict):
-        return {key: value for key, value in items.items() if not is_own(key)}
-    return [each for each in items if not is_own(each)]
+        return {key: value for key, value in items.items() if field or not key.startswith(prefix)}
+    return [each for each in items if not (isinstance(each, dict) and str(each.get(field)).startswith(prefix))]
 
 
 def _is_annotated(node: JsonObject) -> bool:

@@ -282,7 +282,7 @@ class Player:
             events = [{"type": event["type"], "object": self._shown(step, event["object"])} for event in read]
             if self.target.kind == "live":
                 # The cluster's own controllers write, too, what is not ours to see.
-                events = [each for before, each in pairwise([None, *events]) if each != before]
+                events = [each for before, each in pairwise([None, *events]) if not _tells_nothing(before, each)]
             if is_ended_by_server != ended:
                 return (Deviation("ended", recorded.ended, "by server" if ended else "still open"),)
         self._seen = events
@@ -295,6 +295,10 @@ class Player:
         assert step.response is not None
         is_error = any(event.get("type", "ERROR") == "ERROR" for event in step.response.events)
         return "timeoutSeconds" not in step.request.query and not is_error
+
+
+def _tells_nothing(before: Json, event: Json) -> bool:
+    return before is not None and event == {"type": "MODIFIED", "object": before["object"]}
 
 
 async def read_events(stream: EventStream, count: int, *, until_the_end: bool) -> tuple[list[JsonObject], bool]:

@@ -69,9 +69,12 @@ async def test_a_drained_deployment_goes_through_what_the_recording_shows() -> N
                 timeline.restart()
                 assert await evict(cluster, name) == 201
                 await settle(cluster)
-                assert timeline.lives() == recorded
+                replacement_s, evicted_s = recorded
+                # Since 1.26 an eviction first writes a condition (DisruptionTarget) into the pod.
+                assert timeline.lives() == [replacement_s, ["MODIFIED ready", *evicted_s]]
                 replacement = next(who for _, who, what in timeline.rows if what == "ADDED unbound")
                 assert timeline.of(name) == [
+                    (0.0, "MODIFIED ready"),
                     (0.0, "MODIFIED terminating, grace 30"),
                     (0.4, "MODIFIED terminating, grace 0"),
                     (0.4, "DELETED"),

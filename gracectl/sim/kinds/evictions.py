@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import Bodies
 from gracectl.sim.server.calls import Call, Write
-from gracectl.sim.server.deletes import Deleter
+from gracectl.sim.server.deletes import Deleter, check_preconditions
 from gracectl.sim.server.hooks import Admission
 from gracectl.sim.server.options import DeleteOptions, is_dry_run, options_from
 from gracectl.sim.server.routing import Route
@@ -26,6 +28,12 @@ from gracectl.sim.server.store import Store
 BUDGETS: Final = Kind("policy", "poddisruptionbudget", "PodDisruptionBudget")
 RECOUNT_SECONDS: Final = 10
 MAX_DISRUPTED_PODS: Final = 2000
+DISRUPTED: Final = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 FREE_PHASES: Final = ("Pending", "Succeeded", "Failed")
 
 
@@ -68,8 +76,23 @@ class Evictions:
                 )
             if budgets and not (not is_ready(pod) and unready_may_go(budgets[0])):
                 self._spend(budgets[0], route.name, dry_run=options.dry_run)
-        self._deleter.remove(target, options)
+        self._deleter.remove(target, options if options.dry_run else self._condemn(target, pod, options))
         return success(201)
+
+    def _condemn(self, route: Route, pod: JsonObject, options: DeleteOptions) -> DeleteOptions:
+        """Say in the pod's conditions why it ends, as the real server does (since 1.26) in a write of its own; returns
+        the options to delete it with. Raises Refusal (409)."""
+        check_preconditions(route.resource, pod, options)
+        status = pod["status"]
+        conditions = status.get("conditions") or []
+        if any(each["type"] == DISRUPTED["type"] and each.get("status") == "True" for each in conditions):
+            return options
+        others = [each for each in conditions if each["type"] != DISRUPTED["type"]]
+        added = {**DISRUPTED, "lastProbeTime": None, "lastTransitionTime": self._stamps.now}
+        marked = self._store.put(self._pods, {**pod, "status": {**status, "conditions": [*others, added]}}, pod)
+        if not options.resource_version:
+            return options
+        return msgspec.structs.replace(options, resource_version=marked["metadata"]["resourceVersion"])
 
     @staticmethod
     def _options(route: Route, body: Json, query: Mapping[str, str]) -> DeleteOptions:

@@ -31,6 +31,9 @@ WORDS: Final = Kind("", "pods", "Pod")
 class PodStrategy(Strategy):
     """Pods end gracefully and answer a DELETE with themselves."""
 
+    counts_generations = True
+    """Since Kubernetes 1.33: 1 at creation, one more for a change of the spec and for a graceful deletion."""
+
     answers_with_object = True
     empty: Mapping[str, Json] = {"spec": {"containers": None}, "status": {}}
 

@@ -167,7 +167,8 @@ class Deleter:
             period = resource.strategy.graceful_period(old, options.grace)
             if period is None:
                 return Begun(False, old, None)
-            return Begun(False, self._graced(old, self._stamps.seconds, period), period)
+            fresh = {**old, "metadata": bumped(metadata)}
+            return Begun(False, self._graced(fresh, self._stamps.seconds + period, period), period)
         granted = metadata.get("deletionGracePeriodSeconds")
         if granted is None or resource.strategy.graceful_period(old, options.grace) is None:
             return Begun(False, old, None)
@@ -175,16 +176,15 @@ class Deleter:
             return Begun(True, old, granted)
         period = 1 if options.grace < 0 else options.grace
         first = parse_time(metadata["deletionTimestamp"]) - granted
-        return Begun(False, self._graced(old, first, period), period)
+        # Counted from the first DELETE, but never an instant that has passed (1.24 did not mind): that is as good as 1.
+        end, now = first + period, self._stamps.seconds
+        if end < int(now):
+            end, period = now, min(period, 1)
+        return Begun(False, self._graced(old, end, period), period)
 
     @staticmethod
-    def _graced(old: JsonObject, first: float, period: int) -> JsonObject:
-        metadata = bumped(old["metadata"])
-        return with_metadata(
-            {**old, "metadata": metadata},
-            deletionTimestamp=format_time(int(first) + period),
-            deletionGracePeriodSeconds=period,
-        )
+    def _graced(old: JsonObject, end: float, period: int) -> JsonObject:
+        return with_metadata(old, deletionTimestamp=format_time(int(end)), deletionGracePeriodSeconds=period)
 
     def _mark(self, object_: JsonObject) -> JsonObject:
         metadata = object_["metadata"]

@@ -23,6 +23,7 @@ from gracectl.sim.server.store import Change, Store, Table, TooOldError
 
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_END = 2.0
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Watched:
@@ -74,6 +75,7 @@ class WatchStream:
         self._clock = agenda.clock
         self._agenda = agenda
         self._end = self._clock.monotonic() + seconds
+        self._takes_bookmarks = bookmarks
         self._bookmark = self._next_bookmark() if bookmarks else math.inf
         self._ready: deque[StreamEvent] = deque()
         self._position = table.position
@@ -85,6 +87,11 @@ class WatchStream:
     def start_with(self, objects: Sequence[JsonObject]) -> None:
         """Show these objects as ADDED before anything else."""
         self._ready.extend(StreamEvent("ADDED", self._watched.resource.shown(object_)) for object_ in objects)
+
+    def end_initial_events(self) -> None:
+        """Say by a bookmark, if the watcher takes any, that everything there is has been shown (sendInitialEvents)."""
+        if self._takes_bookmarks:
+            self._ready.append(self._bookmark_event({INITIAL_EVENTS_END: "true"}))
 
     def start_after(self, revision: int) -> None:
         """Show every change newer than `revision`, which may lie in the future. Raises TooOldError."""
@@ -149,9 +156,13 @@ class WatchStream:
             return regular
         return last if last > now else math.inf
 
-    def _bookmark_event(self) -> StreamEvent:
+    def _bookmark_event(self, annotations: JsonObject | None = None) -> StreamEvent:
         resource = self._watched.resource
-        metadata = {"resourceVersion": str(max(self._after, self._store.revision)), "creationTimestamp": None}
+        metadata: JsonObject = {
+            "resourceVersion": str(max(self._after, self._store.revision)),
+            "creationTimestamp": None,
+            **({"annotations": annotations} if annotations else {}),
+        }
         body: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
         return StreamEvent("BOOKMARK", {**body, **resource.strategy.empty})
 
