@@ -54,26 +54,26 @@ NOBODY: Managed = {}
 
 def decoded(entries: Json) -> Managed:
     """metadata.managedFields as a client wrote it. Raises ValueError."""
-    managed: dict[Manager, Owned] = {}
-    for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict):
-            raise ValueError("a managed fields entry must be an object")
-        operation, api_version = entry.get("operation"), entry.get("apiVersion")
-        if operation not in (APPLY, UPDATE):
-            raise ValueError("operation must be `Apply` or `Update`")
-        if not api_version:
-            raise ValueError("apiVersion must not be empty")
-        if entry.get("fieldsType") != FORMAT:
-            raise ValueError(f"invalid fieldsType {quoted(str(entry.get('fieldsType')))} in managed fields entry")
-        manager = Manager(
-            entry.get("manager") or "",
-            operation,
-            "" if operation == APPLY else api_version,
-            entry.get("subresource") or "",
-        )
-        fields = FieldSet.decoded(entry.get("fieldsV1") or {})
-        managed[manager] = Owned(fields, api_version, entry.get("time") or "")
-    return managed
+    return dict(_read(entry) for entry in entries) if isinstance(entries, list) else NOBODY
+
+
+def _read(entry: Json) -> tuple[Manager, Owned]:
+    if not isinstance(entry, dict):
+        raise ValueError("a managed fields entry must be an object")
+    name, operation, api_version, subresource, time, form = (
+        entry.get(key) or "" for key in ("manager", "operation", "apiVersion", "subresource", "time", "fieldsType")
+    )
+    if not all(isinstance(text, str) for text in (name, api_version, subresource, time)):
+        raise ValueError("a managed fields entry is text but for its fields")
+    if operation not in (APPLY, UPDATE):
+        raise ValueError("operation must be `Apply` or `Update`")
+    if not api_version:
+        raise ValueError("apiVersion must not be empty")
+    if form != FORMAT:
+        raise ValueError(f"fieldsType must be {FORMAT}")
+    owned = Owned(FieldSet.decoded(entry.get("fieldsV1") or {}), api_version, time)
+    instant(owned)  # refuses what is no time
+    return Manager(name, operation, "" if operation == APPLY else api_version, subresource), owned
 
 
 def encoded(managed: Managed) -> list[JsonObject]:
@@ -87,7 +87,7 @@ def _rank(entry: tuple[Manager, Owned]) -> tuple[str, float, str, str, str]:
 
 
 def instant(owned: Owned) -> float:
-    """When the manager last wrote, in seconds since the epoch; 0 if nobody knows."""
+    """When the manager last wrote, in seconds since the epoch; 0 if nobody knows. Raises ValueError for no time."""
     return parse_time(owned.time) if owned.time else 0.0
 
 
