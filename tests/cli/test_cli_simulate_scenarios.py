@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 from gracectl.cli.root import root
 from gracectl.sim.scenarios import library
 
-SIMULATE = (sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "simulate")
+SIMULATE = (sys.executable, "-W", "error", "-m", "gracectl", "simulate")
 MINE = """
 name: mine
 description: One node, one pod, and something that happens.

@@ -159,6 +159,7 @@ async def test_deleting_a_deployment_takes_its_pods_along() -> None:
     ("text", "complaint"),
     [
         ("nodes: [{name: n, pods: 3}]\ndeployments: [{name: w, replicas: 4}]", "the 1 nodes that take them are full"),
+        ("nodes: [{name: n}]\ndeployments: [{name: w, replicas: 3, requests: {cpu: 6}}]", "the 1 nodes that take them"),
         ("nodes: [{name: n}]\npods: [{name: w, nodeSelector: {a: b}}]", "no node takes them"),
     ],
 )

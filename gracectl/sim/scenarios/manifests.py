@@ -18,6 +18,7 @@ from gracectl.sim.scenarios.scenario import (
     NodeGroup,
     Pods,
     PriorityClass,
+    Quantities,
     Replicated,
     Stateful,
     Static,
@@ -48,7 +49,7 @@ def node_specs(group: NodeGroup) -> Iterator[NodeSpec]:
             labels=filled(group.labels, number),
             annotations=filled(group.annotations, number),
             taints=tuple({k: v for k, v in msgspec.to_builtins(taint).items() if v} for taint in group.taints),
-            capacity=group.capacity,
+            capacity=quantities(group.capacity),
         )
 
 
@@ -192,7 +193,7 @@ def template(form: Pods, app: str, number: int) -> JsonObject:
     """The pod template of a workload whose pods are labelled `app`."""
     container: JsonObject = {"name": "main", "image": form.image or f"registry.example/{app}:1"}
     if form.requests:
-        container["resources"] = {"requests": dict(form.requests)}
+        container["resources"] = {"requests": quantities(form.requests)}
     more: dict[str, Json] = {
         "terminationGracePeriodSeconds": form.grace,
         "nodeSelector": dict(form.node_selector),
@@ -219,6 +220,11 @@ def selector_of(app: str) -> JsonObject:
 def numbered(text: str, number: int) -> str:
     """A text with the number of its copy."""
     return text.replace(NUMBER, str(number))
+
+
+def quantities(amounts: Quantities) -> dict[str, str]:
+    """Quantities as the server stores them."""
+    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def filled(texts: Mapping[str, str], number: int) -> dict[str, str]:

@@ -5,7 +5,6 @@ Invariant: no node gets more pods than it takes. Taints, selectors and room coun
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import orjson
@@ -13,7 +12,9 @@ import orjson
 from gracectl.sim.scenarios.reading import ScenarioError
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.daemons import placement
-from gracectl.sim.world.scheduler import fits, room_of
+from gracectl.sim.world.placement import fits
+from gracectl.sim.world.places import Places as Counted
+from gracectl.sim.world.quantities import Amounts, requests_of
 
 CONDITIONS = "node.kubernetes.io/"
 WISHES = ("nodeSelector", "tolerations", "affinity")
@@ -27,29 +28,34 @@ def when_well(node: JsonObject) -> JsonObject:
 
 
 class _Circle:
-    """Nodes that take the same pods, and whose turn it is."""
+    """The names of nodes that take the same pods, and whose turn it is."""
 
-    def __init__(self, nodes: list[tuple[str, int]]) -> None:
+    def __init__(self, nodes: list[str]) -> None:
         self.nodes = nodes
         self.turn = 0
 
 
 class Places:
-    """The room on the nodes of a world."""
+    """The room on the nodes of a world, as the scheduler counts it: pods, and what they request."""
 
     def __init__(self, nodes: Sequence[JsonObject]) -> None:
         self._nodes = nodes
-        self._load: Counter[str] = Counter()
+        self._counted = Counted()
         self._circles: dict[bytes, _Circle] = {}
+        self._pods = 0
+        for node in nodes:
+            self._counted.offer(node["metadata"]["name"], node)
 
-    def take(self, node: str) -> None:
-        """A pod runs on this node, whatever its room."""
-        self._load[node] += 1
+    def take(self, pod: JsonObject, node: str) -> None:
+        """A pod (of which only the spec is looked at) runs on this node, whatever its room."""
+        self._pods += 1
+        self._counted.take({"metadata": {"uid": str(self._pods)}, "spec": pod["spec"]}, node)
 
     def for_daemons(self, daemon_set: JsonObject) -> list[str]:
         """The nodes on which a DaemonSet wants its pods."""
         names = [node["metadata"]["name"] for node in self._nodes if placement(daemon_set, node)[0]]
-        self._load.update(names)
+        for name in names:
+            self.take(template_of(daemon_set), name)
         return names
 
     def check(self, workload: JsonObject) -> None:
@@ -59,26 +65,33 @@ class Places:
 
     def for_pods(self, workload: JsonObject, count: int) -> list[str]:
         """Nodes for so many pods of a workload (which may be a pod itself). Raises ScenarioError."""
-        circle = self._circle(template_of(workload)["spec"])
-        return [self._next(circle, workload) for _ in range(count)]
+        template = template_of(workload)
+        circle, requests = self._circle(template["spec"]), requests_of(template)
+        names = []
+        for _ in range(count):
+            name = self._next(circle, requests)
+            if not name:
+                raise _homeless(workload, f"the {len(circle.nodes)} nodes that take them are full")
+            self.take(template, name)
+            names.append(name)
+        return names
 
     def _circle(self, spec: JsonObject) -> _Circle:
         """Worked out once for all pods that ask for the same."""
         wish = orjson.dumps([spec.get(key) for key in WISHES], option=orjson.OPT_SORT_KEYS)
         if wish not in self._circles:
             pod = {"metadata": {}, "spec": spec}
-            found = [(node["metadata"]["name"], room_of(node)) for node in self._nodes if fits(pod, node)]
-            self._circles[wish] = _Circle(found)
+            self._circles[wish] = _Circle([node["metadata"]["name"] for node in self._nodes if fits(pod, node)])
         return self._circles[wish]
 
-    def _next(self, circle: _Circle, workload: JsonObject) -> str:
+    def _next(self, circle: _Circle, requests: Amounts) -> str:
+        """The next node with room, "" if there is none."""
         for _ in circle.nodes:
-            node, room = circle.nodes[circle.turn % len(circle.nodes)]
+            name = circle.nodes[circle.turn % len(circle.nodes)]
             circle.turn += 1
-            if self._load[node] < room:
-                self._load[node] += 1
-                return node
-        raise _homeless(workload, f"the {len(circle.nodes)} nodes that take them are full")
+            if self._counted.has_room(name, requests):
+                return name
+        return ""
 
 
 def template_of(workload: JsonObject) -> JsonObject:

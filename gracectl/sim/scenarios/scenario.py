@@ -22,7 +22,10 @@ Name = Annotated[str, msgspec.Meta(min_length=1)]
 Pattern = Annotated[str, msgspec.Meta(min_length=1)]
 """A name with shell wildcards: `*`, `?`, `[a-c]`."""
 
-REQUESTS = {"cpu": "50m", "memory": "64Mi"}
+Quantities = Mapping[str, str | int | float]
+"""Amounts of resources by name; `2` and `"2"` are the same."""
+
+REQUESTS: dict[str, str | int | float] = {"cpu": "50m", "memory": "64Mi"}
 """What a container asks for where the file says nothing."""
 
 
@@ -46,7 +49,7 @@ class NodeGroup(Base, frozen=True, kw_only=True):
     zones: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)] = ("zone-a",)
     instance_type: str = "sim.large"
     pods: Annotated[int, msgspec.Meta(ge=1)] = 110
-    capacity: Mapping[str, str] = {}
+    capacity: Quantities = {}
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
@@ -72,7 +75,7 @@ class Pods(Base, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     image: str = ""
-    requests: Mapping[str, str] = msgspec.field(default_factory=REQUESTS.copy)
+    requests: Quantities = msgspec.field(default_factory=REQUESTS.copy)
     grace: Count = 30
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[JsonObject, ...] = ()
@@ -110,7 +113,7 @@ class Static(Base, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     image: str = ""
-    requests: Mapping[str, str] = msgspec.field(default_factory=REQUESTS.copy)
+    requests: Quantities = msgspec.field(default_factory=REQUESTS.copy)
     pod: JsonObject = {}
 
 

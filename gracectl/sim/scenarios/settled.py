@@ -119,7 +119,7 @@ class _Settler:
         found = self._nodes.get("", node)
         assert found is not None
         wanted = mirror_pod(manifest, found)
-        self._places.take(node)
+        self._places.take(wanted, node)
         model = self._models.mirrors[manifest["metadata"]["name"]]
         owners = {"ownerReferences": wanted["metadata"]["ownerReferences"]}
         return self._stamp.one(model, wanted["metadata"]["name"], node, owners)
