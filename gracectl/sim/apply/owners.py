@@ -1,11 +1,12 @@
 """metadata.managedFields: the server's Ownership.
 
 An object has managedFields once a configuration was applied to it, or a client wrote some. A real server keeps them
-from an object's creation on; here that would more than double the cost of every write, while most objects are never applied to.
-Before, a write only leaves its author in the store's log (under a microsecond of the fifty or sixty it takes), and
-history finds out from there who owned what. So the one thing a client can see is that objects to which nothing was
-applied show no managedFields. All else is as in a real server: version and shape of a configuration are checked first,
-then conflicts; the annotation of kubectl's client-side apply counts as kubectl's own; the time of a write is no change.
+from an object's creation on; here that would more than double the cost of every write, while most objects are never
+applied to. Before, a write only leaves its author in the store's log (under a microsecond of the fifty or sixty it
+takes), and history finds out from there who owned what. So the one thing a client can see is that objects to which
+nothing was applied show no managedFields. All else is as in a real server: version and shape of a configuration are
+checked first, then conflicts; the annotation of kubectl's client-side apply counts as kubectl's own; the time of a
+write is no change.
 """
 
 from __future__ import annotations
