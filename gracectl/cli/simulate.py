@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import secrets
 import shutil
@@ -153,6 +154,8 @@ async def _run(scenario: Scenario, door: Door, folder: Path) -> None:
             certificate=certificate,
         ) as url:
             settled = await group.start(simulation.run)
+            # What is there will stay: the garbage collector need not walk over it again and again.
+            gc.freeze()
             click.echo(_greeting(simulation, settled, url, door))
             await anyio.sleep_forever()
 
