@@ -84,7 +84,7 @@ def shown(body: Any) -> Any:
 
 async def send(server: ApiServer, step: dict[str, Any]) -> Response:
     parts = urlsplit(step["path"])
-    body = step.get("body")
+    body: Any = step.get("body")
     if step["about"] == "tighten":
         now = await server.handle(Request(method="GET", path=parts.path))
         version = now.body["metadata"]["resourceVersion"]

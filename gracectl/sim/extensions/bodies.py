@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from gracectl.sim.extensions.customs import CustomStrategy
-from gracectl.sim.extensions.shaping import Report
+from gracectl.sim.extensions.shaping import NOTHING, Report
 from gracectl.sim.extensions.structure import go_value
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import content_type
@@ -59,7 +59,7 @@ class CustomBodies:
             raise unpatchable(call, patched, f"Object 'Kind' is missing in '{_sorted_json(patched)}'")
         check_type(call, patched)
         directive = validation(call)
-        pruned, report = self._pruned(strategy, patched)
+        pruned, report = self._pruned(strategy, patched, old)
         fault = report.fault or _strict_fault(call, report, directive)
         if fault:
             raise unpatchable(call, patched, fault)
@@ -71,10 +71,10 @@ class CustomBodies:
         return None
 
     @staticmethod
-    def _pruned(strategy: CustomStrategy, body: JsonObject) -> tuple[JsonObject, Report]:
+    def _pruned(strategy: CustomStrategy, body: JsonObject, old: JsonObject = NOTHING) -> tuple[JsonObject, Report]:
         report = Report()
-        pruned: JsonObject = strategy.shape.prune(body, report)
-        return (pruned if "metadata" in pruned else {**pruned, "metadata": {}}), report
+        shaped: JsonObject = strategy.shape.defaulted(strategy.shape.prune(body, report, old), old)
+        return (shaped if "metadata" in shaped else {**shaped, "metadata": {}}), report
 
 
 def check_type(call: Call, body: JsonObject) -> None:

@@ -77,6 +77,8 @@ class Conformity:
 
     def _findings(self, value: Any, path: str, old: Any = ABSENT) -> Findings:
         findings = Findings()
+        if value is old:
+            return findings
         self._check_type(value, path, findings)
         if value is not None:
             self._check_alternatives(value, path, findings)

@@ -17,7 +17,7 @@ from gracectl.sim.extensions.fieldpaths import value_at
 from gracectl.sim.extensions.rules import Rules, rules_of
 from gracectl.sim.extensions.shaping import Shape
 from gracectl.sim.extensions.structure import go_value
-from gracectl.sim.extensions.uniqueness import duplicates
+from gracectl.sim.extensions.uniqueness import duplicates, has_identities
 from gracectl.sim.extensions.words import go_type, shown
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Field, Occasion, Resource, Strategy, View, fields, keep_from
@@ -45,10 +45,13 @@ class CustomStrategy(Strategy):
     status_writes_metadata = False
     empty: Mapping[str, Json] = {}
 
-    def __init__(self, definition: Definition, version: Version) -> None:
+    def __init__(self, definition: Definition, version: Version, stored: Shape, *, as_stored: bool) -> None:
+        """`stored`: how objects are stored; `as_stored`: this version shows them just so."""
         self.definition = definition
+        self.as_stored = as_stored
         self.version = version
         self.shape = Shape(version.schema, root=True)
+        self._stored = stored
         self._conformity = Conformity(version.schema)
         self._api_version = f"{definition.group}/{version.name}"
 
@@ -62,39 +65,53 @@ class CustomStrategy(Strategy):
         return None if status is None else Conformity(status)
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
-        new = self.shape.defaulted(new)
+        new = self._stored.defaulted(new)
         if self.version.has_status and "status" in new:
             new = {key: value for key, value in new.items() if key != "status"}
         return {**new, "metadata": {**new["metadata"], "generation": 1}}
 
     def prepare_update(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> JsonObject:
         if occasion.subresource == "status":
-            return keep_from({**old, "metadata": new["metadata"]}, self.shape.defaulted(new), ("status",))
-        new = self.shape.defaulted(new)
+            return keep_from({**old, "metadata": new["metadata"]}, self._stored.defaulted(new, old), ("status",))
+        new = self._stored.defaulted(new, old)
         if self.version.has_status:
             new = keep_from(new, old, ("status",))
-        old = self.shape.defaulted(old)  # a default that came after the object is no change of it
+        if not self.as_stored:
+            old = self._stored.defaulted(old)  # a default that came after the object is no change of it
         if all(new.get(key) == old.get(key) for key in new.keys() | old.keys() if key != "metadata"):
             return new
         return {**new, "metadata": {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}}
 
+    def seen(self, object_: JsonObject) -> JsonObject:
+        """A stored object as this version shows it."""
+        if self.as_stored:
+            return object_
+        return {**self.shape.whole(object_).object, "apiVersion": self._api_version}
+
     def validate(self, new: JsonObject) -> list[Cause]:
-        new = {**new, "apiVersion": self._api_version}
+        new = self.seen(new)
         faults = self._conformity.faults(new)
         faults += [*self._scale_faults(new, status_only=False), *embedded_faults(self.version.schema, new)]
-        faults += duplicates(self.version.schema, new)
+        faults += self._duplicates(new)
         return self._with_rules(faults, new)
 
     def faults_of_change(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> list[Cause]:
-        new = {**new, "apiVersion": self._api_version}
-        old = {**self.shape.defaulted(old), "apiVersion": self._api_version}
+        new, old = self.seen(new), self.seen(old)
         schema, is_status = self.version.schema, occasion.subresource == "status"
         faults = self._status_faults(new, old) if is_status else self._conformity.faults(new, "", old)
         faults += self._scale_faults(new, status_only=is_status)
-        faults += () if is_status else embedded_faults(schema, new)
-        if not any(True for _ in duplicates(schema, old)):
-            faults += duplicates(schema, new)
+        faults += () if is_status else embedded_faults(schema, new, old=old)
+        repeated = self._duplicates(new)
+        if repeated and not self._duplicates(old):
+            faults += repeated
         return self._with_rules(faults, new, old)
+
+    @cached_property
+    def _has_identities(self) -> bool:
+        return has_identities(self.version.schema)
+
+    def _duplicates(self, object_: JsonObject) -> list[Cause]:
+        return list(duplicates(self.version.schema, object_)) if self._has_identities else []
 
     def _status_faults(self, new: JsonObject, old: JsonObject) -> list[Cause]:
         """A status is looked at by itself: its faults are worded as if it were the whole object."""
@@ -113,8 +130,7 @@ class CustomStrategy(Strategy):
             return faults
         if any(fault.reason in BLOCKING for fault in faults):
             return [*faults, BLOCKED]
-        found, _ = rules.faults(new) if old is None else rules.faults(new, old)
-        return [*faults, *found]
+        return [*faults, *(rules.faults(new) if old is None else rules.faults(new, old))]
 
     def _scale_faults(self, new: JsonObject, *, status_only: bool) -> Iterator[Cause]:
         scale = self.version.scale
@@ -140,8 +156,11 @@ def accessor_error(path: str, value: Any, wanted: str) -> str:
     return f"{path} accessor error: {shown(value)} is of the type {go_type(value)}, expected {wanted}"
 
 
-def embedded_faults(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
-    """Whole objects inside of an object must say what they are."""
+def embedded_faults(schema: Schema, value: Any, path: str = "", old: Any = None) -> Iterator[Cause]:
+    """Whole objects inside of an object must say what they are. What is shared with `old` was looked at before."""
+    if value is old:
+        return
+    known = old if isinstance(old, dict) else {}
     if isinstance(value, dict):
         if schema.embedded:
             for name in ("apiVersion", "kind"):
@@ -149,7 +168,8 @@ def embedded_faults(schema: Schema, value: Any, path: str = "") -> Iterator[Caus
                     yield required(f"{path}.{name}", "must not be empty")
         for name, item in value.items():
             if name in schema.properties:
-                yield from embedded_faults(schema.properties[name], item, f"{path}.{name}" if path else name)
+                place = f"{path}.{name}" if path else name
+                yield from embedded_faults(schema.properties[name], item, place, known.get(name))
             elif schema.additional is not None:
                 yield from embedded_faults(schema.additional, item, f"{path}[{name}]")
     elif isinstance(value, list) and schema.items is not None:
@@ -167,11 +187,8 @@ def resources_of(definition: Definition, *, as_stored: bool) -> list[Resource]:
 def _resource(definition: Definition, version: Version, stored: Shape, *, as_stored: bool) -> Resource:
     names, storage = definition.names, definition.storage
     subresources = [*(["status"] if version.has_status else []), *(["scale"] if version.scale is not None else [])]
-    api_version, stored_as = f"{definition.group}/{version.name}", f"{definition.group}/{storage.name}"
-    strategy = CustomStrategy(definition, version)
-
-    def from_stored(object_: JsonObject) -> JsonObject:
-        return {**strategy.shape.whole(object_).object, "apiVersion": api_version}
+    stored_as = f"{definition.group}/{storage.name}"
+    strategy = CustomStrategy(definition, version, stored, as_stored=version is storage and as_stored)
 
     def to_stored(object_: JsonObject) -> JsonObject:
         return {**stored.whole(object_).object, "apiVersion": stored_as}
@@ -192,7 +209,7 @@ def _resource(definition: Definition, version: Version, stored: Shape, *, as_sto
         selectable=selectable_fields(version),
         unselectable="field label not supported: {field}",
         columns=columns_of(version.columns),
-        view=None if version is storage and as_stored else View(from_stored, to_stored),
+        view=None if strategy.as_stored else View(strategy.seen, to_stored),
         schema=version.schema,
         storage_version=storage.name,
         warning=deprecation(definition, version),

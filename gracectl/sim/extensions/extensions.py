@@ -75,7 +75,9 @@ class Extensions:
         self._agenda = agenda
         self._served: dict[str, list[Resource]] = {}
         self._written_by: dict[str, Any] = {}
-        """By definition, the schema by which all stored objects were written."""
+        """By definition, the version and its schema by which all stored objects were written."""
+        self._wanted: dict[str, Any] = {}
+        """By definition, what its endpoints were made from."""
         self._due: set[str] = set()
         registry.add(definition_resource(self._changed))
 
@@ -184,7 +186,11 @@ class Extensions:
     def _serve(self, raw: JsonObject) -> None:
         """Serve the versions of a definition as they are now."""
         definition = Definition(raw)
-        schema = definition.storage.schema.raw
+        wanted = (raw["spec"], definition.names, definition.is_terminating)
+        if self._wanted.get(definition.name) == wanted:
+            return
+        self._wanted[definition.name] = wanted
+        schema = (definition.storage.name, definition.storage.schema.raw)
         table = self._store.table(f"{definition.names['plural']}.{definition.group}")
         if definition.name not in self._written_by or not len(table):
             self._written_by[definition.name] = schema
@@ -205,6 +211,7 @@ class Extensions:
         served = self._served.get(name)
         self._remove_endpoints(name)
         self._written_by.pop(name, None)
+        self._wanted.pop(name, None)
         if served:
             group = served[0].group
             for other in self._table:

@@ -23,9 +23,18 @@ _POSIX: Final = {
     "xdigit": "0-9A-Fa-f",
 }
 _TOKEN: Final = re.compile(
-    r"\\(?P<escape>.)|\[:(?P<posix>\^?\w+):\]|(?P<class>\[\^?\]?)|(?P<end>\])|(?P<dollar>\$)|(?P<look>\(\?<?[=!])",
-    re.DOTALL,
+    r"""\\(?P<escape>.)
+      | \[:(?P<posix>\^?\w+):\]
+      | (?P<class>\[\^?\]?)
+      | (?P<end>\])
+      | (?P<dollar>\$)
+      | (?P<look>\(\?<?[=!])
+      | \{(?P<count>\d+,?\d*)\}
+    """,
+    re.DOTALL | re.VERBOSE,
 )
+
+MOST_REPEATS: Final = 1000
 
 
 class PatternError(ValueError):
@@ -77,6 +86,10 @@ def _translated(pattern: str) -> str:
             return text
         if found["look"] is not None:
             raise PatternError(f"error parsing regexp: invalid or unsupported Perl syntax: `{text}`")
+        if found["count"] is not None:
+            if max(map(int, filter(None, found["count"].split(",")))) > MOST_REPEATS:
+                raise PatternError(f"error parsing regexp: invalid repeat count: `{text}`")
+            return text
         return r"\Z"
 
     return _TOKEN.sub(replaced, pattern)

@@ -1,7 +1,7 @@
 """The `x-kubernetes-validations` of a schema: compiled when a definition is looked at, run when an object is written.
 
 A rule that mentions oldSelf is about changes and runs only where there is an old value to compare with. What did not
-change is not held against the writer (ratcheting): such failures become warnings.
+change is not held against the writer (ratcheting; the real server warns of it).
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules
 """
 
@@ -94,20 +94,12 @@ class Rules:
     def _items(self) -> Rules | None:
         return None if self._schema.items is None else rules_of(self._schema.items)
 
-    def faults(self, value: Any, old: Any = ABSENT) -> tuple[list[Cause], list[str]]:
-        """The faults of an object (and what it was before a change), and warnings of broken rules about what did not
-        change."""
-        faults: list[Cause] = []
-        warnings: list[str] = []
-        for cause, is_old in self._broken(value, "", old, value is old):
-            if is_old:
-                warnings.append(f"{cause.field}: {cause.message}")
-            else:
-                faults.append(cause)
-        return faults, warnings
+    def faults(self, value: Any, old: Any = ABSENT) -> list[Cause]:
+        """The rules that an object breaks, which was `old` before a change."""
+        return list(self._broken(value, "", old, value is old))
 
-    def _broken(self, value: Any, path: str, old: Any, unchanged: bool) -> Iterator[tuple[Cause, bool]]:
-        """Broken rules, each with whether it is about something that did not change."""
+    def _broken(self, value: Any, path: str, old: Any, unchanged: bool) -> Iterator[Cause]:
+        """`unchanged`: the value stands in something that did not change."""
         if value is None:
             return
         unchanged = unchanged or (old is not ABSENT and value == old)
@@ -127,24 +119,28 @@ class Rules:
                     place = f"{path}[{name}]"
                     yield from self._additional._broken(item, place, known.get(name, ABSENT), unchanged)
 
-    def _own(self, value: Any, path: str, old: Any, unchanged: bool) -> Iterator[tuple[Cause, bool]]:
+    def _own(self, value: Any, path: str, old: Any, unchanged: bool) -> Iterator[Cause]:
         assert self._exposed is not None
+        if unchanged and not any(rule.uses_old for rule in self._rules):
+            return
         try:
             scope = {"self": self._exposed.value(value)}
             before = Maybe() if old is ABSENT or old is None else Maybe((self._exposed.value(old),))
         except (ValueError, TypeError, AttributeError):
             return  # an old value that its schema no longer describes: the schema has its say elsewhere
         for rule in self._rules:
+            if unchanged and not rule.uses_old:
+                continue
             if rule.uses_old and not before.values and not rule.optional_old:
                 continue
             scope["oldSelf"] = before if rule.optional_old else before.values[0] if before.values else None
             try:
                 kept = rule.program.run(scope)
             except EvaluationError as error:
-                yield Cause("FieldValueInvalid", self._failure(error, rule), path or NO_PLACE), False
+                yield Cause("FieldValueInvalid", self._failure(error, rule), path or NO_PLACE)
                 continue
             if kept is not True:
-                yield self._cause(rule, scope, path), unchanged and not rule.uses_old
+                yield self._cause(rule, scope, path)
 
     def _failure(self, error: EvaluationError, rule: Rule) -> str:
         if str(error) == "no such overload":

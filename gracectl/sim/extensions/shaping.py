@@ -17,6 +17,7 @@ from gracectl.sim.types.reading import Reading
 from gracectl.sim.types.schema import MISSING, Schema
 
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+NOTHING: Final[JsonObject] = {}
 OWN: Final = ("apiVersion", "kind", "metadata")
 """The fields that every object has, whatever its schema says."""
 
@@ -79,13 +80,14 @@ class Shape:
         report = Report()
         return Shaped(self.defaulted(self.prune(object_, report)), report)
 
-    def prune(self, value: Any, report: Report) -> Any:
-        """A value without what its schema does not know; the report is told."""
-        return self._pruned(value, "", report)
+    def prune(self, value: Any, report: Report, known: JsonObject = NOTHING) -> Any:
+        """A value without what its schema does not know; the report is told. Fields that it shares with `known`, which
+        was pruned before, are passed on."""
+        return self._pruned(value, "", report, known)
 
     # -- pruning -------------------------------------------------------------------------------------------------------
 
-    def _pruned(self, value: Any, path: str, report: Report) -> Any:
+    def _pruned(self, value: Any, path: str, report: Report, known: JsonObject = NOTHING) -> Any:
         if isinstance(value, list):
             items = self._items
             if items is None:
@@ -97,7 +99,11 @@ class Shape:
             report.repeated.append(f'duplicate field "{_joined(path, name)}"')
         result: JsonObject = {}
         for name in sorted(value):
-            item, place = value[name], _joined(path, name)
+            item = value[name]
+            if item is known.get(name, NOTHING):
+                result[name] = item
+                continue
+            place = _joined(path, name)
             if self._whole and name in OWN:
                 result[name] = _metadata(item, place, report) if name == "metadata" else item
             elif name in self._fields:
@@ -112,8 +118,9 @@ class Shape:
 
     # -- defaults ------------------------------------------------------------------------------------------------------
 
-    def defaulted(self, value: Any) -> Any:
-        """A value with the defaults of fields that are absent; nulls that cannot be go."""
+    def defaulted(self, value: Any, known: JsonObject = NOTHING) -> Any:
+        """A value with the defaults of fields that are absent; nulls that cannot be go. Fields that it shares with
+        `known`, which has its defaults, are passed on."""
         if isinstance(value, list):
             items = self._items
             return value if items is None else _shared(value, [items.defaulted(item) for item in value])
@@ -121,6 +128,9 @@ class Shape:
             return value
         result: JsonObject = {}
         for name, item in value.items():
+            if item is known.get(name, NOTHING):
+                result[name] = item
+                continue
             field = self._fields.get(name) or (self._additional if name not in OWN or not self._whole else None)
             if item is None and name in self._not_null:
                 continue

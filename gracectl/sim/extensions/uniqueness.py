@@ -12,6 +12,14 @@ from gracectl.sim.server.status import DUPLICATE, Cause
 from gracectl.sim.types.schema import Schema
 
 
+def has_identities(schema: Schema) -> bool:
+    """Whether there is a list of type set or map anywhere in a schema."""
+    if schema.list_type != "atomic":
+        return True
+    inside = [*schema.properties.values(), schema.additional, schema.items]
+    return any(has_identities(each) for each in inside if each is not None)
+
+
 def duplicates(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
     """A fault for each item that repeats an earlier one, anywhere in a value."""
     if isinstance(value, list):

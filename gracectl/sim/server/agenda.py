@@ -23,10 +23,13 @@ class Agenda:
         self._sooner = sooner
         self._entries: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self._working: float | None = None
+        """The instant for which the work at hand was due."""
 
     def later(self, seconds: float, work: Callable[[], None]) -> None:
-        """Do `work` (which must not await) so many seconds from now."""
-        instant, first = self.clock.monotonic() + seconds, self.next
+        """Do `work` (which must not await) so many seconds from now; from work, from when that was due."""
+        start = self.clock.monotonic() if self._working is None else self._working
+        instant, first = start + seconds, self.next
         heapq.heappush(self._entries, (instant, next(self._order), work))
         if instant < first:
             self._sooner()
@@ -39,5 +42,8 @@ class Agenda:
     def catch_up(self) -> None:
         """Do what is due."""
         while self._entries and self._entries[0][0] <= self.clock.monotonic():
-            _, _, work = heapq.heappop(self._entries)
-            work()
+            self._working, _, work = heapq.heappop(self._entries)
+            try:
+                work()
+            finally:
+                self._working = None

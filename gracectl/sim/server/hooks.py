@@ -83,22 +83,6 @@ class Subresource(Protocol):
         ...
 
 
-class AnyBody:
-    """The body check of kinds whose fields nobody knows."""
-
-    def sent(self, call: Call, body: JsonObject) -> JsonObject:
-        """As it is."""
-        return body
-
-    def patched(self, call: Call, patched: JsonObject, old: JsonObject) -> JsonObject:
-        """As it is."""
-        return patched
-
-    def layout(self, resource: Resource) -> Layout | None:
-        """None."""
-        return None
-
-
 class NobodyAsked:
     """Admission of a server without webhooks."""
 

@@ -46,7 +46,7 @@ class _Loop:
             bound = {names[0]: types.INT if range_type.name == "list" else first, names[1]: second}
         else:
             bound = {names[0]: first}
-        self._inner = compiler.within(**bound)
+        self._inner = compiler.within(bound)
         self.item = first
         self.bodies = [self._inner.part(each) for each in node.arguments[-bodies:]]
 
@@ -119,7 +119,10 @@ def _deciding(decisive: bool) -> Macro:
 
 def _exists_one(compiler: Compiling, node: Invocation) -> Part:
     loop = _Loop(compiler, node)
-    body = loop.condition(node)
+    type_, body = loop.bodies[0]
+    if type_ not in (BOOL, DYN):
+        shown = f"({type_}, int, int)"  # it counts
+        raise CompileError(f"found no matching overload for '_?_:_' applied to '{shown}'", node.offset)
     return Part(BOOL, lambda scope: sum(body(inner) is True for inner in loop.scopes(scope)) == 1)
 
 
@@ -156,7 +159,7 @@ def _optional_map(*, flat: bool) -> Macro:
         if type_.name != "optional_type":
             raise CompileError(f"found no matching overload for '{node.function}' applied to '{type_}'", node.offset)
         name = _variable(node.arguments[0])
-        result, body = compiler.within(**{name: type_.parameters[0]}).part(node.arguments[1])
+        result, body = compiler.within({name: type_.parameters[0]}).part(node.arguments[1])
 
         def run(scope: Mapping[str, Any]) -> Maybe:
             found: Maybe = target(scope)

@@ -42,6 +42,6 @@ class Compiling(Protocol):
         """A selection. Raises CompileError."""
         ...
 
-    def within(self, **variables: Type) -> Compiling:
+    def within(self, variables: Mapping[str, Type]) -> Compiling:
         """A compiler for what variables are bound in."""
         ...

@@ -72,7 +72,7 @@ class Compiler:
         self.variables = variables
         self.seen: set[str] = set() if seen is None else seen
 
-    def within(self, **variables: Type) -> Compiler:
+    def within(self, variables: Mapping[str, Type]) -> Compiler:
         """A compiler for what a macro binds variables in."""
         return Compiler({**self.variables, **variables}, self.seen)
 
@@ -158,12 +158,14 @@ class Compiler:
             return Part(types.maybe(item), lambda scope: _maybe_item(_opened(operand(scope)), index(scope)))
         return Part(item, lambda scope: _item(operand(scope), index(scope)))
 
-    def _list(self, node: ListLiteral) -> Part:
+    def _list(self, node: ListLiteral, *, mixed: bool = False) -> Part:
+        """`mixed`: items may be of several types, as the arguments of format are."""
         parts = [(self.part(item), optional) for item, optional in node.items]
-        item_type: Type | None = None
-        for (type_, _), optional in parts:
+        item_type: Type | None = DYN if mixed else None
+        for ((type_, _), optional), (item, _) in zip(parts, node.items, strict=True):
             given = type_.parameters[0] if optional and type_.parameters else type_
-            item_type = given if item_type is None else self._same(item_type, given, node.offset)
+            if not mixed:
+                item_type = given if item_type is None else self._same(item_type, given, item.offset)
 
         def built(scope: Scope) -> list[Any]:
             found: list[Any] = []
@@ -185,10 +187,10 @@ class Compiler:
         entries = [(self.part(key), self.part(value), optional) for key, value, optional in node.entries]
         keys: Type | None = None
         values: Type | None = None
-        for key, value, optional in entries:
+        for (key, value, optional), (key_node, value_node, _) in zip(entries, node.entries, strict=True):
             type_ = value.type.parameters[0] if optional and value.type.parameters else value.type
-            keys = key.type if keys is None else self._same(keys, key.type, node.offset)
-            values = type_ if values is None else self._same(values, type_, node.offset)
+            keys = key.type if keys is None else self._same(keys, key.type, key_node.offset)
+            values = type_ if values is None else self._same(values, type_, value_node.offset)
 
         def built(scope: Scope) -> dict[Any, Any]:
             found: dict[Any, Any] = {}
@@ -219,7 +221,11 @@ class Compiler:
     def _call(self, node: Invocation) -> Part:
         method = node.target is not None
         nodes = (*((node.target,) if node.target is not None else ()), *node.arguments)
-        parts = [self.part(each) for each in nodes]
+        mixed = node.function == "format"
+        parts = [
+            self._list(each, mixed=True) if mixed and isinstance(each, ListLiteral) else self.part(each)
+            for each in nodes
+        ]
         if not LIBRARY.has(node.function):
             raise CompileError(f"undeclared reference to '{node.function}' (in container '')", node.offset)
         candidates = LIBRARY.named(node.function, is_method=method)
@@ -232,16 +238,15 @@ class Compiler:
         is_certain = len(fitting) == 1 and not any(_is_open(part.type) for part in parts)
         return Part(result, _calling(fitting[0].call if is_certain else dispatched(fitting), [p.run for p in parts]))
 
-    def _boolean(self, node: Node, function: str, position: int) -> Run:
+    def _boolean(self, node: Node) -> Run:
         type_, run = self.part(node)
         if type_ not in (BOOL, DYN, types.ERROR):
-            expected = f"expected type 'bool' but found '{type_}'"
-            raise CompileError(expected if position >= 0 else f"{expected} in '{function}'", node.offset)
+            raise CompileError(f"expected type 'bool' but found '{type_}'", node.offset)
         return run
 
     def _junction(self, node: Invocation, *, absorbing: bool) -> Part:
         """`&&` and `||`: an operand that decides makes up for the failure of the other, on whichever side it is."""
-        left, right = (self._boolean(each, node.function, 0) for each in node.arguments)
+        left, right = map(self._boolean, node.arguments)
 
         def run(scope: Scope) -> bool:
             failure: EvaluationError | None = None
@@ -262,10 +267,10 @@ class Compiler:
         return Part(BOOL, run)
 
     def _choice(self, node: Invocation) -> Part:
-        condition = self._boolean(node.arguments[0], node.function, 0)
-        then, other = self.part(node.arguments[1]), self.part(node.arguments[2])
-        if not types.assignable(then.type, other.type, {}) and not types.assignable(other.type, then.type, {}):
-            shown = f"(bool, {then.type}, {other.type})"
+        (decides, condition), then, other = (self.part(each) for each in node.arguments)
+        fits = types.assignable(then.type, other.type, {}) or types.assignable(other.type, then.type, {})
+        if not fits or decides not in (BOOL, DYN, types.ERROR):
+            shown = f"({decides}, {then.type}, {other.type})"
             raise CompileError(f"found no matching overload for '_?_:_' applied to '{shown}'", node.offset)
 
         def run(scope: Scope) -> Any:

@@ -218,6 +218,8 @@ def _object(schema: Schema) -> Exposed | None:
         return Exposed(type_, lambda json: {key: values.value(value) for key, value in json.items()})
     known = {name: found for name, field in schema.properties.items() if (found := exposed(field)) is not None}
     fields = {word: (name, found.type) for name, found in known.items() if (word := escaped(name))}
+    # A reserved word is understood without its underscores, too.
+    fields |= {name: (name, known[name].type) for name in known.keys() & RESERVED - {"in", "true", "false", "null"}}
     converts = {name: found for name, found in known.items() if found.convert is not None}
     if not converts:
         return Exposed(Fields(fields))
