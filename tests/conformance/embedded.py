@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Literal
 
 import anyio
 import msgspec
-from conformance.tape import Tape
 from conformance.target import WEBHOOK_PORT, Review
 
 from gracectl.runtime.clock import LoopClock
@@ -64,7 +63,7 @@ class EmbeddedTarget:
         """See Target."""
         return body
 
-    def stage(self, tape: Tape) -> AbstractAsyncContextManager[None]:
+    def stage(self, made: Sequence[str]) -> AbstractAsyncContextManager[None]:
         """See Target: the cluster is a fresh one."""
         return nullcontext()
 

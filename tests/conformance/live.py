@@ -7,13 +7,12 @@ is touched, and it is cleared away before and after.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import ssl
 import subprocess
 import tempfile
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -22,17 +21,15 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 from aiohttp import web
-from conformance.tape import Tape
+from conformance.tape import WEBHOOK_NAMES
 from conformance.target import WEBHOOK_PORT, Review, Unreachable
 
 from gracectl.kube import credentials
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import EventStream, Json, JsonObject, Request, Response, StreamEvent
 
-CLUSTER_SCOPED = re.compile(r"/api(s/[^/]+)?/v\w+/(?P<plural>[a-z]+)(/(?P<name>[^/]+))?")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/{}"
-WEBHOOK_NAMES = ("rec-guard", "rec-webhook")
 MERGE = "application/merge-patch+json"
 NO_FINALIZERS = {"metadata": {"finalizers": None}}
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -155,22 +152,23 @@ class LiveTarget:
         raise Unreachable("history is etcd's to compact")
 
     @asynccontextmanager
-    async def stage(self, tape: Tape) -> AsyncIterator[None]:
+    async def stage(self, made: Sequence[str]) -> AsyncIterator[None]:
         """See Target."""
-        for path in _made(tape):
+        for path in made:
             if path.startswith(CRDS) and (await self._call("GET", path))[0] == 200:
                 raise Unreachable(f"{path.rpartition('/')[2]} is there already: not ours to remove")
-        await self._clear(tape)
+        await self._clear(made)
         try:
             yield
         finally:
-            await self._clear(tape)
+            await self._clear(made)
 
-    async def _clear(self, tape: Tape) -> None:
+    async def _clear(self, made: Sequence[str]) -> None:
         for kind in ("mutating", "validating"):
             for name in WEBHOOK_NAMES:
                 await self._call("DELETE", WEBHOOKS.format(kind, name))
-        for path in _made(tape):
+        # What holds others goes last.
+        for path in sorted(made, key=lambda path: path.startswith((CRDS, "/api/v1/namespaces/"))):
             if path.startswith(CRDS):
                 await self._clear_definition(path)
             elif path.startswith("/api/v1/namespaces/"):
@@ -263,25 +261,6 @@ def _without(items: Json, field: str, prefix: str) -> Json:
 
 def _is_annotated(node: JsonObject) -> bool:
     return OWN_ANNOTATION in node["metadata"].get("annotations", {})
-
-
-def _made(tape: Tape) -> list[str]:
-    """The paths of the cluster-scoped objects that a recording makes, those that hold others last."""
-    found = dict.fromkeys(_made_in_order(tape))
-    return sorted(found, key=lambda path: path.startswith((CRDS, "/api/v1/namespaces/")))
-
-
-def _made_in_order(tape: Tape) -> Iterator[str]:
-    for step in tape.steps:
-        request = step.request
-        match = CLUSTER_SCOPED.fullmatch(request.path) if request is not None else None
-        if request is None or match is None or match["plural"] == "selfsubjectaccessreviews":
-            continue
-        name = match["name"]
-        if request.method == "POST" and isinstance(request.body, dict):
-            name = request.body.get("metadata", {}).get("name")
-        if name and name not in WEBHOOK_NAMES and request.method in ("POST", "PATCH", "PUT"):
-            yield request.path if match["name"] else f"{request.path}/{name}"
 
 
 def _certificate() -> tuple[ssl.SSLContext, str]:

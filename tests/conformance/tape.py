@@ -7,6 +7,8 @@ that the server asked the recorder's webhook; or a fact, which is no request but
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from gracectl.sim.server.api import Json, JsonObject
 
 RECORDINGS = Path(__file__).parent / "recordings"
 QUESTION = "webhook:"
+WEBHOOK_NAMES = ("rec-guard", "rec-webhook")
+CLUSTER_SCOPED = re.compile(r"/api(s/[^/]+)?/v\w+/(?P<plural>[a-z]+)(/(?P<name>[^/]+))?")
+NEVER_STORED = ("selfsubjectaccessreviews",)
 BEFORE_IT_ANSWERS = ("before it answers", "while the API server waits for its answer")
 """How the notes of those steps begin that the webhook took before it answered."""
 
@@ -76,6 +81,22 @@ class Tape(msgspec.Struct, frozen=True):
     about: str
     server: str
     steps: list[Step]
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The paths of the cluster-scoped objects that the recorder made, but for its webhooks' registrations."""
+        return tuple(dict.fromkeys(path for step in self.steps if step.request for path in _made_by(step.request)))
+
+
+def _made_by(request: Sent) -> Iterator[str]:
+    match = CLUSTER_SCOPED.fullmatch(request.path)
+    if match is None or match["plural"] in NEVER_STORED or request.method not in ("POST", "PATCH", "PUT"):
+        return
+    name = match["name"]
+    if request.method == "POST" and isinstance(request.body, dict):
+        name = request.body.get("metadata", {}).get("name")
+    if name and name not in WEBHOOK_NAMES:
+        yield request.path if match["name"] else f"{request.path}/{name}"
 
 
 @cache

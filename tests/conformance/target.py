@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
-
-from conformance.tape import Tape
 
 from gracectl.runtime.clock import Clock
 from gracectl.sim.server.api import Json, JsonObject, Request, Response
@@ -48,8 +46,9 @@ class Target(Protocol):
         """An answer without what this very cluster adds (its service accounts, the taints of its controllers)."""
         ...
 
-    def stage(self, tape: Tape) -> AbstractAsyncContextManager[None]:
-        """Clear away, before and after, what a recording makes. Raises Unreachable if it would do harm here."""
+    def stage(self, made: Sequence[str]) -> AbstractAsyncContextManager[None]:
+        """Clear away, before and after, the cluster-scoped objects at these paths, with all that is in them.
+        Raises Unreachable if it would do harm here."""
         ...
 
     def webhook(self, review: Review) -> AbstractAsyncContextManager[str]:

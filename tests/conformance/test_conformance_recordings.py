@@ -27,14 +27,16 @@ async def test_is_answered_as_recorded(name: str, target: Target, report: Report
     def known(index: int, deviation: Deviation) -> bool:
         return any(each.covers(name, index, deviation) for each in expected)
 
-    async with target.stage(recording), anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+    async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
         player = Player(target, recording, scene, known, tasks)
-        if scene.has_webhook:
-            try:
+        try:
+            await stack.enter_async_context(target.stage(recording.made))
+            if scene.has_webhook:
                 player.learn("<ca>", await stack.enter_async_context(target.webhook(player.review)))
-            except Unreachable as reason:
-                left_out = dict.fromkeys(range(len(recording.steps)), str(reason))
+        except Unreachable as reason:
+            left_out = dict.fromkeys(range(len(recording.steps)), str(reason))
         played = await player.play(left_out)
+        await stack.aclose()
         tasks.cancel_scope.cancel()
 
     assert [step.index for step in played] == list(range(len(recording.steps)))

@@ -195,6 +195,8 @@ def checked(configuration: Json, resource: Resource) -> JsonObject:
         why = f"json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
     version = configuration.get("apiVersion") or ""
+    if not version and not configuration.get("kind"):
+        raise bad_request(f"invalid object type: {group_version_kind(configuration)}")
     if version != resource.api_version:
         why = f"Specified patch version: {version}, expected: {resource.api_version}"
         raise bad_request(f"Incorrect version specified in apply patch. {why}")

@@ -20,6 +20,7 @@ from gracectl.sim.kinds.workloads import (
     Protected,
     Templated,
     TopLevel,
+    VolumeStrategy,
     new_budget,
     old_budget,
 )
@@ -142,7 +143,7 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
             plural="persistentvolumes",
             kind="PersistentVolume",
             namespaced=False,
-            strategy=Protected(
+            strategy=VolumeStrategy(
                 "kubernetes.io/pv-protection",
                 persistentVolumeReclaimPolicy="Retain",
                 volumeMode="Filesystem",

@@ -228,6 +228,22 @@ class Protected(Plain):
         return {**new, "metadata": {**new["metadata"], "finalizers": [*finalizers, self._finalizer]}}
 
 
+class VolumeStrategy(Protected):
+    """PersistentVolumes say since when they are in their phase (1.31)."""
+
+    def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
+        new = super().prepare_create(new, occasion)
+        return {**new, "status": {**new["status"], "lastPhaseTransitionTime": occasion.now}}
+
+    def prepare_update(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> JsonObject:
+        new = super().prepare_update(new, old, occasion)
+        before, after = old.get("status") or {}, new.get("status") or {}
+        is_same = before.get("phase") == after.get("phase")
+        if is_same or before.get("lastPhaseTransitionTime") != after.get("lastPhaseTransitionTime"):
+            return new
+        return {**new, "status": {**after, "lastPhaseTransitionTime": occasion.now}}
+
+
 class NamespaceStrategy(Strategy):
     """Namespaces wait for the namespace controller to empty them."""
 

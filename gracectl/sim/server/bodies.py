@@ -64,7 +64,7 @@ class Bodies:
         try:
             return orjson.loads(request.body)
         except orjson.JSONDecodeError:
-            raise bad_request("Invalid JSON Patch") from None
+            raise bad_request("error decoding patch: unexpected end of JSON input") from None
 
     def object(self, request: Request, kind: str) -> Json:
         """The body of a POST or PUT that must hold an object of `kind`. Raises Refusal (400, 415)."""

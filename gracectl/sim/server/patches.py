@@ -48,7 +48,8 @@ def merge(target: Json, patch: Json) -> Json:
 def json_patch(target: Json, operations: Json) -> Json:
     """RFC 6902. Raises Refusal: 400 if it is no list, else 422, always with the same vague message."""
     if not isinstance(operations, list):
-        raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        why = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
+        raise bad_request(f"error decoding patch: {why}")
     try:
         for operation in operations:
             target = _operate(target, operation)
