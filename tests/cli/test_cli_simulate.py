@@ -17,6 +17,11 @@ from gracectl.cli.root import root
 STRICTLY = (sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "simulate")
 
 
+def complaints(errors: str) -> list[str]:
+    """What it wrote to stderr, but for what asyncio's debug mode says where the machine was busy for 0.1 s."""
+    return [line for line in errors.splitlines() if not line.startswith("Executing <")]
+
+
 @pytest.mark.parametrize("command", ["simulate", "demo"])
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
@@ -70,7 +75,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
         assert process.stdout.readline().startswith("A cluster of 2 nodes")
         process.send_signal(number)
         _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (0, "")
+    assert (process.returncode, complaints(errors)) == (0, [])
 
 
 @pytest.mark.real_time
@@ -83,7 +88,7 @@ def test_a_kubeconfig_that_nobody_named_goes_with_it() -> None:
         assert path.is_file()
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors, path.parent.exists()) == (0, "", False)
+    assert (process.returncode, complaints(errors), path.parent.exists()) == (0, [], False)
 
 
 @pytest.mark.real_time
@@ -95,4 +100,4 @@ def test_a_signal_ends_it_while_the_world_is_still_being_built(tmp_path: Path) -
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=20)
-    assert (process.returncode, output, errors) == (0, "", "")
+    assert (process.returncode, output, complaints(errors)) == (0, "", [])
