@@ -14,9 +14,12 @@ import yaml
 from gracectl.sim.server.api import Json, JsonObject, Request
 from gracectl.sim.server.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from gracectl.sim.server.resource import Resource
-from gracectl.sim.server.status import bad_request, unsupported_media_type
+from gracectl.sim.server.status import Refusal, bad_request, unsupported_media_type
 
 ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+SUMMARY = 30
+"""So many characters of a body are quoted at most."""
+JSON_WORDS = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
@@ -91,21 +94,31 @@ class Bodies:
 
 def as_object(raw: bytes, kind: str) -> JsonObject:
     """A body in JSON that must hold an object. Raises Refusal (400)."""
-    prefix = (
-        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: "
-    )
     try:
         parsed = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        shown = raw.decode(errors="replace") or "<empty>"
-        raise bad_request(f"{prefix}unexpected end of JSON input ({shown})") from None
+        raise unrecognized(kind, "unexpected end of JSON input", raw.decode(errors="replace") or "<empty>") from None
     if not isinstance(parsed, dict):
         go_type = (
             'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
         )
         found = "array" if isinstance(parsed, list) else type(parsed).__name__
-        raise bad_request(f"{prefix}json: cannot unmarshal {found} into Go value of type {go_type} ({raw.hex()})")
+        raise unrecognized(kind, f"json: cannot unmarshal {found} into Go value of type {go_type}", raw.hex())
+    for field in ("apiVersion", "kind"):
+        named = parsed.get(field)
+        if named is not None and not isinstance(named, str):
+            fault = f"json: cannot unmarshal {JSON_WORDS[type(named)]} into Go struct field .{field} of type string"
+            raise unrecognized(kind, fault, raw.decode(errors="replace"))
     return parsed
+
+
+def unrecognized(kind: str, fault: str, shown: str) -> Refusal:
+    """400 for a body that does not even say what it is; of a long one only the beginning is shown."""
+    shown = f"{shown[:SUMMARY]} ..." if len(shown) > SUMMARY else shown
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: "
+        f"{fault} ({shown})"
+    )
 
 
 def as_options(raw: bytes) -> Json:
@@ -132,6 +145,10 @@ def check_kind(body: Json, resource: Resource) -> JsonObject:
             f"({group}.{resource.kind}): unknown conversion"
         )
     metadata = body.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = {}
-    return {"kind": kind, "apiVersion": api_version, **body, "metadata": metadata}
+    if metadata is not None and not isinstance(metadata, dict):
+        version, found = resource.version, JSON_WORDS.get(type(metadata), "object")
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: json: cannot unmarshal {found} into Go '
+            f"struct field {kind}.metadata of type v1.ObjectMeta"
+        )
+    return {"kind": kind, "apiVersion": api_version, **body, "metadata": metadata or {}}

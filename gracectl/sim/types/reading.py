@@ -153,6 +153,11 @@ class Conversion(Reading):
     """An object read from a map in memory, which is how a strategic patch is read; only the words differ.
     (https://github.com/kubernetes/apimachinery/blob/master/pkg/runtime/converter.go)"""
 
+    def __init__(self, struct: str, value: JsonObject) -> None:
+        """See Reading."""
+        super().__init__(struct, value)
+        self.strict.sort()
+
     def _wrong(self, value: Json, shown: str, place: Place) -> object:
         found = _GO_KINDS.get(type(value), "map")
         if shown.startswith("["):
