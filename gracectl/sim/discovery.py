@@ -169,7 +169,7 @@ def _described(resource: Resource, name: str) -> JsonObject:
 
 def entries(resource: Resource) -> list[JsonObject]:
     """A resource and its subresources, as a resource list shows them."""
-    scope = {"singularName": resource.singular, "namespaced": resource.namespaced}
+    scope = {"singularName": resource.singular or resource.kind.lower(), "namespaced": resource.namespaced}
     entry: JsonObject = {"name": resource.plural, **scope, "kind": resource.kind, "verbs": list(resource.verbs)}
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

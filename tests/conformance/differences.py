@@ -297,6 +297,26 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         Side.TODAY,
+        "a resource list names the singular",
+        {"discovery": (4, 5, 6)},
+        "body.resources[*].singularName",
+    ),
+    Difference(
+        Side.TODAY,
+        "other words for pods whose controller is gone",
+        {"pdb-status": (57,)},
+        "body.status.conditions[0].message",
+        "found no controllers for pod *",
+    ),
+    Difference(
+        Side.TODAY,
+        "the pod garbage collector writes a phase and a condition before it deletes (1.26)",
+        {"nodes-orphans": (4,)},
+        "events",
+        "*'phase': 'Failed', 'conditions': *DeletionByPodGC*'type': 'DELETED'*",
+    ),
+    Difference(
+        Side.TODAY,
         "unhealthyPodEvictionPolicy is known",
         {"pdb-status": (87,)},
         "body.spec.unhealthyPodEvictionPolicy",
@@ -324,12 +344,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         Side.STILL,
-        "a resource list names the singular",
-        {"discovery": (4, 5, 6)},
-        "body.resources[*].singularName",
-    ),
-    Difference(
-        Side.STILL,
         "OpenAPI v2 has shared parameters",
         {"discovery": (10,)},
         "body.parameters",
@@ -348,20 +362,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         {"discovery": (13,)},
         "body.message",
         "406: Not Acceptable*Available representations: *",
-    ),
-    Difference(
-        Side.STILL,
-        "other words for pods whose controller is gone",
-        {"pdb-status": (57,)},
-        "body.status.conditions[0].message",
-        "found no controllers for pod *",
-    ),
-    Difference(
-        Side.STILL,
-        "the pod garbage collector writes a phase and a condition before it deletes",
-        {"nodes-orphans": (4,)},
-        "events",
-        "*DeletionByPodGC*",
     ),
     Difference(
         Side.LIVE,

@@ -57,8 +57,12 @@ class Player:
 
 
 def told(status: JsonObject) -> JsonObject:
-    """What a budget's status says, its instants aside."""
-    conditions = [{k: v for k, v in c.items() if k != "lastTransitionTime"} for c in status.get("conditions", ())]
+    """What a budget's status says, its instants aside, and why a sync failed (today's server has other words)."""
+    failed = {each["type"] for each in status.get("conditions", ()) if each["reason"] == "SyncFailed"}
+    conditions = [
+        {k: v for k, v in c.items() if k != "lastTransitionTime" and not (k == "message" and c["type"] in failed)}
+        for c in status.get("conditions", ())
+    ]
     numbers = {key: status[key] for key in NUMBERS if key in status}
     return {**numbers, "conditions": conditions}
 

@@ -81,6 +81,8 @@ class Scales:
             return None
         namespace = pod["metadata"].get("namespace", "")
         owner = self._find(reference, namespace)
+        if owner is None and reference["kind"] in self._views:
+            raise ScaleUnknownError(f'found no controllers for pod "{pod["metadata"]["name"]}"')
         if owner is None:
             raise ScaleUnknownError(f"{_resource(reference)} does not implement the scale subresource")
         if reference["kind"] == "ReplicaSet":

@@ -7,11 +7,13 @@ is asked whether the owner (the node) is really gone, and the DELETE carries the
 from __future__ import annotations
 
 import math
+from typing import Final
 
+from gracectl.model.times import format_time
 from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.client import MERGE
+from gracectl.sim.world.client import MERGE, STRATEGIC
 from gracectl.sim.world.controller import Controller
-from gracectl.sim.world.objects import Key, is_ready, is_terminating, key_of, node_of
+from gracectl.sim.world.objects import Key, is_finished, is_ready, is_terminating, key_of, node_of
 from gracectl.sim.world.pace import Pace
 from gracectl.sim.world.paths import (
     CLAIMS,
@@ -145,6 +147,14 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
         await self.ask("PATCH", where, patch, content_type=MERGE, allow=(404, 409, 422))
 
 
+ORPHANED: Final = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByPodGC",
+    "message": "PodGC: node no longer exists",
+}
+
+
 class PodGarbage(Controller[Key]):
     """Removes pods whose node is gone, after a quarantine in which it might come back; and terminating pods whose node
     somebody has declared out of service (PodGC). Keys: pods.
@@ -207,9 +217,16 @@ class PodGarbage(Controller[Key]):
             return
         status, _ = await self.ask("GET", path_of(NODES, name=node_of(pod)), allow=(404,))
         if status == 404:
-            await self._remove(pod)
+            await self._remove(pod, ORPHANED)
 
-    async def _remove(self, pod: JsonObject) -> None:
+    async def _remove(self, pod: JsonObject, why: JsonObject | None = None) -> None:
+        """Since 1.26 it first writes that the pod has failed (nobody else can), and why."""
+        if not is_finished(pod):
+            said = {**why, "lastTransitionTime": format_time(self.pace.clock.now())} if why else None
+            status = {"phase": "Failed", **({"conditions": [said]} if said else {})}
+            patch = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+            where = path_of(PODS, *key_of(pod), "status")
+            await self.ask("PATCH", where, patch, content_type=STRATEGIC, allow=(404, 409, 422))
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         await self.ask("DELETE", path_of(PODS, *key_of(pod)), options, allow=(404, 409))
 
