@@ -173,3 +173,17 @@ class TestCanonical:
         await caller.create(PODS, body)
         body["spec"]["containers"][0]["image"] = "other"
         assert (await caller.get(f"{PODS}/p"))["spec"]["containers"][0]["image"] == "i"
+
+
+async def test_a_custom_resource_belongs_to_the_server_too(caller: Caller) -> None:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    spec = {"group": "example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"}}
+    definition = {"metadata": {"name": "things.example.com"}, "spec": {**spec, "versions": [version]}}
+    await caller.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    await caller.server.clock.sleep(1)
+    wanted = {"a": [{"b": 1}]}
+    thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": wanted}
+    await caller.create("/apis/example.com/v1/things", thing)
+    wanted["a"][0]["b"] = 2
+    assert (await caller.get("/apis/example.com/v1/things/t"))["spec"] == {"a": [{"b": 1}]}

@@ -53,7 +53,7 @@ class BodyCheck(Protocol):
     """Reads bodies as Go would decode them: unknown fields go (and are reported as asked), wrong types are refused."""
 
     def sent(self, call: Call, body: JsonObject) -> JsonObject:
-        """The object of a POST or PUT. Raises Refusal (400)."""
+        """The object of a POST or PUT, of which the caller keeps nothing. Raises Refusal (400)."""
         ...
 
     def patched(self, call: Call, patched: JsonObject, old: JsonObject) -> JsonObject:

@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 
 from gracectl.sim.server.api import JsonObject
-from gracectl.sim.server.bodies import content_type
+from gracectl.sim.server.bodies import content_type, copied
 from gracectl.sim.server.calls import Call
 from gracectl.sim.server.hooks import BodyCheck
 from gracectl.sim.server.patches import STRATEGIC
@@ -40,7 +40,8 @@ class TypedBodies:
         resource = call.route.resource
         struct = type_name(resource.group, resource.version, resource.kind)
         if not struct:
-            return self._custom.sent(call, body)
+            # A kind of its own may keep parts of the body as they are.
+            return self._custom.sent(call, body if isinstance(call.request.body, bytes) else copied(body))
         if call.request.method == "PATCH":
             return body
         directive = validation(call)
