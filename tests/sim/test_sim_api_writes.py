@@ -56,7 +56,9 @@ async def test_deletion_counts_from_the_first_delete(caller: Caller) -> None:
 
 
 async def test_generation_counts_changes_of_the_spec_and_the_deletion(caller: Caller) -> None:
-    made = await caller.create(DEPLOYMENTS, {"metadata": {"name": "d", "finalizers": ["a/b"]}, "spec": {"replicas": 1}})
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "pause"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    made = await caller.create(DEPLOYMENTS, {"metadata": {"name": "d", "finalizers": ["a/b"]}, "spec": spec})
     generations = [made["metadata"]["generation"]]
     for path, patch in (
         (DEPLOYMENTS + "/d", {"metadata": {"labels": {"a": "b"}}}),

@@ -28,9 +28,12 @@ def caller() -> Caller:
 
 async def a_deployment(caller: Caller, replicas: int = 3) -> None:
     selector = {"matchLabels": {"b": "2", "a": "1"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}
-    await caller.create(
-        DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": {"replicas": replicas, "selector": selector}}
-    )
+    template = {
+        "metadata": {"labels": {"a": "1", "b": "2", "c": "3"}},
+        "spec": {"containers": [{"name": "c", "image": "pause"}]},
+    }
+    spec = {"replicas": replicas, "selector": selector, "template": template}
+    await caller.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec})
 
 
 async def test_a_scale_is_read_changed_and_patched(caller: Caller) -> None:

@@ -8,6 +8,8 @@ from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.kinds.pods import PodStrategy
 from gracectl.sim.kinds.rbac import access_kinds
+from gracectl.sim.kinds.services import Service
+from gracectl.sim.kinds.settings import PriorityClass, Secret
 from gracectl.sim.kinds.workloads import (
     Attachment,
     Budget,
@@ -18,6 +20,7 @@ from gracectl.sim.kinds.workloads import (
     NamespaceStrategy,
     Plain,
     Protected,
+    Stateful,
     Templated,
     TopLevel,
     VolumeStrategy,
@@ -44,6 +47,7 @@ NODE_FIELDS = {
     # A bool that is left out when false still selects as "false".
     "spec.unschedulable": lambda node: "true" if node["spec"].get("unschedulable") else "false",
 }
+ZERO: JsonObject = {"replicas": 0}
 DEPLOYMENT: JsonObject = {
     "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
     "revisionHistoryLimit": 10,
@@ -168,15 +172,15 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
                 plural=plural,
                 kind=kind,
                 namespaced=True,
-                strategy=TopLevel(),
+                strategy=strategy,
                 short_names=short,
                 subresources=subresources,
             )
-            for plural, kind, short, subresources in (
-                ("configmaps", "ConfigMap", ("cm",), ()),
-                ("endpoints", "Endpoints", ("ep",), ()),
-                ("secrets", "Secret", (), ()),
-                ("serviceaccounts", "ServiceAccount", ("sa",), ("token",)),
+            for plural, kind, short, subresources, strategy in (
+                ("configmaps", "ConfigMap", ("cm",), (), TopLevel()),
+                ("endpoints", "Endpoints", ("ep",), (), TopLevel()),
+                ("secrets", "Secret", (), (), Secret()),
+                ("serviceaccounts", "ServiceAccount", ("sa",), ("token",), TopLevel()),
             )
         ),
         Resource(
@@ -185,7 +189,7 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
             plural="services",
             kind="Service",
             namespaced=True,
-            strategy=Plain({"loadBalancer": {}}),
+            strategy=Service(),
             subresources=STATUS,
             short_names=("svc",),
             categories=ALL,
@@ -224,11 +228,11 @@ def _policy() -> tuple[Resource, ...]:
 
 def _apps() -> tuple[Resource, ...]:
     kinds = (
-        ("apps", "deployments", "Deployment", Templated({}, replicas=1, **DEPLOYMENT), ("deploy",)),
-        ("apps", "replicasets", "ReplicaSet", Templated({"replicas": 0}, replicas=1), ("rs",)),
-        ("apps", "statefulsets", "StatefulSet", Templated({"replicas": 0}, replicas=1, **STATEFUL_SET), ("sts",)),
-        ("apps", "daemonsets", "DaemonSet", Templated(DAEMON_STATUS, **DAEMON_SET), ("ds",)),
-        ("batch", "jobs", "Job", Job({}, **JOB), ()),
+        ("apps", "deployments", "Deployment", Templated("Deployment", {}, replicas=1, **DEPLOYMENT), ("deploy",)),
+        ("apps", "replicasets", "ReplicaSet", Templated("ReplicaSet", ZERO, replicas=1), ("rs",)),
+        ("apps", "statefulsets", "StatefulSet", Stateful("StatefulSet", ZERO, replicas=1, **STATEFUL_SET), ("sts",)),
+        ("apps", "daemonsets", "DaemonSet", Templated("DaemonSet", DAEMON_STATUS, **DAEMON_SET), ("ds",)),
+        ("batch", "jobs", "Job", Job("Job", {}, **JOB), ()),
     )
     revisions = Resource(
         group="apps",
@@ -324,7 +328,7 @@ def _others(expiry: Expiry | None) -> tuple[Resource, ...]:
             plural="priorityclasses",
             kind="PriorityClass",
             namespaced=False,
-            strategy=TopLevel(),
+            strategy=PriorityClass(),
             short_names=("pc",),
         ),
     )

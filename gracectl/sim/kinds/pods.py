@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from gracectl.sim.kinds.conditions import filled_conditions
+from gracectl.sim.kinds.podfaults import spec_faults
 from gracectl.sim.kinds.podspec import with_spec_defaults
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Occasion, Strategy, keep_from
-from gracectl.sim.server.status import Cause, Kind, forbidden, forbidden_value, required
+from gracectl.sim.server.status import Cause, Kind, forbidden, forbidden_value
 from gracectl.sim.server.store import Table
 
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -43,6 +44,8 @@ class PodStrategy(Strategy):
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         given: JsonObject = new.get("spec") or {}
         spec = with_spec_defaults(given)
+        if spec["terminationGracePeriodSeconds"] < 0:
+            spec["terminationGracePeriodSeconds"] = 1
         spec["tolerations"] = tolerations(given.get("tolerations") or [])
         self._set_priority(new["metadata"].get("name", ""), spec)
         spec.setdefault("enableServiceLinks", True)
@@ -70,15 +73,17 @@ class PodStrategy(Strategy):
         return 0
 
     def validate(self, new: JsonObject) -> list[Cause]:
-        if not new.get("spec", {}).get("containers"):
-            return [required("spec.containers")]
-        return []
+        return list(spec_faults(new.get("spec") or {}))
 
     def prepare_update(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> JsonObject:
         if occasion.subresource != "status":
             return keep_from(new, old, ("status",))
         status = {**(new.get("status") or {}), "qosClass": old["status"].get("qosClass")}
         return {**keep_from(new, old, ("spec",)), "status": status}
+
+    def faults_of_change(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> list[Cause]:
+        # Most changes of pods are of their status, and frequent.
+        return [] if new["spec"] is old["spec"] else super().faults_of_change(new, old, occasion)
 
     def validate_update(self, new: JsonObject, old: JsonObject) -> list[Cause]:
         before, after = old["spec"], new.get("spec") or {}

@@ -12,9 +12,10 @@ from typing import Final
 from gracectl.sim.kinds.conditions import filled_conditions
 from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.kinds.podspec import with_template_defaults
+from gracectl.sim.kinds.templates import immutable_selector, template_faults
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Occasion, Strategy
-from gracectl.sim.server.status import INVALID, Cause, invalid_value, not_supported, required
+from gracectl.sim.server.status import INVALID, Cause, forbidden_value, invalid_value, not_supported, required
 
 BUDGET_STATUS: Final[Mapping[str, Json]] = {
     "disruptionsAllowed": 0,
@@ -76,14 +77,56 @@ class Counted(Plain):
 class Templated(Counted):
     """A kind that makes pods of a template."""
 
+    restarts: tuple[str, ...] = ("Always",)
+
+    def __init__(self, kind: str, status: Mapping[str, Json], **spec_defaults: Json) -> None:
+        """`kind` is the word that faults use; the rest as for Plain."""
+        super().__init__(status, **spec_defaults)
+        self._kind = kind
+
     def normalise(self, new: JsonObject) -> JsonObject:
         spec = new.get("spec") or {}
         template = with_template_defaults(spec.get("template"))
         return new if template is spec.get("template") else {**new, "spec": {**spec, "template": template}}
 
+    def validate(self, new: JsonObject) -> list[Cause]:
+        return list(template_faults(self._kind, new["spec"], self.restarts))
+
+    def faults_of_change(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> list[Cause]:
+        return [] if new["spec"] is old["spec"] else super().faults_of_change(new, old, occasion)
+
+    def validate_update(self, new: JsonObject, old: JsonObject) -> list[Cause]:
+        return list(immutable_selector(new, old))
+
+
+class Stateful(Templated):
+    """StatefulSets may change only in part."""
+
+    _changeable: Final = (
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    )
+
+    def validate_update(self, new: JsonObject, old: JsonObject) -> list[Cause]:
+        after, before = new["spec"], old["spec"]
+        if all(
+            after.get(key) == before.get(key) for key in after.keys() | before.keys() if key not in self._changeable
+        ):
+            return []
+        fields = ", ".join(f"'{field}'" for field in self._changeable[:-1])
+        why = f"updates to statefulset spec for fields other than {fields} and '{self._changeable[-1]}' are forbidden"
+        return [forbidden_value("spec", why)]
+
 
 class Job(Templated):
     """Jobs: a selector of the server's own making, which the pods' labels meet."""
+
+    restarts = ("OnFailure", "Never")
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         new = super().prepare_create(new, occasion)

@@ -16,6 +16,7 @@ from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, re
 
 SERVER_ONLY = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
+OWNER_FIELDS = (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid"))
 EMPTY_ARE_ABSENT = ("labels", "annotations", "finalizers", "ownerReferences")
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
@@ -94,6 +95,12 @@ def validate(metadata: JsonObject, *, names_are_free: bool = False, finalizers_a
         if not finalizers_are_free and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, why))
+    for owner in metadata.get("ownerReferences") or ():
+        causes.extend(
+            invalid_value(f"metadata.ownerReferences.{field}", "", f"{word} must not be empty")
+            for field, word in OWNER_FIELDS
+            if not owner.get(field)
+        )
     return causes
 
 

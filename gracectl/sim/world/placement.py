@@ -11,6 +11,7 @@ import orjson
 
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.objects import condition_of, is_tolerated, labels_of, untolerated
+from gracectl.sim.world.quantities import quantity
 
 DEFAULT_ROOM: Final = 110
 SELECTOR: Final = "node(s) didn't match Pod's node affinity/selector"
@@ -70,7 +71,8 @@ def wish_of(pod: JsonObject) -> bytes:
 def room_of(node: JsonObject) -> int:
     """How many pods the node takes."""
     status = node.get("status") or {}
-    return int((status.get("allocatable") or status.get("capacity") or {}).get("pods", DEFAULT_ROOM))
+    # A server writes 1000 as "1k".
+    return int(quantity((status.get("allocatable") or status.get("capacity") or {}).get("pods", DEFAULT_ROOM)))
 
 
 def offer_of(node: JsonObject) -> tuple[object, ...]:

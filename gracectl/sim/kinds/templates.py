@@ -1,0 +1,63 @@
+"""What is wrong with a workload that makes pods of a template, in the real server's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gracectl.sim.kinds.podfaults import restart_faults, spec_faults
+from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.selectors import selector_matches
+from gracectl.sim.server.status import Cause, invalid_value, required
+
+NO_SELECTOR: Final = (
+    "v1.LabelSelector{MatchLabels:map[string]string(nil), MatchExpressions:[]v1.LabelSelectorRequirement(nil)}"
+)
+MISMATCH: Final = "`selector` does not match template `labels`"
+
+
+def template_faults(kind: str, spec: JsonObject, restarts: tuple[str, ...]) -> Iterator[Cause]:
+    """Faults of a workload's spec: replicas, selector, template. `restarts`: how its pods may be restarted."""
+    replicas = spec.get("replicas")
+    if isinstance(replicas, int) and replicas < 0:
+        yield invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+    template = spec.get("template") or {}
+    yield from selector_faults(kind, spec.get("selector"), (template.get("metadata") or {}).get("labels"))
+    pod = template.get("spec") or {}
+    yield from spec_faults(pod, "spec.template.spec")
+    yield from restart_faults(pod, restarts, "spec.template.spec")
+
+
+def selector_faults(kind: str, selector: Json, labels: Json) -> Iterator[Cause]:
+    """Faults of a selector that must select the pods of its own template."""
+    if selector is None:
+        yield required("spec.selector")
+    elif not any(selector.get(part) for part in ("matchLabels", "matchExpressions")):
+        why = f"Invalid value: {NO_SELECTOR}: empty selector is invalid for {kind.lower()}"
+        yield Cause("FieldValueInvalid", why, "spec.selector")
+        return
+    if not selector_matches(selector, labels or {}):
+        why = f"Invalid value: {go_map(labels)}: {MISMATCH}"
+        yield Cause("FieldValueInvalid", why, "spec.template.metadata.labels")
+
+
+def go_selector(selector: Json) -> str:
+    """A selector as Go prints it. Expressions are not spelled out."""
+    labels = (selector or {}).get("matchLabels")
+    return f"v1.LabelSelector{{MatchLabels:{go_map(labels)}, MatchExpressions:[]v1.LabelSelectorRequirement(nil)}}"
+
+
+def go_map(labels: Json) -> str:
+    """A map of strings as Go prints it."""
+    if not labels:
+        return "map[string]string(nil)"
+    pairs = ", ".join(f'"{key}":"{labels[key]}"' for key in sorted(labels))
+    return f"map[string]string{{{pairs}}}"
+
+
+def immutable_selector(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
+    """The fault of a change of what a workload selects."""
+    selector = new["spec"].get("selector")
+    if selector != old["spec"].get("selector"):
+        why = f"Invalid value: {go_selector(selector)}: field is immutable"
+        yield Cause("FieldValueInvalid", why, "spec.selector")
