@@ -82,12 +82,12 @@ class LiveTarget:
             return Response(status=200, headers=found, stream=LineStream(reply))
         async with reply:
             response = Response(status=reply.status, headers=found, body=_read(await reply.read()))
-        if request.method == "POST" and response.status == 201 and "dryRun" not in request.query:
+        if response.status == 201 and "dryRun" not in request.query:
             if request.path == "/api/v1/namespaces":
                 # Pods are refused until the namespace has its service account; some clusters give it none.
                 path = f"/api/v1/namespaces/{response.body['metadata']['name']}/serviceaccounts/default"
                 await self._until(5.0, path, lambda found: found["kind"] == "ServiceAccount")
-            elif request.path == "/api/v1/nodes":
+            elif request.path.startswith("/api/v1/nodes"):
                 # A controller annotates every node; after that its version stays.
                 path = f"/api/v1/nodes/{response.body['metadata']['name']}"
                 node = await self._until(1.0, path, _is_annotated)

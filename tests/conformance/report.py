@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 
-from conformance.differences import Difference, Side
+from conformance.differences import TARGETS, Difference, Side
+from conformance.known import DIFFERENCES
 from conformance.player import Played
 from conformance.tape import Tape
 
@@ -15,14 +17,16 @@ class Report:
 
     def __init__(self) -> None:
         self._recordings: list[str] = []
+        self._target = ""
         self._counts: Counter[str] = Counter()
         self._seen: dict[tuple[Side, str], list[str]] = {}
         self._alike: list[str] = []
         self._left_out: dict[str, list[str]] = {}
 
-    def add(self, tape: Tape, played: list[Played], found: dict[int, list[Difference]]) -> None:
-        """Take in a recording. `found`: the known differences by step."""
+    def add(self, tape: Tape, played: list[Played], found: dict[int, list[Difference]], target: str) -> None:
+        """Take in a recording played on a target. `found`: the known differences by step."""
         self._recordings.append(tape.scenario)
+        self._target = target
         for step in played:
             if step.left_out:
                 self._counts["left out"] += 1
@@ -57,12 +61,21 @@ class Report:
             if seen:
                 yield f"{side.name.lower()}: {side.value} ({len(seen)})"
                 yield from (f"  {reason} [{brief(where)}]" for reason, where in seen.items())
+        yield from self._elsewhere()
         if self._alike:
             yield f"nondeterministic: not the same from run to run, but alike ({len(self._alike)})"
             yield from (f"  {each}" for each in self._alike)
         if self._left_out:
             yield f"left out ({counts['left out']})"
             yield from (f"  {reason} [{brief(where)}]" for reason, where in self._left_out.items())
+
+    def _elsewhere(self) -> Iterator[str]:
+        """What differs where this run could not see it."""
+        for side in (Side.STILL, Side.EMBEDDED):
+            entries = [each for each in DIFFERENCES if each.side is side]
+            if entries and self._target not in TARGETS[side]:
+                yield f"{side.name.lower()}: {side.value} (not seen here)"
+                yield from dict.fromkeys(f"  {each.reason} [{each.places}]" for each in entries)
 
 
 def brief(places: list[str]) -> str:
@@ -71,4 +84,11 @@ def brief(places: list[str]) -> str:
     for place in dict.fromkeys(places):
         recording, _, step = place.rpartition(" ")
         steps.setdefault(recording, []).append(step)
-    return "; ".join(f"{recording} {', '.join(found)}" for recording, found in steps.items())
+    return "; ".join(f"{recording} {', '.join(_runs(found))}" for recording, found in steps.items())
+
+
+def _runs(steps: list[str]) -> Iterator[str]:
+    """`8-11` for four in a row."""
+    for _, group in groupby(enumerate(map(int, steps)), key=lambda pair: pair[1] - pair[0]):
+        run = [step for _, step in group]
+        yield f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
