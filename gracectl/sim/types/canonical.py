@@ -79,31 +79,40 @@ def canonical(struct: str, value: JsonObject) -> JsonObject:
 
 
 class Parts:
-    """The top-level fields of a kind, each to be made canonical by itself: what a write did not touch stays shared."""
+    """A struct of which only some parts may have changed: what a write did not touch stays shared."""
 
     def __init__(self, struct: str) -> None:
-        """`struct`: the type of a kind. Raises KeyError."""
-        self._types = {field.name: _defined(field.name, [field]) for field in go_fields(struct)}
+        """`struct`: a type of the catalogue. Raises KeyError."""
+        self._type = struct_type(struct)
+        self._structs = {field.name: field.type.struct for field in go_fields(struct) if field.type.struct != SCHEMA}
         self._zeros = canonical(struct, {})
 
     def canonical(self, new: JsonObject, old: JsonObject) -> JsonObject:
         """`new` as Go would write it, if `old` is already. Raises Unfit."""
         result: JsonObject = {}
+        changed: JsonObject = {}
         for name, value in new.items():
-            if old.get(name) is value:
+            before = old.get(name)
+            if before is value:
                 result[name] = value
-            elif name in self._types:
-                result.update(msgspec.to_builtins(msgspec.convert({name: value}, self._types[name], dec_hook=_read)))
+            elif type(value) is dict and type(before) is dict and (struct := self._structs.get(name)):
+                result[name] = parts(struct).canonical(value, before)
             else:
-                raise Unfit(f"unknown field {name}")
+                changed[name] = value
+        if changed:
+            written = msgspec.to_builtins(msgspec.convert(changed, self._type, dec_hook=_read))
+            for name in changed:
+                if name in written:
+                    result[name] = written[name]
         for name, zero in self._zeros.items():
-            result.setdefault(name, zero)
+            if name not in result:
+                result[name] = zero
         return result
 
 
 @cache
 def parts(struct: str) -> Parts:
-    """The parts of a kind. Raises KeyError."""
+    """The parts of a struct. Raises KeyError."""
     return Parts(struct)
 
 
