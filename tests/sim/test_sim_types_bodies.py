@@ -174,6 +174,15 @@ class TestCanonical:
         body["spec"]["containers"][0]["image"] = "other"
         assert (await caller.get(f"{PODS}/p"))["spec"]["containers"][0]["image"] == "i"
 
+    @pytest.mark.parametrize(("kind", "directive"), [(MERGE, {}), (STRATEGIC, {}), (STRATEGIC, {"$patch": "replace"})])
+    async def test_so_is_what_a_patch_brought(self, caller: Caller, kind: str, directive: dict[str, str]) -> None:
+        await caller.create(PODS, pod())
+        condition = {"type": "Ready", "status": "True"}
+        patch = {"status": {"phase": "Running", "conditions": [condition], **directive}}
+        await caller.patch(f"{PODS}/p/status", patch, kind)
+        condition["status"] = "Unknown"
+        assert (await caller.get(f"{PODS}/p"))["status"]["conditions"][0]["status"] == "True"
+
 
 async def test_a_custom_resource_belongs_to_the_server_too(caller: Caller) -> None:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -187,3 +196,7 @@ async def test_a_custom_resource_belongs_to_the_server_too(caller: Caller) -> No
     await caller.create("/apis/example.com/v1/things", thing)
     wanted["a"][0]["b"] = 2
     assert (await caller.get("/apis/example.com/v1/things/t"))["spec"] == {"a": [{"b": 1}]}
+    more = {"spec": {"c": [{"d": 1}]}}
+    await caller.patch("/apis/example.com/v1/things/t", more)
+    more["spec"]["c"][0]["d"] = 2
+    assert (await caller.get("/apis/example.com/v1/things/t"))["spec"]["c"] == [{"d": 1}]

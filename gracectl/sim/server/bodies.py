@@ -1,7 +1,7 @@
 """What comes in as a body: bytes become JSON, JSON becomes the object that the path expects (recording writes-refused).
 
-Invariant: nothing that a caller can still change reaches the store. Bytes are parsed here; of objects that a caller in
-the same process hands in the body check makes a copy, of patches it is made here.
+Invariant: nothing that a caller can still change reaches the store. Bytes are parsed here; of what a caller in the same
+process hands in, the body check makes objects of its own.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ class Bodies:
         self._decoders: dict[str, Decode] = {"application/yaml": as_yaml, **(decoders or {})}
 
     def patch(self, request: Request) -> Json:
-        """The body of a PATCH. Raises Refusal: 415 for a type nobody knows, 400 if it is not of that type."""
+        """The body of a PATCH; whoever keeps any of it takes a copy. Raises Refusal: 415 for a type nobody knows, 400
+        if it is not of that type."""
         media = content_type(request)
         if media not in PATCHES:
             raise unsupported_media_type()
         if not isinstance(request.body, bytes):
-            return copied(request.body)
+            return request.body
         if media == APPLY:
             return as_yaml(request.body)
         try:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from gracectl.sim.server import metadata as meta
 from gracectl.sim.server import patches
 from gracectl.sim.server.api import Json, JsonObject
-from gracectl.sim.server.bodies import check_kind
+from gracectl.sim.server.bodies import check_kind, copied
 from gracectl.sim.server.calls import Call, Write
 from gracectl.sim.server.hooks import Admission, BodyCheck, Ownership, Permission
 from gracectl.sim.server.options import check_patch, check_write
@@ -94,9 +94,12 @@ class Writer:
         """PATCH of an object, of whichever type. Raises Refusal."""
         resource = call.route.resource
         dry_run = check_patch(call.query, content_type)
+        layout = self._checks.layout(resource)
+        if layout is None and not isinstance(call.request.body, bytes):
+            # Of a built-in kind the body check makes a new object of whatever is new; of others it may keep parts.
+            body = copied(body)
         if content_type == patches.APPLY:
             return await self._apply(call, body, dry_run=dry_run)
-        layout = self._checks.layout(resource)
         if content_type == patches.STRATEGIC and layout is None:
             raise unsupported_media_type((patches.JSON_PATCH, patches.MERGE, patches.APPLY))
         change = patches.change(content_type, body, layout)
