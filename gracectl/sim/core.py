@@ -25,11 +25,11 @@ from gracectl.sim.admission.index import Index
 from gracectl.sim.admission.matching import Matcher
 from gracectl.sim.admission.services import Services
 from gracectl.sim.apply.owners import Owners
+from gracectl.sim.cel.errors import CompileError, EvaluationError
+from gracectl.sim.cel.program import compile_expression
+from gracectl.sim.cel.types import DYN
 from gracectl.sim.discovery import VERSION, Discovery
 from gracectl.sim.extensions.bodies import CustomBodies
-from gracectl.sim.extensions.cel.errors import CompileError, EvaluationError
-from gracectl.sim.extensions.cel.program import compile_expression
-from gracectl.sim.extensions.cel.types import DYN
 from gracectl.sim.extensions.customs import custom_type
 from gracectl.sim.extensions.extensions import Extensions
 from gracectl.sim.faults import Faults

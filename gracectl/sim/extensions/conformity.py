@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import orjson
 
+from gracectl.sim.cel.regexes import compiled
 from gracectl.sim.extensions.formats import Check, format_check
-from gracectl.sim.extensions.regexes import compiled
 from gracectl.sim.extensions.words import json_type, shown
 from gracectl.sim.server.status import Cause, not_supported, required
 from gracectl.sim.types.schema import Schema

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from gracectl.sim.extensions.cel.errors import CompileError, EvaluationError
-from gracectl.sim.extensions.cel.program import Program, compile_expression
-from gracectl.sim.extensions.cel.types import BOOL, STRING, Exposed, Type, exposed, maybe
-from gracectl.sim.extensions.cel.values import Maybe
+from gracectl.sim.cel.errors import CompileError, EvaluationError
+from gracectl.sim.cel.program import Program, compile_expression
+from gracectl.sim.cel.types import BOOL, STRING, Exposed, Type, exposed, maybe
+from gracectl.sim.cel.values import Maybe
 from gracectl.sim.extensions.conformity import ABSENT, NO_PLACE, key_of
 from gracectl.sim.server.status import DUPLICATE, FORBIDDEN, REQUIRED, Cause
 from gracectl.sim.types.schema import Schema

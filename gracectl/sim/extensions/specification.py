@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from gracectl.sim.extensions.cel.errors import CompileError
-from gracectl.sim.extensions.cel.types import Exposed, exposed
+from gracectl.sim.cel.errors import CompileError
+from gracectl.sim.cel.types import Exposed, exposed
 from gracectl.sim.extensions.fieldpaths import FieldPathError, field_at
 from gracectl.sim.extensions.rules import VALIDATIONS, Rule
 from gracectl.sim.extensions.structure import (

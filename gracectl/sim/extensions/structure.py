@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gracectl.sim.cel.regexes import PatternError, compiled
 from gracectl.sim.extensions.conformity import Conformity
-from gracectl.sim.extensions.regexes import PatternError, compiled
 from gracectl.sim.extensions.shaping import Report, Shape
 from gracectl.sim.extensions.words import as_go
 from gracectl.sim.server.status import INVALID, Cause, forbidden_value, invalid_value, required

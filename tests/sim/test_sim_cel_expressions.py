@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gracectl.sim.extensions.cel.errors import CompileError, EvaluationError
-from gracectl.sim.extensions.cel.program import compile_expression
-from gracectl.sim.extensions.cel.types import exposed, maybe
-from gracectl.sim.extensions.cel.values import Maybe
+from gracectl.sim.cel.errors import CompileError, EvaluationError
+from gracectl.sim.cel.program import compile_expression
+from gracectl.sim.cel.types import exposed, maybe
+from gracectl.sim.cel.values import Maybe
 from gracectl.sim.types.schema import Schema
 
 FIELDS: dict[str, Any] = {

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from gracectl.model.durations import format_duration
-from gracectl.sim.extensions.cel.errors import EvaluationError
+from gracectl.sim.cel.errors import EvaluationError
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

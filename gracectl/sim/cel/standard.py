@@ -11,9 +11,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from gracectl.model.durations import parse_duration
 from gracectl.model.times import format_time, parse_time
-from gracectl.sim.extensions.cel.errors import EvaluationError, not_convertible
-from gracectl.sim.extensions.cel.overloads import Library
-from gracectl.sim.extensions.cel.values import (
+from gracectl.sim.cel.errors import EvaluationError, not_convertible
+from gracectl.sim.cel.overloads import Library
+from gracectl.sim.cel.regexes import compiled
+from gracectl.sim.cel.values import (
     HIGHEST,
     LOWEST,
     CelType,
@@ -26,7 +27,6 @@ from gracectl.sim.extensions.cel.values import (
     equals,
     type_name,
 )
-from gracectl.sim.extensions.regexes import compiled
 
 STANDARD: Final = Library()
 NUMBERS: Final = ("int", "uint", "double")

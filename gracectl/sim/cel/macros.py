@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from gracectl.sim.extensions.cel import types
-from gracectl.sim.extensions.cel.errors import CompileError, EvaluationError, no_overload
-from gracectl.sim.extensions.cel.parts import Compiling, Part, Run
-from gracectl.sim.extensions.cel.syntax import Invocation, Name, Node, Select
-from gracectl.sim.extensions.cel.types import BOOL, DYN, Type
-from gracectl.sim.extensions.cel.values import Maybe
+from gracectl.sim.cel import types
+from gracectl.sim.cel.errors import CompileError, EvaluationError, no_overload
+from gracectl.sim.cel.parts import Compiling, Part, Run
+from gracectl.sim.cel.syntax import Invocation, Name, Node, Select
+from gracectl.sim.cel.types import BOOL, DYN, Type
+from gracectl.sim.cel.values import Maybe
 
 Macro = Callable[[Compiling, Invocation], Part]
 

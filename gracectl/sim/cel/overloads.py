@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from gracectl.sim.extensions.cel import types
-from gracectl.sim.extensions.cel.errors import no_overload
-from gracectl.sim.extensions.cel.types import Type
-from gracectl.sim.extensions.cel.values import (
+from gracectl.sim.cel import types
+from gracectl.sim.cel.errors import no_overload
+from gracectl.sim.cel.types import Type
+from gracectl.sim.cel.values import (
     Address,
     CelType,
     Duration,

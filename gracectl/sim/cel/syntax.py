@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gracectl.sim.extensions.cel.errors import CompileError
-from gracectl.sim.extensions.cel.tokens import Token, tokens
-from gracectl.sim.extensions.cel.values import HIGHEST
+from gracectl.sim.cel.errors import CompileError
+from gracectl.sim.cel.tokens import Token, tokens
+from gracectl.sim.cel.values import HIGHEST
 
 BINARY: Final = {
     "||": 1,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from gracectl.sim.extensions.cel.syntax import Node, Select
-from gracectl.sim.extensions.cel.types import Type
+from gracectl.sim.cel.syntax import Node, Select
+from gracectl.sim.cel.types import Type
 
 Scope = Mapping[str, Any]
 """The values of variables."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gracectl.sim.extensions.cel import types
-from gracectl.sim.extensions.cel.errors import CompileError, EvaluationError, no_overload
-from gracectl.sim.extensions.cel.kubernetes import LIBRARY
-from gracectl.sim.extensions.cel.macros import MACROS
-from gracectl.sim.extensions.cel.overloads import TYPES, Function, Overload, dispatched
-from gracectl.sim.extensions.cel.parts import Field, Part, Run, Scope
-from gracectl.sim.extensions.cel.syntax import (
+from gracectl.sim.cel import types
+from gracectl.sim.cel.errors import CompileError, EvaluationError, no_overload
+from gracectl.sim.cel.kubernetes import LIBRARY
+from gracectl.sim.cel.macros import MACROS
+from gracectl.sim.cel.overloads import TYPES, Function, Overload, dispatched
+from gracectl.sim.cel.parts import Field, Part, Run, Scope
+from gracectl.sim.cel.regexes import PatternError, compiled
+from gracectl.sim.cel.syntax import (
     Index,
     Invocation,
     ListLiteral,
@@ -26,9 +27,8 @@ from gracectl.sim.extensions.cel.syntax import (
     Select,
     parsed,
 )
-from gracectl.sim.extensions.cel.types import BOOL, DYN, Fields, Type
-from gracectl.sim.extensions.cel.values import CelType, Maybe, UInt, equals, type_name
-from gracectl.sim.extensions.regexes import PatternError, compiled
+from gracectl.sim.cel.types import BOOL, DYN, Fields, Type
+from gracectl.sim.cel.values import CelType, Maybe, UInt, equals, type_name
 
 
 class Program(NamedTuple):

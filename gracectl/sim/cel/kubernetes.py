@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-from gracectl.sim.extensions.cel.errors import EvaluationError
-from gracectl.sim.extensions.cel.overloads import Library
-from gracectl.sim.extensions.cel.standard import STANDARD, _string
-from gracectl.sim.extensions.cel.values import (
+from gracectl.sim.cel.errors import EvaluationError
+from gracectl.sim.cel.overloads import Library
+from gracectl.sim.cel.regexes import compiled
+from gracectl.sim.cel.standard import STANDARD, _string
+from gracectl.sim.cel.values import (
     Address,
     Duration,
     Quantity,
@@ -27,7 +28,6 @@ from gracectl.sim.extensions.cel.values import (
     is_number,
     parse_quantity,
 )
-from gracectl.sim.extensions.regexes import compiled
 
 ADDED: Final = Library()
 COMPARABLE: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")

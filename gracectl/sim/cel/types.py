@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from gracectl.model.durations import parse_duration
 from gracectl.model.times import parse_time
-from gracectl.sim.extensions.cel.syntax import RESERVED
-from gracectl.sim.extensions.cel.values import Duration, Timestamp, UnorderedList
+from gracectl.sim.cel.syntax import RESERVED
+from gracectl.sim.cel.values import Duration, Timestamp, UnorderedList
 from gracectl.sim.types.schema import Schema
 
 Convert = Callable[[Any], Any]

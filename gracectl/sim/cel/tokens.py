@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
-from gracectl.sim.extensions.cel.errors import CompileError
-from gracectl.sim.extensions.cel.values import UInt
+from gracectl.sim.cel.errors import CompileError
+from gracectl.sim.cel.values import UInt
 
 _QUOTED: Final = (
     r'"""(?:\\.|[^\\])*?"""|' + r"'''(?:\\.|[^\\])*?'''|" + r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
