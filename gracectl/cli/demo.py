@@ -20,7 +20,7 @@ from rich.console import Console, Group
 from gracectl.cli.demo_play import Order, perform
 from gracectl.cli.demo_report import Result, as_json, summary
 from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
-from gracectl.cli.embedded import world_options
+from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, run_async, told_to_people
 from gracectl.telemetry import logs
 
@@ -59,7 +59,7 @@ def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text",
         view = LiveView(console)
     else:
         view = PlainView(console)
-    with told_to_people(), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
+    with told_to_people(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
         ending = _given(order, Path(folder), view)
         if isinstance(ending, Result):
             _tell(ending, output, console)

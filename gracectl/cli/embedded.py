@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +12,17 @@ import anyio
 import click
 
 from gracectl.cli.certificate import Certificate
+from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import EmbeddedCluster, write_kubeconfig
 from gracectl.sim.http import HttpFace
 from gracectl.sim.scenarios.demo import demo_options
+from gracectl.sim.scenarios.reading import ScenarioError
+from gracectl.sim.world.client import Refused
+
+WORLD_FAILURES: Mapping[type[Exception], int] = {ScenarioError: MISUSED, Refused: REFUSED}
+"""What commands with a world of their own tell people, beside what all commands do."""
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])

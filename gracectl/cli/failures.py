@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import NoReturn, TypeVar
 
@@ -19,8 +19,6 @@ from gracectl.config import ConfigError
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.runtime.supervise import PartDied
-from gracectl.sim.scenarios.reading import ScenarioError
-from gracectl.sim.world.client import Refused
 
 T = TypeVar("T")
 
@@ -28,13 +26,16 @@ FAILED, MISUSED, REFUSED = 1, 2, 3
 
 
 @contextlib.contextmanager
-def told_to_people() -> Iterator[None]:
-    """Turn the failures that a person can act upon into their message and exit code; others keep their traceback."""
+def told_to_people(also: Mapping[type[Exception], int] | None = None) -> Iterator[None]:
+    """Turn the failures that a person can act upon into their message and exit code; others keep their traceback.
+
+    `also`: what else is told, and its exit code, by a command that can meet more than the controller can.
+    """
     try:
         yield
     except Exception as error:  # whatever is not explained here is raised again as it came
         cause = _innermost(error)
-        explained = _explained(cause)
+        explained = _explained(cause) or _told(cause, also or {})
         if explained is None:
             raise
         end(*explained)
@@ -43,20 +44,24 @@ def told_to_people() -> Iterator[None]:
 def _explained(error: Exception) -> tuple[str, int] | None:
     """What to say of a failure, and the exit code; None for one that nobody foresaw."""
     match error:
-        case ConfigError() | CredentialsError() | ScenarioError():
+        case ConfigError() | CredentialsError():
             return str(error), MISUSED
         case MissingRights(rights=rights):
             listed = "\n".join(f"  - {right}" for right in rights)
             return f"the credentials do not allow all that the controller does; grant them:\n{listed}", REFUSED
         case Unreachable():
             return f"{error}; check the server's address in the kubeconfig, and that it runs", REFUSED
-        case ApiError() | Refused():
+        case ApiError():
             return str(error), REFUSED
         case PartDied(__cause__=ApiError() as cause):
             return str(cause), REFUSED
         case PartDied():
             return str(error), FAILED
     return None
+
+
+def _told(error: Exception, codes: Mapping[type[Exception], int]) -> tuple[str, int] | None:
+    return next(((str(error), code) for kind, code in codes.items() if isinstance(error, kind)), None)
 
 
 def _innermost(error: Exception) -> Exception:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
 from gracectl import __version__
-from gracectl.cli.controller import controller
-from gracectl.cli.demo import demo
-from gracectl.cli.simulate import simulate
 
 EPILOG = "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed."
 
+COMMANDS = ("controller", "demo", "simulate")
+"""Each is an attribute of the module of its name."""
+
+
+class Commands(click.Group):
+    """Commands that are imported when they are used: the controller carries no embedded cluster about with it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See click."""
+        return sorted([*super().list_commands(ctx), *COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See click."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(f"gracectl.cli.{cmd_name}"), cmd_name)
+        return command
+
 
 @click.group(
-    name="gracectl", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Commands,
+    name="gracectl",
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="gracectl", message="%(prog)s %(version)s")
 def root() -> None:
@@ -24,8 +44,3 @@ def root() -> None:
 def version() -> None:
     """Print the version."""
     click.echo(f"gracectl {__version__}")
-
-
-root.add_command(controller)
-root.add_command(simulate)
-root.add_command(demo)

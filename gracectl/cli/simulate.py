@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from gracectl.cli.certificate import self_signed
-from gracectl.cli.embedded import LOOPBACK, finite, listening
+from gracectl.cli.embedded import LOOPBACK, WORLD_FAILURES, finite, listening
 from gracectl.cli.failures import run_async, told_to_people
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
@@ -64,7 +64,7 @@ def _list(context: click.Context, parameter: click.Parameter, wanted: bool) -> N
 
 def _show(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
     if name is not None and not context.resilient_parsing:
-        with told_to_people():
+        with told_to_people(WORLD_FAILURES):
             click.echo(library.text_of(name), nl=False)
         context.exit()
 
@@ -109,7 +109,7 @@ def simulate(
     It answers as an API server does, and around it live kubelets, controllers and a scheduler, so that it can stand in
     for a cluster. The page docs/simulate.md tells how scenarios are written.
     """
-    with told_to_people(), tempfile.TemporaryDirectory(prefix="gracectl-") as folder:
+    with told_to_people(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder:
         scenario = chosen(msgspec.convert(world, World))
         path = kubeconfig or Path(folder) / "kubeconfig"
         door = Door(host=bind, port=port, kubeconfig=path, tls=tls or rbac, rbac=rbac)
