@@ -17,7 +17,6 @@ from gracectl.runtime.clock import Clock
 from gracectl.sim.access import bootstrap
 from gracectl.sim.access.control import Access
 from gracectl.sim.admission.calling import WebhookCaller
-from gracectl.sim.admission.conditions import VARIABLES, CelConditions
 from gracectl.sim.admission.configurations import webhook_configurations
 from gracectl.sim.admission.dispatch import WebhookAdmission
 from gracectl.sim.admission.https import HttpsCaller
@@ -25,9 +24,6 @@ from gracectl.sim.admission.index import Index
 from gracectl.sim.admission.matching import Matcher
 from gracectl.sim.admission.services import Services
 from gracectl.sim.apply.owners import Owners
-from gracectl.sim.cel.errors import CompileError, EvaluationError
-from gracectl.sim.cel.program import compile_expression
-from gracectl.sim.cel.types import DYN
 from gracectl.sim.discovery import VERSION, Discovery
 from gracectl.sim.extensions.bodies import CustomBodies
 from gracectl.sim.extensions.customs import custom_type
@@ -91,11 +87,10 @@ class ApiServer:
         self.store = Store(window=window)
         self.agenda = Agenda(clock, self.store.wake)
         self.event_expiry = Expiry(self.store, clock, self.agenda)
-        conditions = match_conditions()
         self.registry = Registry(
             (
                 *built_in(self.store, self.event_expiry, service_accounts=service_accounts),
-                *webhook_configurations(conditions.fault),
+                *webhook_configurations(),
             )
         )
         self._random = random.Random(seed)
@@ -110,7 +105,7 @@ class ApiServer:
         checks = TypedBodies(CustomBodies())
         self._admission = WebhookAdmission(
             Index(self.store),
-            Matcher(self.store, self.registry, conditions),
+            Matcher(self.store, self.registry),
             self.stamps,
             webhooks or HttpsCaller(Services(self.store)),
             pause=self.faults.before_webhook,
@@ -302,18 +297,4 @@ def warned(warnings: Sequence[str]) -> str:
     """The value of a Warning header (RFC 7234): one `299 - "…"` for each."""
     return ", ".join(
         '299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in dict.fromkeys(warnings)
-    )
-
-
-def match_conditions() -> CelConditions:
-    """The match conditions of webhooks, by the CEL that custom resources have."""
-    variables = dict.fromkeys(VARIABLES, DYN)
-
-    def unreadable(source: str, error: Exception) -> str:
-        return error.shown_in(source) if isinstance(error, CompileError) else str(error)
-
-    return CelConditions(
-        lambda source: compile_expression(source, variables),
-        unreadable=unreadable,
-        faults=(CompileError, EvaluationError),
     )

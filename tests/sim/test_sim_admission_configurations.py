@@ -8,8 +8,6 @@ import pytest
 from sim.admission_stage import CONFIGURATIONS, NAME, Stage, configuration, rule, webhook
 from sim.caller import STRATEGIC
 
-from gracectl.sim.admission.validation import faults_of
-
 pytestmark = pytest.mark.anyio
 
 MUTATING = CONFIGURATIONS.format("mutating")
@@ -285,28 +283,3 @@ async def test_without_webhooks_it_is_empty() -> None:
     created = await Stage().configure("validating")
     assert created.keys() == {"kind", "apiVersion", "metadata"}
     assert created["metadata"]["generation"] == 1
-
-
-async def test_match_conditions_need_somebody_who_evaluates_them() -> None:
-    raw = webhook(
-        timeoutSeconds=10,
-        namespaceSelector={},
-        objectSelector={},
-        rules=[],
-        matchConditions=[
-            {"name": "", "expression": " "},
-            {"name": "a b", "expression": "1 +"},
-            {"name": "x", "expression": "true"},
-            {"name": "x", "expression": "true"},
-        ],
-    )
-    [refused] = faults_of([raw], None)
-    assert refused.message == "Forbidden: this server evaluates no match conditions"
-    faults = faults_of([raw], lambda expression: "compilation failed" if expression == "1 +" else "")
-    assert [fault.field.removeprefix("webhooks[0].matchConditions") for fault in faults] == [
-        "[0].expression",
-        "[0].name",
-        "[1].expression",
-        "[1].name",
-        "[3].name",
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gracectl.sim.admission.validation import ExpressionFault, faults_of
+from gracectl.sim.admission.validation import faults_of
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Column, Occasion, Resource, Strategy
 from gracectl.sim.server.status import Cause
@@ -31,10 +31,8 @@ class ConfigurationStrategy(Strategy):
     unconditional_update = False
     empty: Mapping[str, Json] = {}
 
-    def __init__(self, *, mutating: bool, expression_fault: ExpressionFault | None) -> None:
-        """`expression_fault`: what is wrong with a match condition; None: there may be none."""
+    def __init__(self, *, mutating: bool) -> None:
         self._defaults = {**DEFAULTS, "reinvocationPolicy": "Never"} if mutating else DEFAULTS
-        self._expression_fault = expression_fault
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         return {**new, "metadata": {**new["metadata"], "generation": 1}}
@@ -46,7 +44,7 @@ class ConfigurationStrategy(Strategy):
         return {**new, "metadata": {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}}
 
     def validate(self, new: JsonObject) -> list[Cause]:
-        return faults_of(new.get("webhooks") or [], self._expression_fault)
+        return faults_of(new.get("webhooks") or [])
 
     def normalise(self, new: JsonObject) -> JsonObject:
         webhooks = new.get("webhooks")
@@ -65,9 +63,8 @@ class ConfigurationStrategy(Strategy):
         return filled
 
 
-def webhook_configurations(expression_fault: ExpressionFault | None = None) -> tuple[Resource, ...]:
-    """The two resources. `expression_fault`: what is wrong with a CEL expression that must give a bool, or ""; None:
-    match conditions are refused."""
+def webhook_configurations() -> tuple[Resource, ...]:
+    """The two resources."""
     return tuple(
         Resource(
             group=GROUP,
@@ -75,7 +72,7 @@ def webhook_configurations(expression_fault: ExpressionFault | None = None) -> t
             plural=plural,
             kind=kind,
             namespaced=False,
-            strategy=ConfigurationStrategy(mutating=plural == MUTATING, expression_fault=expression_fault),
+            strategy=ConfigurationStrategy(mutating=plural == MUTATING),
             columns=(NAME, WEBHOOKS, AGE),
             categories=("api-extensions",),
         )

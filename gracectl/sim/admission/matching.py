@@ -6,7 +6,7 @@ the webhook is then shown the object in that version.
 
 from __future__ import annotations
 
-from gracectl.sim.admission.conditions import ConditionFault, Conditions
+from gracectl.sim.admission.conditions import ConditionFault, condition_holds
 from gracectl.sim.admission.reviews import Match, name_of, namespace_of, review
 from gracectl.sim.admission.shapes import Objects, shown
 from gracectl.sim.admission.webhooks import NAMESPACES, Place, Webhook
@@ -14,7 +14,7 @@ from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import Write
 from gracectl.sim.server.resource import Registry, Resource
 from gracectl.sim.server.selectors import selector_matches
-from gracectl.sim.server.status import Kind, Refusal, forbidden, not_found
+from gracectl.sim.server.status import Kind, forbidden, not_found
 from gracectl.sim.server.store import Store
 
 NAMESPACE_WORDS = Kind("", "namespaces", "Namespace")
@@ -23,10 +23,9 @@ NAMESPACE_WORDS = Kind("", "namespaces", "Namespace")
 class Matcher:
     """Finds out whether a webhook is to be asked."""
 
-    def __init__(self, store: Store, registry: Registry, conditions: Conditions | None = None) -> None:
+    def __init__(self, store: Store, registry: Registry) -> None:
         self._namespaces = store.table("namespaces")
         self._registry = registry
-        self._conditions = conditions
 
     def match(self, webhook: Webhook, write: Write, objects: Objects) -> Match | None:
         """How the webhook is to be asked about the write, or None. `objects` as they are stored. Raises Refusal (403: a
@@ -67,15 +66,14 @@ class Matcher:
             raise not_found(NAMESPACE_WORDS, name)
         return selector_matches(selector, namespace["metadata"].get("labels") or {})
 
-    def _conditions_hold(self, match: Match, write: Write, objects: Objects) -> bool:
+    @staticmethod
+    def _conditions_hold(match: Match, write: Write, objects: Objects) -> bool:
         """One that is false exempts; else one that cannot be evaluated refuses the write, or exempts under Ignore."""
-        if self._conditions is None:
-            return True
         request: JsonObject = review(match, write, shown(match.resource, write, objects), "")["request"]
         faults: list[str] = []
         for condition in match.webhook.conditions:
             try:
-                if not self._conditions.holds(condition.expression, request):
+                if not condition_holds(condition.expression, request):
                     return False
             except ConditionFault as fault:
                 faults.append(f"expression '{condition.expression}' resulted in error: {fault}")
@@ -83,12 +81,8 @@ class Matcher:
             return True
         if match.webhook.ignores_failures:
             return False
-        raise self._undecided(write, name_of(write, objects.new), faults)
-
-    @staticmethod
-    def _undecided(write: Write, name: str, faults: list[str]) -> Refusal:
         text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
-        return forbidden(write.call.route.resource.words, name, text)
+        raise forbidden(write.call.route.resource.words, name_of(write, objects.new), text)
 
 
 def is_empty(selector: JsonObject) -> bool:

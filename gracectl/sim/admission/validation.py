@@ -7,10 +7,11 @@ on a real server.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from gracectl.sim.admission.conditions import condition_fault
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
 from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
@@ -42,18 +43,15 @@ WORDS: Final = {
 URL_FORM: Final = "; desired format: https://host[/path]"
 MAX_CONDITIONS: Final = 64
 
-ExpressionFault = Callable[[str], str]
-"""What is wrong with a CEL expression that must give a bool, or ""."""
 
-
-def faults_of(webhooks: Sequence[JsonObject], expression_fault: ExpressionFault | None) -> list[Cause]:
-    """Faults of a configuration's webhooks. Without `expression_fault` there may be no matchConditions."""
+def faults_of(webhooks: Sequence[JsonObject]) -> list[Cause]:
+    """Faults of a configuration's webhooks."""
     causes: list[Cause] = []
     names: set[str] = set()
     for index, webhook in enumerate(webhooks):
         field, name = f"webhooks[{index}]", webhook.get("name", "")
         causes += _webhook_faults(webhook, field)
-        causes += _condition_faults(webhook.get("matchConditions") or [], field, expression_fault)
+        causes += _condition_faults(webhook.get("matchConditions") or [], f"{field}.matchConditions")
         causes += _version_faults(webhook.get("admissionReviewVersions") or [], f"{field}.admissionReviewVersions")
         if name in names:
             causes.append(_duplicate(f"{field}.name", name))
@@ -267,14 +265,7 @@ def _service_faults(service: JsonObject, field: str) -> list[Cause]:
 # -- conditions and versions -------------------------------------------------------------------------------------------
 
 
-def _condition_faults(
-    conditions: list[JsonObject], field: str, expression_fault: ExpressionFault | None
-) -> list[Cause]:
-    field = f"{field}.matchConditions"
-    if not conditions:
-        return []
-    if expression_fault is None:
-        return [forbidden_value(field, "this server evaluates no match conditions")]
+def _condition_faults(conditions: list[JsonObject], field: str) -> list[Cause]:
     causes: list[Cause] = []
     if len(conditions) > MAX_CONDITIONS:
         message = f"Too many: {len(conditions)}: must have at most {MAX_CONDITIONS} items"
@@ -284,7 +275,7 @@ def _condition_faults(
         name, expression = condition.get("name", ""), condition.get("expression", "").strip()
         if not expression:
             causes.append(required(f"{field}[{index}].expression"))
-        elif fault := expression_fault(expression):
+        elif fault := condition_fault(expression):
             causes.append(invalid_value(f"{field}[{index}].expression", expression, fault))
         causes += _key_faults(name, f"{field}[{index}].name") if name else [required(f"{field}[{index}].name")]
         if name in names:
