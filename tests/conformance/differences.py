@@ -53,11 +53,12 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Steps that cannot be run on a target."""
+    """Steps that cannot be run on a target (only if it has that trait)."""
 
     target: str
     reason: str
     places: str
+    trait: str = ""
 
 
 def steps_of(places: str) -> dict[str, tuple[int, ...]]:

@@ -43,6 +43,7 @@ class EmbeddedTarget:
     """A fresh cluster."""
 
     kind: Literal["embedded", "live"] = "embedded"
+    traits: frozenset[str] = frozenset()
 
     def __init__(self, server: ApiServer, webhooks: InProcessWebhooks, clock: LoopClock) -> None:
         self.clock = clock

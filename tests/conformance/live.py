@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import tempfile
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -46,12 +46,15 @@ OWN: Mapping[str, tuple[str, str]] = {
 """What the cluster adds to lists (and maps) of these names: by which field it is known, and how that begins."""
 
 CLEARED_SECONDS = 60.0
+NEW_NODE_SECONDS, NODE_SECONDS = 0.6, 0.25
+"""How long a node stays as it is before it counts as settled. (Controllers of a busy cluster may be slower.)"""
 
 
 class LiveTarget:
     """A cluster that is there already."""
 
     kind: Literal["embedded", "live"] = "live"
+    traits: frozenset[str] = frozenset()
 
     def __init__(self, session: aiohttp.ClientSession, access: credentials.Credentials) -> None:
         self.clock = SystemClock()
@@ -59,6 +62,21 @@ class LiveTarget:
         self._access = access
         self._nobody = ssl.create_default_context()
         self._nobody.check_hostname, self._nobody.verify_mode = False, ssl.CERT_NONE
+
+    async def look_around(self) -> None:
+        """Find out what is special here."""
+        probe = json.dumps({"metadata": {"name": "rec-probe"}}).encode()
+        answer = await self.handle(
+            Request(
+                method="POST",
+                path="/api/v1/nodes",
+                query={"dryRun": "All"},
+                headers={"content-type": "application/json"},
+                body=probe,
+            )
+        )
+        if isinstance(answer.body, dict) and "taints" in answer.body.get("spec", {}):
+            self.traits = frozenset(("taints nodes",))
 
     async def handle(self, request: Request) -> Response:
         """See Target."""
@@ -82,26 +100,36 @@ class LiveTarget:
             return Response(status=200, headers=found, stream=LineStream(reply))
         async with reply:
             response = Response(status=reply.status, headers=found, body=_read(await reply.read()))
-        if response.status == 201 and "dryRun" not in request.query:
-            if request.path == "/api/v1/namespaces":
-                # Pods are refused until the namespace has its service account; some clusters give it none.
-                path = f"/api/v1/namespaces/{response.body['metadata']['name']}/serviceaccounts/default"
-                await self._until(5.0, path, lambda found: found["kind"] == "ServiceAccount")
-            elif request.path.startswith("/api/v1/nodes"):
-                # A controller annotates every node; after that its version stays.
-                path = f"/api/v1/nodes/{response.body['metadata']['name']}"
-                node = await self._until(1.0, path, _is_annotated)
-                response = msgspec.structs.replace(response, body=node)
+        if response.status == 201 and request.path == "/api/v1/namespaces":
+            await self._until_service_account(response.body["metadata"]["name"])
+        is_written = request.method in ("POST", "PUT", "PATCH") and response.status < 300
+        if is_written and request.path.startswith("/api/v1/nodes") and "dryRun" not in request.query:
+            response = msgspec.structs.replace(response, body=await self._settled(response))
         return response
 
-    async def _until(self, seconds: float, path: str, is_done: Callable[[JsonObject], bool]) -> JsonObject:
-        """The object once it is as wanted, or when the time is over."""
-        end = self.clock.monotonic() + seconds
-        while True:
-            _, found = await self._call("GET", path)
-            if is_done(found) or self.clock.monotonic() > end:
-                return dict(found)
+    async def _until_service_account(self, namespace: str) -> None:
+        """Pods are refused until the namespace has its service account; some clusters give it none."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+        end = self.clock.monotonic() + 5
+        while (await self._call("GET", path))[0] != 200 and self.clock.monotonic() < end:
             await self.clock.sleep(0.05)
+
+    async def _settled(self, response: Response) -> Json:
+        """A node that was written, once the cluster's controllers have let it be: they annotate and taint nodes."""
+        written: JsonObject = response.body
+        metadata, clock = written.get("metadata", {}), self.clock
+        last, since = metadata.get("resourceVersion"), clock.monotonic()
+        patience = NEW_NODE_SECONDS if response.status == 201 else NODE_SECONDS
+        node = written
+        while clock.monotonic() < since + patience:
+            await clock.sleep(0.05)
+            status, found = await self._call("GET", f"/api/v1/nodes/{metadata.get('name')}")
+            if status != 200 or found["metadata"]["uid"] != metadata.get("uid"):
+                return written  # Gone: the answer was its last word.
+            if found["metadata"]["resourceVersion"] != last:
+                node, last, since = found, found["metadata"]["resourceVersion"], clock.monotonic()
+                patience = NODE_SECONDS
+        return node
 
     async def pause(self) -> None:
         """See Target: the network is slow enough."""
@@ -250,17 +278,15 @@ async def live(kubeconfig: str) -> AsyncIterator[LiveTarget]:
     """The cluster of a kubeconfig."""
     access = await credentials.load(kubeconfig, clock=SystemClock())
     async with aiohttp.ClientSession(trust_env=False) as session:
-        yield LiveTarget(session, access)
+        target = LiveTarget(session, access)
+        await target.look_around()
+        yield target
 
 
 def _without(items: Json, field: str, prefix: str) -> Json:
     if isinstance(items, dict):
         return {key: value for key, value in items.items() if field or not key.startswith(prefix)}
     return [each for each in items if not (isinstance(each, dict) and str(each.get(field)).startswith(prefix))]
-
-
-def _is_annotated(node: JsonObject) -> bool:
-    return OWN_ANNOTATION in node["metadata"].get("annotations", {})
 
 
 def _certificate() -> tuple[ssl.SSLContext, str]:

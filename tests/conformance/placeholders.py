@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from conformance.trims import normalised
@@ -37,13 +37,14 @@ class Deviation(msgspec.Struct, frozen=True):
 class Bindings:
     """What the placeholders stand for, as far as answers have shown it."""
 
-    def __init__(self, known: Mapping[str, str] | None = None) -> None:
-        """`known`: what is known before the first answer."""
+    def __init__(self, known: Mapping[str, str] | None = None, clean: Callable[[Json], Json] = normalised) -> None:
+        """`known`: what is known before the first answer; `clean` is applied to objects that messages quote."""
         self._values = dict(known or {})
+        self._clean = clean
 
     def copy(self) -> Bindings:
         """The same bindings, to be tried out."""
-        return Bindings(self._values)
+        return Bindings(self._values, self._clean)
 
     def knows(self, placeholder: str) -> bool:
         """Whether a placeholder has a value."""
@@ -70,7 +71,7 @@ class Bindings:
         which recordings do not keep elsewhere either, do not count."""
         quotes = QUOTED.search(recorded), QUOTED.search(here)
         if quotes[0] is not None and quotes[1] is not None:
-            objects = [normalised(json.loads(json.loads(quote[1]))) for quote in quotes if quote is not None]
+            objects = [self._clean(json.loads(json.loads(quote[1]))) for quote in quotes if quote is not None]
             yield from self.deviations(objects[0], objects[1], f"{at}.quoted")
             recorded, here = (
                 text[: quote.start(1)] + text[quote.end(1) :]

@@ -81,7 +81,7 @@ class Player:
         self._steps = tape.steps
         self._offstage = offstage
         self._known = known
-        self._bindings = Bindings()
+        self._bindings = Bindings(clean=self._cleaned)
         self._watches: dict[int, Response] = {}
         self._played: dict[int, Played] = {}
         self._script: list[tuple[int, Step]] = []
@@ -236,8 +236,11 @@ class Player:
             found.extend(self._bindings.deviations(step.response.body, self._seen, "body"))
         return tuple(found)
 
+    def _cleaned(self, body: Json) -> Json:
+        return self.target.without_own(normalised(body))
+
     def _shown(self, step: Step, body: Json) -> Json:
-        return trim_named(step.trimmed)(self.target.without_own(normalised(body)))
+        return trim_named(step.trimmed)(self._cleaned(body))
 
     @staticmethod
     def _compared_heads(recorded: Answered, here: Response) -> list[Deviation]:
@@ -274,7 +277,7 @@ class Player:
             return tuple(deviations)
         if here.stream is None:
             # An ordinary answer: the recorder trimmed events only.
-            events: list[Json] = [self.target.without_own(normalised(here.body))]
+            events: list[Json] = [self._cleaned(here.body)]
         else:
             is_ended_by_server = recorded.ended != "still open" and not self._is_full(step)
             read, ended = await read_events(here.stream, len(recorded.events), until_the_end=is_ended_by_server)

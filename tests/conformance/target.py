@@ -33,6 +33,11 @@ class Target(Protocol):
         """The time by which the suite waits."""
         ...
 
+    @property
+    def traits(self) -> frozenset[str]:
+        """What is special about it: `taints nodes` (a node lifecycle controller is at work)."""
+        ...
+
     async def handle(self, request: Request) -> Response:
         """Send one request; a request that brings its own Authorization header is sent with nothing else. The body of
         the answer is a JSON value, or a text."""

@@ -26,7 +26,7 @@ async def test_is_answered_as_recorded(name: str, target: Target, report: Report
     left_out = {
         index: each.reason
         for each in LEFT_OUT
-        if each.target == target.kind
+        if each.target == target.kind and each.trait in ("", *target.traits)
         for index in steps_of(each.places).get(name, ())
     }
 

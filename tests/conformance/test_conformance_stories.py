@@ -163,4 +163,4 @@ async def test_a_watch_may_begin_with_what_there_is_and_say_when_that_is_all(tel
     await watch.stream.aclose()
     names = sorted(event["object"]["metadata"]["name"] for event in events[:2])
     assert ([event["type"] for event in events], names) == (["ADDED", "ADDED", "BOOKMARK"], ["a", "b"])
-    assert events[2]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert events[2]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
