@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gracectl.sim.kinds.subresources import SUBRESOURCES
-from gracectl.sim.server.api import JsonObject, Request, Response
+from gracectl.sim.server.api import JSON_HEADERS, JsonObject, Request, Response
 from gracectl.sim.server.resource import Registry, Resource
 
 VERSION = {
@@ -27,7 +27,6 @@ VERSION = {
     "platform": "linux/amd64",
 }
 HEALTH = ("/healthz", "/readyz", "/livez")
-JSON = {"content-type": "application/json"}
 ALL_AT_ONCE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 TEXT = {"content-type": "text/plain; charset=utf-8"}
 
@@ -68,7 +67,7 @@ class Discovery:
         if path in ("/api", "/apis") and wants_all_at_once(request.headers.get("accept", "")):
             return Response(status=200, headers={"content-type": ALL_AT_ONCE, "vary": "Accept"}, body=self._all(path))
         body = self._body(path)
-        return None if body is None else Response(status=200, headers=JSON, body=body)
+        return None if body is None else Response(status=200, headers=JSON_HEADERS, body=body)
 
     def _body(self, path: str) -> JsonObject | None:
         match path.strip("/").split("/"):

@@ -1,2 +1,4 @@
-"""The Common Expression Language as Kubernetes speaks it, in rules of custom resources and in match conditions of webhooks
-(decision 0008). Knows schemas and nothing of definitions, requests or webhooks."""
+"""The Common Expression Language as Kubernetes speaks it (decision 0008): rules of custom resources, match conditions.
+
+Knows schemas, and nothing of definitions, requests or webhooks.
+"""

@@ -8,7 +8,7 @@ steps may be repeated, and come late.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gracectl.sim.extensions.customs import resources_of
 from gracectl.sim.extensions.definition import (
@@ -25,12 +25,12 @@ from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.bodies import Bodies
 from gracectl.sim.server.deletes import Deleter
-from gracectl.sim.server.hooks import Subresource
 from gracectl.sim.server.options import DeleteOptions
 from gracectl.sim.server.resource import Registry, Resource
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.store import Store, Table
+from gracectl.sim.server.verbs import Verbs
 from gracectl.sim.server.writes import Writer
 
 NAMING_SECONDS: Final = 0.02
@@ -57,14 +57,6 @@ EMPTYING: Final = {
 }
 
 
-class AnswerAt(Protocol):
-    """Says who answers requests to a subresource (ApiServer.answer_at)."""
-
-    def __call__(self, table: str, subresource: str = "", **methods: Subresource) -> None:
-        """See ApiServer.answer_at."""
-        ...
-
-
 class Extensions:
     """Keeps the endpoints of custom resources as their definitions want them."""
 
@@ -81,11 +73,11 @@ class Extensions:
         self._due: set[str] = set()
         registry.add(definition_resource(self._changed))
 
-    def connect(self, deleter: Deleter, writer: Writer, bodies: Bodies, answer_at: AnswerAt) -> None:
+    def connect(self, deleter: Deleter, writer: Writer, bodies: Bodies, verbs: Verbs) -> None:
         """Say who deletes objects, and who writes and answers for scales."""
         self._deleter = deleter
         self._scales = CustomScales(self._store, writer, bodies)
-        self._answer_at = answer_at
+        self._verbs = verbs
 
     @property
     def _table(self) -> Table:
@@ -200,7 +192,7 @@ class Extensions:
         for resource in resources:
             self._registry.add(resource)
         if any(version.scale is not None for version in definition.versions):
-            self._answer_at(table.name, "scale", GET=self._scales, PUT=self._scales, PATCH=self._scales)
+            self._verbs.answer_at(table.name, "scale", GET=self._scales, PUT=self._scales, PATCH=self._scales)
 
     def _remove_endpoints(self, name: str) -> None:
         for resource in self._served.pop(name, ()):

@@ -8,7 +8,7 @@ comes in is copied by the server before it is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import orjson
@@ -18,6 +18,9 @@ Json = Any
 
 JsonObject = dict[str, Any]
 """A JSON object. Values read from the server are shared and must not be changed in place."""
+
+JSON_HEADERS: Final[Mapping[str, str]] = {"content-type": "application/json"}
+"""Of an answer whose body is a JSON value, or a stream of events."""
 
 
 class Subject(NamedTuple):

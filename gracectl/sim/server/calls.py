@@ -60,11 +60,12 @@ class Call:
         """Who made the change that this call makes."""
         return Signature(self.field_manager, self.route, now)
 
-    def to(self, route: Route) -> Call:
-        """The same request, about something else: one object of its collection, an object behind a subresource."""
-        other = Call(self.request, route, self.user)
-        other.warnings = self.warnings
-        return other
+    @property
+    def warning(self) -> str:
+        """The value of the answer's Warning header (RFC 7234): one `299 - "…"` for each warning."""
+        return ", ".join(
+            '299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in dict.fromkeys(self.warnings)
+        )
 
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]

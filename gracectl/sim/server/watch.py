@@ -9,21 +9,26 @@ gets one ERROR event and the end of the stream.
 from __future__ import annotations
 
 import math
+import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 
 from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import Interrupted, JsonObject, StreamEvent
+from gracectl.sim.server.options import check_match, integer, is_true, version_number
 from gracectl.sim.server.resource import Resource
-from gracectl.sim.server.selectors import Match
+from gracectl.sim.server.routing import Route
+from gracectl.sim.server.selectors import Match, object_match
 from gracectl.sim.server.status import expired
 from gracectl.sim.server.store import Change, Store, Table, TooOldError
 
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_END = 2.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+WATCH_SECONDS = 1800.0
+"""A watch that names no timeoutSeconds is ended by the server after this and up to twice as long."""
 
 
 class Watched:
@@ -123,7 +128,7 @@ class WatchStream:
         try:
             changes = self._table.changes(self._position)
         except TooOldError as error:
-            self.fail(expired(f"too old resource version: {self._after} ({error})").body())
+            self.fail(too_old(self._after, error))
             return
         self._position += len(changes)
         for change in changes:
@@ -175,3 +180,48 @@ class WatchStream:
         """Stop. The next read ends the stream."""
         self._ready.clear()
         self._ended = True
+
+
+class Watches:
+    """Opens watches."""
+
+    def __init__(self, store: Store, agenda: Agenda, rng: random.Random) -> None:
+        self._store = store
+        self._agenda = agenda
+        self._random = rng
+
+    def open(self, route: Route, query: Mapping[str, str]) -> WatchStream:
+        """A watch of an object or a collection, as its query wants it. Raises Refusal (400, 422, 500)."""
+        check_match(query, watch=True)
+        seconds = float(integer(query.get("timeoutSeconds") or "0"))
+        revision = version_number(query.get("resourceVersion") or "0", watch=True)
+        table = self._store.table(route.resource.table)
+        if route.name:
+            query = {**query, "fieldSelector": f"metadata.name={route.name}"}
+        watched = Watched(route.resource, route.namespace, object_match(query, route.resource))
+        stream = WatchStream(
+            self._store,
+            table,
+            watched,
+            self._agenda,
+            seconds=seconds or WATCH_SECONDS * (1 + self._random.random()),
+            bookmarks=is_true(query, "allowWatchBookmarks"),
+        )
+        wants_initial = is_true(query, "sendInitialEvents")
+        if wants_initial or not (revision or "sendInitialEvents" in query):
+            stream.start_with([object_ for object_ in table.listed(route.namespace) if watched.matches(object_)])
+            if wants_initial:
+                stream.end_initial_events()
+        elif revision:
+            if not route.resource.watch_cached and revision < self._store.compacted:
+                stream.fail(expired("The resourceVersion for the provided watch is too old.").body())
+            try:
+                stream.start_after(revision)
+            except TooOldError as error:
+                stream.fail(too_old(revision, error))
+        return stream
+
+
+def too_old(revision: int, error: TooOldError) -> JsonObject:
+    """The Status that ends a watch whose version lies before all that is remembered."""
+    return expired(f"too old resource version: {revision} ({error})").body()
