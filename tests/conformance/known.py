@@ -151,7 +151,6 @@ NOT_YET = (
 NOT_EMBEDDED = (
     ("OpenAPI tells of those kinds only that this server serves", "discovery 10", "body.paths.*", "*"),
     ("OpenAPI comes as JSON only: whoever asks for protobuf alone falls back", "discovery 12", "status", "406"),
-    ("nobody is warned of a deprecated version", "pdb-status 82, 83", "headers.Warning", ""),
 )
 
 OTHER_CLUSTER = (

@@ -208,6 +208,12 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
     )
 
 
+OLD_BUDGETS = (
+    "policy/v1beta1 PodDisruptionBudget is deprecated in v1.21+, unavailable in v1.25+; use policy/v1 "
+    "PodDisruptionBudget"
+)
+
+
 def _policy() -> tuple[Resource, ...]:
     old = View(from_stored=old_budget, to_stored=new_budget)
     return tuple(
@@ -221,8 +227,9 @@ def _policy() -> tuple[Resource, ...]:
             subresources=STATUS,
             short_names=("pdb",),
             view=view,
+            warning=warning,
         )
-        for version, view in (("v1", None), ("v1beta1", old))
+        for version, view, warning in (("v1", None, ""), ("v1beta1", old, OLD_BUDGETS))
     )
 
 
