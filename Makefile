@@ -23,7 +23,7 @@ test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	$(BIN)/python -m pytest $(ARGS)
 
 unit: $(READY) ## the tests that need no processes of their own: seconds
-	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli $(ARGS)
+	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

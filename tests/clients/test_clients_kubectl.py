@@ -6,7 +6,8 @@ import re
 
 import anyio
 import pytest
-from clients.people import Kubectl, Place, deployment, needs_kubectl
+from clients.place import Place, deployment
+from support.kubectl import Kubectl, needs_kubectl
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 
@@ -29,11 +30,34 @@ async def test_get_shows_tables_and_objects_in_every_form(kubectl: Kubectl, plac
     assert (missing.code, missing.err) == (1, 'Error from server (NotFound): pods "nobody" not found\n')
 
 
+async def test_budgets_are_shown_with_what_they_allow(kubectl: Kubectl, place: Place) -> None:
+    await kubectl.apply(deployment("web"))
+    await kubectl("create", "poddisruptionbudget", "web", "--selector=app=web", "--max-unavailable=1")
+    await place.cluster.until_ready()
+    heading, row = (await kubectl("get", "pdb")).splitlines()
+    assert re.split(r" {2,}", heading.rstrip()) == [
+        "NAME",
+        "MIN AVAILABLE",
+        "MAX UNAVAILABLE",
+        "ALLOWED DISRUPTIONS",
+        "AGE",
+    ]
+    assert row.split()[:4] == ["web", "N/A", "1", "1"]
+
+
+async def test_a_node_that_somebody_holds_goes_when_he_lets_go(kubectl: Kubectl) -> None:
+    await kubectl("patch", "node", "n2", "--type=merge", "-p", '{"metadata":{"finalizers":["example.org/hold"]}}')
+    await kubectl("delete", "node", "n2", "--wait=false")
+    assert "deletionTimestamp" in (await kubectl.json("get", "node", "n2"))["metadata"]
+    await kubectl("patch", "node", "n2", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    assert (await kubectl.run("get", "node", "n2")).code == 1
+
+
 async def test_a_watch_shows_pods_come_and_go(kubectl: Kubectl) -> None:
     async with kubectl.running("get", "pods", "--watch", "-o", "wide") as lines:
         slow = deployment("web", replicas=1)
         # In simulated seconds, of which ten pass in one.
-        slow["spec"]["template"]["metadata"]["annotations"] = {"sim.gracectl.dev/start-seconds": "20"}
+        slow["spec"]["template"]["metadata"]["annotations"] = {"sim.gracectl.dev/start-seconds": "5"}
         await kubectl.apply(slow)
         await lines.until("web-", "Pending")
         await lines.until("web-", "Running")

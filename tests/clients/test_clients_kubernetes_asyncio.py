@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from clients.people import Place
+from clients.place import Place
 from kubernetes_asyncio import client, config, watch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 import yaml
 from e2e_support.program import running
 from e2e_support.story import Story
+from support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names
 from gracectl.sim.world.client import ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
-
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on the PATH")
-
-
-async def kubectl(story: Story, *arguments: str) -> str:
-    """What kubectl prints; it must succeed."""
-    cache = f"--cache-dir={story.folder / 'kubectl'}"
-    command = ["kubectl", f"--kubeconfig={story.target.kubeconfig}", cache, *arguments]
-    result = await anyio.run_process(command, env={**os.environ, "HOME": str(story.folder)})
-    return result.stdout.decode()
 
 
 @needs_kubectl
@@ -42,11 +30,12 @@ async def test_kubectl_shows_why_a_node_is_not_drained(story: Story) -> None:
         lambda: story.condition(leaving, names.DRAINED) and story.events_about(node, names.EventReason.DRAINING),
     )
 
-    heading, row = (await kubectl(story, "get", "node", leaving)).splitlines()
+    kubectl = Kubectl(story.target.kubeconfig, story.folder)
+    heading, row = (await kubectl("get", "node", leaving)).splitlines()
     assert heading.split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert row.split()[:3] == [leaving, "Ready,SchedulingDisabled", "<none>"]
 
-    described = await kubectl(story, "describe", "node", leaving)
+    described = await kubectl("describe", "node", leaving)
     (condition,) = (line for line in described.splitlines() if line.split()[:2] == ["Drained", "False"])
     assert f"{story.namespace}/{pod['metadata']['name']}" in condition
     assert f"{story.namespace}/strict" in condition

@@ -1,21 +1,16 @@
-"""The HTTP face over real sockets, and the real kubectl as its client."""
+"""The HTTP face over real sockets."""
 
 from __future__ import annotations
 
 import io
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 
 import aiohttp
 import anyio
-import anyio.to_thread
 import orjson
 import pytest
-from sim.caller import LEASES, NODES, PODS, Caller
+from sim.caller import LEASES, NODES, Caller
 
 from gracectl.runtime.clock import LoopClock, SystemClock
 from gracectl.sim.core import ApiServer
@@ -24,14 +19,12 @@ from gracectl.sim.http import HttpFace
 from gracectl.sim.server.api import Request, Response
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
-KUBECTL = shutil.which("kubectl")
 
 
 class Served:
-    """A server, its URL, and two ways to it."""
+    """A server, and two ways to it."""
 
-    def __init__(self, server: ApiServer, url: str, session: aiohttp.ClientSession) -> None:
-        self.url = url
+    def __init__(self, server: ApiServer, session: aiohttp.ClientSession) -> None:
         self.session = session
         self.caller = Caller(server)
 
@@ -48,7 +41,7 @@ async def served() -> AsyncIterator[Served]:
     url = await face.start()
     try:
         async with aiohttp.ClientSession(url) as session:
-            yield Served(server, url, session)
+            yield Served(server, session)
     finally:
         with anyio.fail_after(5):
             await face.stop()
@@ -138,39 +131,3 @@ async def test_mounts_answer_over_http_and_in_process(served: Served) -> None:
     async with served.session.delete("/cloud/v1/instances/i-1") as reply:
         assert (reply.status, await reply.json()) == (202, {"path": "/cloud/v1/instances/i-1"})
     assert (await served.caller.call("GET", "/cloud/v1/instances/i-1")).status == 202
-
-
-async def kubectl(served: Served, home: Path, *arguments: str) -> str:
-    """Run kubectl; returns what it printed. Fails the test with its complaint if it fails."""
-    command = [str(KUBECTL), f"--server={served.url}", "--kubeconfig=/dev/null", *arguments]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
-
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
-
-    done = await anyio.to_thread.run_sync(run)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
-async def test_kubectl_reads_and_writes(served: Served, tmp_path: Path) -> None:
-    for name in ("n1", "n2"):
-        await served.caller.create(NODES, {"metadata": {"name": name, "finalizers": ["example.org/hold"]}})
-    await served.caller.pod("web")
-    await served.caller.budget(allowed=1, maxUnavailable=1)
-
-    assert "n1     Unknown   <none>" in await kubectl(served, tmp_path, "get", "nodes")
-    wide = await kubectl(served, tmp_path, "get", "pods", "-A", "-o", "wide")
-    assert wide.splitlines()[1].split()[:5] == ["default", "web", "1/1", "Running", "0"]
-    assert "N/A             1                 1" in await kubectl(served, tmp_path, "get", "pdb", "-A")
-    assert "Unschedulable:      false" in await kubectl(served, tmp_path, "describe", "node", "n1")
-    await kubectl(served, tmp_path, "cordon", "n1")
-    await kubectl(served, tmp_path, "taint", "node", "n1", "k=v:NoSchedule")
-    node = orjson.loads(await kubectl(served, tmp_path, "get", "node", "n1", "-o", "json"))
-    assert (node["spec"]["unschedulable"], node["spec"]["taints"][0]["key"]) == (True, "k")
-    await kubectl(served, tmp_path, "delete", "node", "n2", "--wait=false")
-    assert "deletionTimestamp" in (await served.caller.get(f"{NODES}/n2"))["metadata"]
-    await kubectl(served, tmp_path, "delete", "pod", "web", "--grace-period=0", "--force")
-    assert (await served.caller.call("GET", f"{PODS}/web")).status == 404
-    assert "No resources found" not in await kubectl(served, tmp_path, "get", "ns", "-o", "yaml")

@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 import json
-import ssl
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import yaml
-from clients.people import Kubectl, needs_kubectl
+from support.kubectl import Kubectl, needs_kubectl
 
-from gracectl.runtime.clock import SystemClock
-from gracectl.sim.cluster import write_kubeconfig
-from gracectl.sim.core import ApiServer
-from gracectl.sim.http import HttpFace
-from gracectl.sim.server.calls import User
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl, pytest.mark.timeout(120)]
-
-CERTIFICATES = Path(__file__).parents[1] / "kube" / "certificates"
 LOGGED_OUT = "You must be logged in to the server"
 
 
 @pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    """kubectl of the administrator of a server that asks for tokens; over plain HTTP kubectl would send none."""
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
-    tokens: dict[str, str | User] = {"of-the-admin": "admin", "of-joe": User("joe", "7", ("devs",))}
-    face = HttpFace(ApiServer(SystemClock(), tokens=tokens))
-    url = await face.start(tls=tls)
-    path = tmp_path / "kubeconfig"
-    write_kubeconfig(path, url, token="of-the-admin")
-    config = yaml.safe_load(path.read_text())
-    config["clusters"][0]["cluster"]["certificate-authority"] = str(CERTIFICATES / "ca.pem")
-    path.write_text(yaml.safe_dump(config))
-    try:
-        yield Kubectl(path, tmp_path)
-    finally:
-        await face.stop()
+def kubectl(admins_kubectl: Kubectl) -> Kubectl:
+    return admins_kubectl
 
 
 async def test_who_and_what(kubectl: Kubectl) -> None:

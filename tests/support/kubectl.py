@@ -1,4 +1,4 @@
-"""kubectl as people type it."""
+"""The real kubectl as people type it, where it is on PATH."""
 
 from __future__ import annotations
 
@@ -16,18 +16,8 @@ import orjson
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from gracectl.sim.cluster import EmbeddedCluster
-
 PROGRAM = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(PROGRAM is None, reason="kubectl is not on PATH")
-
-
-class Place(NamedTuple):
-    """A cluster and how to reach it."""
-
-    cluster: EmbeddedCluster
-    url: str
-    kubeconfig: Path
 
 
 class Printed(NamedTuple):
@@ -42,12 +32,13 @@ class Kubectl:
     """Runs kubectl, each time as a process of its own."""
 
     def __init__(self, kubeconfig: Path, home: Path) -> None:
+        """`home`: a folder of the test; what kubectl caches goes there."""
         self._command = [str(PROGRAM), f"--kubeconfig={kubeconfig}"]
-        self._environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+        self._environment = {**os.environ, "HOME": str(home)}
 
     async def run(self, *arguments: str, stdin: str = "", editor: str = "") -> Printed:
         """Run one command, whatever comes of it."""
-        environment = {**self._environment, **({"EDITOR": editor} if editor else {})}
+        environment = {**self._environment, **({"KUBE_EDITOR": editor} if editor else {})}
         with anyio.fail_after(30):
             done = await anyio.run_process(
                 [*self._command, *arguments], input=stdin.encode(), env=environment, check=False
@@ -105,20 +96,3 @@ class Lines:
             self._rest += await self._stream.receive()
         line, _, self._rest = self._rest.partition("\n")
         return line
-
-
-def deployment(name: str, replicas: int = 2, **pod: Any) -> dict[str, Any]:
-    """A Deployment of pause containers; `pod` is more of its pods' spec."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [{"name": "main", "image": "pause:3.9"}], **pod},
-            },
-        },
-    }

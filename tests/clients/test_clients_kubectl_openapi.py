@@ -2,63 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
-
 import pytest
-from clients.people import Kubectl, needs_kubectl
-
-from gracectl.runtime.clock import SystemClock
-from gracectl.sim.cluster import write_kubeconfig
-from gracectl.sim.core import ApiServer
-from gracectl.sim.http import HttpFace
+from clients.place import settings
+from sim.extension_stage import definition, version, whole
+from support.kubectl import Kubectl, needs_kubectl
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "nodeclaims.karpenter.sh"},
-    "spec": {
-        "group": "karpenter.sh",
-        "scope": "Cluster",
-        "names": {"plural": "nodeclaims", "singular": "nodeclaim", "kind": "NodeClaim"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "properties": {"expireAfter": {"type": "string", "description": "When it goes."}},
-                            }
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
+WIDGETS = definition(
+    "widgets", [version("v1", whole({"expireAfter": {"type": "string", "description": "When it goes."}}))]
+)
 
 
 @pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    face = HttpFace(ApiServer(SystemClock()))
-    url = await face.start()
-    write_kubeconfig(tmp_path / "kubeconfig", url)
-    try:
-        yield Kubectl(tmp_path / "kubeconfig", tmp_path)
-    finally:
-        await face.stop()
-
-
-def settings(**data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": data}
+def kubectl(lonely_kubectl: Kubectl) -> Kubectl:
+    return lonely_kubectl
 
 
 async def test_what_is_created_in_protobuf_is_what_was_meant(kubectl: Kubectl) -> None:
@@ -82,10 +40,10 @@ async def test_what_is_created_in_protobuf_is_what_was_meant(kubectl: Kubectl) -
 async def test_kinds_are_explained_custom_ones_too(kubectl: Kubectl) -> None:
     assert "FIELD: containers <[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert "maxUnavailable <IntOrString>" in await kubectl("explain", "pdb.spec.maxUnavailable")
-    await kubectl.apply(DEFINITION)
-    await kubectl("wait", "--for=condition=Established", "crd/nodeclaims.karpenter.sh", "--timeout=10s")
-    explained = await kubectl("explain", "nodeclaims.spec.expireAfter")
-    assert "KIND:       NodeClaim" in explained
+    await kubectl.apply(WIDGETS)
+    await kubectl("wait", "--for=condition=Established", "crd/widgets.c.example", "--timeout=10s")
+    explained = await kubectl("explain", "widgets.spec.expireAfter")
+    assert "KIND:       Widget" in explained
     assert "When it goes." in explained
 
 
