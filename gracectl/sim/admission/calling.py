@@ -45,12 +45,10 @@ Handler = Callable[[JsonObject], Awaitable[JsonObject | Reply]]
 
 
 class InProcessWebhooks:
-    """Webhooks that are functions of this process, by URL. Others are asked through `elsewhere`, or refuse the
-    connection."""
+    """Webhooks that are functions of this process, by URL. Others refuse the connection."""
 
-    def __init__(self, elsewhere: WebhookCaller | None = None) -> None:
+    def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
-        self._elsewhere = elsewhere
 
     def register(self, url: str, handler: Handler) -> None:
         """Let `handler` answer at `url` from now on (of a webhook behind a Service:
@@ -67,16 +65,12 @@ class InProcessWebhooks:
         if handler is not None:
             answer = await handler(orjson.loads(body))
             return answer if isinstance(answer, Reply) else Reply(200, orjson.dumps(answer))
-        if self._elsewhere is not None:
-            return await self._elsewhere.post(client, url, body)
         address = urlsplit(client.url)
         dialled = f"{address.hostname}:{address.port or HTTPS_PORT}"
         raise CallFailed(post_failed(url, f"dial tcp {dialled}: connect: connection refused"))
 
     async def aclose(self) -> None:
         """See WebhookCaller."""
-        if self._elsewhere is not None:
-            await self._elsewhere.aclose()
 
 
 def post_failed(url: str, why: str) -> str:

@@ -11,7 +11,6 @@ from typing import Protocol
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import Call, Operation, Write
 from gracectl.sim.server.resource import Resource
-from gracectl.sim.server.status import unsupported_media_type
 from gracectl.sim.server.strategic import Layout
 
 
@@ -81,34 +80,3 @@ class Subresource(Protocol):
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
         """The status code and the body. Raises Refusal."""
         ...
-
-
-class NobodyAsked:
-    """Admission of a server without webhooks."""
-
-    def concerns(self, call: Call, operation: Operation) -> bool:
-        """No."""
-        return False
-
-    async def mutate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:
-        """Nothing changes."""
-        return new
-
-    async def validate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> None:
-        """Everything may pass."""
-
-
-class NobodyOwns:
-    """Ownership of a server that keeps no managedFields."""
-
-    def created(self, call: Call, new: JsonObject) -> JsonObject:
-        """As it is."""
-        return new
-
-    def updated(self, call: Call, new: JsonObject, old: JsonObject) -> JsonObject:
-        """As it is."""
-        return new
-
-    def applied(self, call: Call, configuration: JsonObject, live: JsonObject | None) -> JsonObject:
-        """Refused."""
-        raise unsupported_media_type()

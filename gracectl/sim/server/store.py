@@ -192,7 +192,7 @@ class Table:
         self._log.append(change)
         if len(self._log) >= 2 * self._window:
             self._drop(len(self._log) - self._window)
-        self._ring()
+        self.wake()
 
     def take_in(self, objects: Iterable[JsonObject], revision: int) -> None:
         """Apply additions that leave no changes behind; `revision` is that of the last one.
@@ -206,9 +206,6 @@ class Table:
         self._dropped += len(self._log) + 1
         self._log.clear()
         self._forgotten = revision
-        self._ring()
-
-    def _ring(self) -> None:
         self.wake()
 
     def wake(self) -> None:
