@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 
 import anyio.lowlevel
 import msgspec
@@ -46,7 +47,7 @@ from gracectl.sim.server.reads import Reader
 from gracectl.sim.server.resource import Registry
 from gracectl.sim.server.routing import Route, find_route
 from gracectl.sim.server.stamps import Stamps
-from gracectl.sim.server.status import Refusal, no_such_path
+from gracectl.sim.server.status import Refusal, bad_request, no_such_path
 from gracectl.sim.server.store import Store
 from gracectl.sim.server.verbs import Verbs
 from gracectl.sim.server.watch import Watches
@@ -54,6 +55,7 @@ from gracectl.sim.server.writes import Writer
 from gracectl.sim.tables.representations import PLAIN, Shaper, accepted_shape
 from gracectl.sim.types import protobuf
 from gracectl.sim.types.bodies import TypedBodies
+from gracectl.sim.types.transient import DELETE_OPTIONS, transient
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 FAIRNESS = 64
@@ -91,7 +93,7 @@ class ApiServer:
         self.faults = Faults(clock, random.Random(self._random.random()))
         self._chronicle = Chronicle(clock)
         self.stamps = Stamps(clock, random.Random(self._random.random()))
-        self._bodies = Bodies({protobuf.MEDIA_TYPE: protobuf.decoded})
+        self._bodies = Bodies({protobuf.MEDIA_TYPE: protobuf.decoded}, typed_options=partial(transient, DELETE_OPTIONS))
         self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
         self._discovery = Discovery(self.registry)
         self._openapi = OpenApi(self.registry, f"{VERSION['major']}.{VERSION['minor']}")
@@ -173,6 +175,9 @@ class ApiServer:
             return await self._routed(request, self._access.check(request), past)
         except Refusal as refusal:
             return refusal.response()
+        except RecursionError:
+            # Everything is looked at before anything is stored, so nothing has happened.
+            return bad_request("the body is nested deeper than this server can look").response()
 
     async def _routed(self, request: Request, user: User, past: int) -> Response:
         route = find_route(self.registry, request.path)

@@ -16,6 +16,7 @@ from gracectl.sim.server.bodies import Bodies, check_kind
 from gracectl.sim.server.calls import Call, User
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import INVALID, Cause, Kind, bad_request, invalid, invalid_value
+from gracectl.sim.types.transient import transient
 
 ACCESS_GROUP: Final = "authorization.k8s.io"
 IDENTITY_GROUP: Final = "authentication.k8s.io"
@@ -45,7 +46,8 @@ class Reviews:
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
         """POST of a review. Raises Refusal (400, 422)."""
         resource = call.route.resource
-        body = check_kind(self._bodies.object(call.request, resource.kind), resource)
+        sent = check_kind(self._bodies.object(call.request, resource.kind), resource)
+        body = transient((resource.group, resource.version, resource.kind), sent)
         answered = self._answers[resource.kind](call, body)
         return 201, {
             "kind": resource.kind,

@@ -17,6 +17,7 @@ from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import Cause, Kind, Refusal, bad_request, conflict, invalid, invalid_value, not_found
 from gracectl.sim.server.store import Store
+from gracectl.sim.types.transient import transient
 
 REQUEST: Final = Resource(
     group="authentication.k8s.io", version="v1", plural="", kind="TokenRequest", namespaced=True, verbs=("create",)
@@ -39,7 +40,8 @@ class TokenRequests:
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
         """The request with its token. Raises Refusal: 400, 404, 409 (the bound object is another one), 422."""
         route = call.route
-        body = check_kind(self._bodies.object(call.request, REQUEST.kind), REQUEST)
+        sent = check_kind(self._bodies.object(call.request, REQUEST.kind), REQUEST)
+        body = transient((REQUEST.group, REQUEST.version, REQUEST.kind), sent)
         refuse_other_names(body, route.namespace or "", route.name)
         account = self._store.table(ACCOUNTS).get(*route.key)
         if account is None:
@@ -86,11 +88,9 @@ class TokenRequests:
 
 def expiration(spec: JsonObject) -> int:
     """For how many seconds a token is asked. Raises Refusal (422)."""
-    seconds = spec.get("expirationSeconds")
+    seconds: int | None = spec.get("expirationSeconds")
     if seconds is None:
         return HOUR
-    if not isinstance(seconds, int):
-        raise bad_request(f"{REQUEST.kind}: {LIFE} is no integer")
     if seconds < SHORTEST:
         raise refused("", invalid_value(LIFE, seconds, "may not specify a duration less than 10 minutes"))
     if seconds > LONGEST:

@@ -7,19 +7,18 @@ on a real server.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from gracectl.sim.admission.conditions import condition_fault
+from gracectl.sim.kinds.labelselectors import key_faults, label_selector_faults
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
-from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
 from gracectl.sim.server.status import (
     DUPLICATE,
     INVALID,
     Cause,
-    forbidden_value,
     invalid_value,
     not_supported,
     required,
@@ -77,7 +76,7 @@ def _webhook_faults(webhook: JsonObject, field: str) -> list[Cause]:
             invalid_value(f"{field}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
         )
     for key in ("namespaceSelector", "objectSelector"):
-        causes += _selector_faults(webhook[key], f"{field}.{key}")
+        causes += label_selector_faults(webhook[key], f"{field}.{key}")
     causes += _word_faults(webhook, "reinvocationPolicy", field)
     return causes + _client_faults(webhook.get("clientConfig") or {}, f"{field}.clientConfig")
 
@@ -160,49 +159,6 @@ def _resource_faults(resources: list[str], field: str) -> list[Cause]:
     return causes
 
 
-# -- selectors ---------------------------------------------------------------------------------------------------------
-
-
-def _selector_faults(selector: JsonObject, field: str) -> list[Cause]:
-    causes: list[Cause] = []
-    labels: Mapping[str, str] = selector.get("matchLabels") or {}
-    for key, value in labels.items():
-        causes += _key_faults(key, f"{field}.matchLabels")
-        causes += _value_faults(value, f"{field}.matchLabels")
-    for index, term in enumerate(selector.get("matchExpressions") or ()):
-        causes += _term_faults(term, f"{field}.matchExpressions[{index}]")
-    return causes
-
-
-def _term_faults(term: JsonObject, field: str) -> list[Cause]:
-    causes: list[Cause] = []
-    operator, values = term.get("operator", ""), term.get("values") or []
-    if operator in ("In", "NotIn"):
-        if not values:
-            causes.append(required(f"{field}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            causes.append(forbidden_value(f"{field}.values", why))
-    else:
-        causes.append(invalid_value(f"{field}.operator", operator, "not a valid selector operator"))
-    causes += _key_faults(term.get("key", ""), f"{field}.key")
-    for index, value in enumerate(values):
-        causes += _value_faults(value, f"{field}.values[{index}]")
-    return causes
-
-
-def _key_faults(key: str, field: str) -> list[Cause]:
-    prefix, slash, name = key.rpartition("/")
-    if slash and not is_name(prefix):
-        return [invalid_value(field, key, f"prefix part {SUBDOMAIN_RULE}")]
-    return [] if NAME.match(name) else [invalid_value(field, key, NAME_RULE)]
-
-
-def _value_faults(value: str, field: str) -> list[Cause]:
-    return [] if VALUE.match(value) else [invalid_value(field, value, VALUE_RULE)]
-
-
 # -- where it is -------------------------------------------------------------------------------------------------------
 
 
@@ -277,7 +233,7 @@ def _condition_faults(conditions: list[JsonObject], field: str) -> list[Cause]:
             causes.append(required(f"{field}[{index}].expression"))
         elif fault := condition_fault(expression):
             causes.append(invalid_value(f"{field}[{index}].expression", expression, fault))
-        causes += _key_faults(name, f"{field}[{index}].name") if name else [required(f"{field}[{index}].name")]
+        causes += key_faults(name, f"{field}[{index}].name") if name else [required(f"{field}[{index}].name")]
         if name in names:
             causes.append(_duplicate(f"{field}[{index}].name", name))
         elif name:

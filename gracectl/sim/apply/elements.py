@@ -54,7 +54,7 @@ def quoted(text: str) -> str:
 
 def _plain(value: Json) -> Json:
     """The value with whole floats as integers: 1 and 1.0 are one element."""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 63:
         return int(value)
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}

@@ -7,13 +7,14 @@ from typing import Any
 from gracectl.sim.extensions.customs import CustomStrategy
 from gracectl.sim.extensions.fieldpaths import value_at, with_value_at
 from gracectl.sim.server import patches
-from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.bodies import Bodies, content_type
 from gracectl.sim.server.calls import Call
 from gracectl.sim.server.options import is_dry_run
 from gracectl.sim.server.status import Refusal, bad_request, not_found
 from gracectl.sim.server.store import Store
 from gracectl.sim.server.writes import Writer
+from gracectl.sim.types.transient import SCALE, transient
 
 SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -34,14 +35,16 @@ class CustomScales:
         assert scale is not None
         match call.request.method:
             case "PUT":
-                sent = self._bodies.object(call.request, "Scale")
+                sent = transient(SCALE, self._bodies.object(call.request, "Scale"))
                 dry_run = is_dry_run(call.query, "UpdateOptions")
                 changed = await self._writer.update(call, lambda old: scaled(old, sent, scale), dry_run=dry_run)
             case "PATCH":
                 change = patches.change(content_type(call.request), self._bodies.patch(call.request))
                 dry_run = is_dry_run(call.query, "PatchOptions")
                 changed = await self._writer.update(
-                    call, lambda old: scaled(old, change(scale_of(old, scale)), scale), dry_run=dry_run
+                    call,
+                    lambda old: scaled(old, transient(SCALE, change(scale_of(old, scale))), scale),
+                    dry_run=dry_run,
                 )
             case _:
                 found = self._store.table(resource.table).get(*call.route.key)
@@ -72,12 +75,9 @@ def scale_of(object_: JsonObject, scale: JsonObject) -> JsonObject:
     }
 
 
-def scaled(old: JsonObject, sent: Json, scale: JsonObject) -> JsonObject:
+def scaled(old: JsonObject, sent: JsonObject, scale: JsonObject) -> JsonObject:
     """The object with the replicas of a Scale. Raises Refusal (400)."""
-    metadata = (sent.get("metadata") or {}) if isinstance(sent, dict) else {}
-    replicas = (sent.get("spec") or {}).get("replicas", 0) if isinstance(sent, dict) else None
-    if isinstance(replicas, bool) or not isinstance(replicas, int):
-        raise bad_request("Scale in version v1 cannot be handled as a Scale: spec.replicas is no number")
+    metadata, replicas = sent["metadata"], sent["spec"].get("replicas", 0)
     name = old["metadata"]["name"]
     if metadata.get("name", name) != name:
         raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")

@@ -11,6 +11,7 @@ from gracectl.sim.server.routing import Route
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import Kind, bad_request, conflict, not_found, success
 from gracectl.sim.server.store import Store
+from gracectl.sim.types.transient import BINDING, transient
 
 BINDINGS = Kind("", "pods/binding", "Binding")
 
@@ -27,17 +28,16 @@ class Bindings:
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
         """POST of a binding. Raises Refusal."""
         body = self._bodies.object(call.request, "Binding")
-        if isinstance(body, dict) and self._admission.concerns(call, "CREATE"):
+        if self._admission.concerns(call, "CREATE"):
             write = Write(call, "CREATE", is_dry_run(call.query, "CreateOptions"), dict(call.query))
-            body = {"metadata": {}, **body, "kind": "Binding", "apiVersion": "v1"}
+            body = {**transient(BINDING, body), "kind": "Binding", "apiVersion": "v1"}
             body = await self._admission.mutate(write, body, None)
             await self._admission.validate(write, body, None)
         return 201, self.bind(call.route, body)
 
     def bind(self, route: Route, body: Json) -> JsonObject:
         """Bind one pod; returns a Status. Raises Refusal: 400, 404, 409 (bound already, or being deleted)."""
-        target = body.get("target") if isinstance(body, dict) else None
-        node = (target or {}).get("name", "")
+        node = transient(BINDING, body)["target"].get("name")
         if not node:
             raise bad_request("target.name: Required value")
         table = self._store.table("pods")

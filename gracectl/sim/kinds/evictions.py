@@ -24,6 +24,7 @@ from gracectl.sim.server.selectors import selector_matches
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import Kind, bad_request, budget_refusal, forbidden, internal, not_found, success
 from gracectl.sim.server.store import Store
+from gracectl.sim.types.transient import EVICTION, transient
 
 BUDGETS: Final = Kind("policy", "poddisruptionbudget", "PodDisruptionBudget")
 RECOUNT_SECONDS: Final = 10
@@ -54,8 +55,7 @@ class Evictions:
         body = self._bodies.object(call.request, "Eviction")
         if self._admission.concerns(call, "CREATE"):
             write = Write(call, "CREATE", is_dry_run(call.query, "CreateOptions"), dict(call.query))
-            eviction = body if isinstance(body, dict) else {}
-            eviction = {"metadata": {}, **eviction, "kind": "Eviction", "apiVersion": "policy/v1"}
+            eviction = {**transient(EVICTION, body), "kind": "Eviction", "apiVersion": "policy/v1"}
             body = await self._admission.mutate(write, eviction, None)
             self._options(call.route, body, call.query)  # refuses what validating webhooks need not hear of
             await self._admission.validate(write, body, None)
@@ -96,10 +96,10 @@ class Evictions:
 
     @staticmethod
     def _options(route: Route, body: Json, query: Mapping[str, str]) -> DeleteOptions:
-        eviction = body if isinstance(body, dict) else {}
-        if (eviction.get("metadata") or {}).get("name") != route.name:
+        eviction = transient(EVICTION, body)
+        if eviction["metadata"].get("name") != route.name:
             raise bad_request("name in URL does not match name in Eviction object")
-        raw = dict(eviction.get("deleteOptions") or {})
+        raw: JsonObject = eviction.get("deleteOptions") or {}
         if is_dry_run(query, "CreateOptions"):
             raw["dryRun"] = ["All"]
         return options_from(raw)

@@ -138,5 +138,5 @@ def changeless(spec: JsonObject) -> JsonObject:
     kept = {key: value for key, value in spec.items() if key not in CHANGEABLE}
     for field in ("containers", "initContainers"):
         if field in kept:
-            kept[field] = [{**container, "image": ""} for container in kept[field]]
+            kept[field] = [{**container, "image": ""} for container in kept[field] or ()]
     return kept

@@ -17,6 +17,7 @@ from gracectl.sim.server.options import is_dry_run
 from gracectl.sim.server.status import Kind, bad_request, invalid, invalid_value, not_found
 from gracectl.sim.server.store import Store
 from gracectl.sim.server.writes import Writer
+from gracectl.sim.types.transient import SCALE, transient
 
 SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers")
 """The tables of the kinds that have a scale."""
@@ -47,11 +48,12 @@ class Scales:
         return 200, scale_of(workload)
 
     async def _put(self, call: Call, body: Json) -> JsonObject:
-        if not isinstance(body, dict) or body.get("kind", "Scale") != "Scale":
+        sent = transient(SCALE, body)
+        if sent.get("kind", "Scale") != "Scale":
             raise bad_request("the object provided is no Scale")
 
         def replace(old: JsonObject) -> JsonObject:
-            return _scaled(old, body)
+            return _scaled(old, sent)
 
         dry_run = is_dry_run(call.query, "UpdateOptions")
         return scale_of(await self._writer.update(call, replace, dry_run=dry_run))
@@ -60,7 +62,7 @@ class Scales:
         change = patches.change(content_type(call.request), patch)
 
         def patched(old: JsonObject) -> JsonObject:
-            return _scaled(old, change(scale_of(old)))
+            return _scaled(old, transient(SCALE, change(scale_of(old))))
 
         dry_run = is_dry_run(call.query, "PatchOptions")
         return scale_of(await self._writer.update(call, patched, dry_run=dry_run))
@@ -97,12 +99,9 @@ def selector_text(selector: Mapping[str, Json]) -> str:
     return ",".join(text for _, text in sorted(terms))
 
 
-def _scaled(old: JsonObject, scale: Json) -> JsonObject:
+def _scaled(old: JsonObject, scale: JsonObject) -> JsonObject:
     """The workload with the replicas of a scale; the scale's version, if it brings one, is the one it must have."""
-    metadata = scale.get("metadata") or {}
-    replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if isinstance(replicas, bool) or not isinstance(replicas, int):
-        raise bad_request("Scale in version v1 cannot be handled as a Scale: spec.replicas is no number")
+    metadata, replicas = scale["metadata"], scale["spec"].get("replicas", 0)
     name = old["metadata"]["name"]
     if metadata.get("name", name) != name:
         raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")

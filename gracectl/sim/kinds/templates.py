@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gracectl.sim.kinds.labelselectors import label_selector_faults
 from gracectl.sim.kinds.podfaults import restart_faults, spec_faults
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.selectors import selector_matches
@@ -35,6 +36,10 @@ def selector_faults(kind: str, selector: Json, labels: Json) -> Iterator[Cause]:
     elif not any(selector.get(part) for part in ("matchLabels", "matchExpressions")):
         why = f"Invalid value: {NO_SELECTOR}: empty selector is invalid for {kind.lower()}"
         yield Cause("FieldValueInvalid", why, "spec.selector")
+        return
+    faults = list(label_selector_faults(selector or {}, "spec.selector"))
+    if faults:
+        yield from faults
         return
     if not selector_matches(selector, labels or {}):
         why = f"Invalid value: {go_map(labels)}: {MISMATCH}"

@@ -11,6 +11,7 @@ from typing import Final
 
 from gracectl.sim.kinds.conditions import filled_conditions
 from gracectl.sim.kinds.expiry import Expiry
+from gracectl.sim.kinds.labelselectors import label_selector_faults
 from gracectl.sim.kinds.podspec import with_template_defaults
 from gracectl.sim.kinds.templates import immutable_selector, template_faults
 from gracectl.sim.server.api import Json, JsonObject
@@ -136,7 +137,7 @@ class Job(Templated):
         spec.setdefault("parallelism", 1)
         if spec.get("manualSelector"):
             return new
-        uid, name = new["metadata"]["uid"], new["metadata"]["name"]
+        uid, name = new["metadata"]["uid"], new["metadata"].get("name", "")
         own = {"controller-uid": uid, "job-name": name}
         own |= {f"batch.kubernetes.io/{key}": value for key, value in own.items()}
         template = spec.get("template") or {}
@@ -176,6 +177,7 @@ class Budget(Counted):
         policy = spec.get("unhealthyPodEvictionPolicy")
         if policy not in (None, *EVICTION_POLICIES):
             causes.append(not_supported("spec.unhealthyPodEvictionPolicy", f'"{policy}"', EVICTION_POLICIES))
+        causes += label_selector_faults(spec.get("selector") or {}, "spec.selector")
         return causes
 
 

@@ -6,6 +6,7 @@ process hands in, the body check makes objects of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import orjson
@@ -37,6 +38,42 @@ def content_type(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip()
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML as JSON has it: what looks like a date is text, binary data is nothing at all."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def as_json(value: Json) -> Json:
+    """What YAML says, as JSON says it: keys are texts, and numbers that no JSON parser here reads as whole are floats.
+    Raises ValueError for what JSON cannot say."""
+    if isinstance(value, dict):
+        return {_as_key(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"json: unsupported value: {value}")
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError(f"json: unsupported type: {type(value).__name__}")
+
+
+def _as_key(key: Json) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int | float):
+        return str(key)
+    raise ValueError(f"unsupported map key: {key}")
+
+
 Decode = Callable[[bytes, str], Json]
 """Reads a body of some media type that should hold an object of a kind. Raises Refusal (400)."""
 
@@ -44,17 +81,26 @@ Decode = Callable[[bytes, str], Json]
 def as_yaml(raw: bytes, kind: str = "") -> Json:
     """A body in YAML. Raises Refusal (400)."""
     try:
-        return yaml.safe_load(raw)
-    except yaml.YAMLError as error:
+        return as_json(yaml.load(raw, _Loader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise bad_request(f"error converting YAML to JSON: {error}") from None
+
+
+def _as_it_is(body: Json) -> JsonObject:
+    options: JsonObject = body
+    return options
 
 
 class Bodies:
     """Reads the bodies of requests."""
 
-    def __init__(self, decoders: Mapping[str, Decode] | None = None) -> None:
-        """`decoders`: how bodies that are neither JSON nor YAML are read, by media type."""
+    def __init__(
+        self, decoders: Mapping[str, Decode] | None = None, *, typed_options: Callable[[Json], JsonObject] = _as_it_is
+    ) -> None:
+        """`decoders`: how bodies that are neither JSON nor YAML are read, by media type; `typed_options`: what Go makes
+        of the options in a DELETE's body (raises Refusal)."""
         self._decoders: dict[str, Decode] = {"application/yaml": as_yaml, **(decoders or {})}
+        self._typed_options = typed_options
 
     def patch(self, request: Request) -> Json:
         """The body of a PATCH; whoever keeps any of it takes a copy. Raises Refusal: 415 for a type nobody knows, 400
@@ -92,7 +138,7 @@ class Bodies:
                 return None
             decode = self._decoders.get(content_type(request))
             body = decode(body, "DeleteOptions") if decode else as_options(body)
-        return body if isinstance(body, dict) else None
+        return self._typed_options(body) if isinstance(body, dict) else None
 
 
 def as_object(raw: bytes, kind: str) -> JsonObject:

@@ -26,7 +26,7 @@ def change(media_type: str, patch: Json, layout: Layout | None = None) -> Callab
         case "application/merge-patch+json":
             return partial(merge, patch=patch)
         case "application/strategic-merge-patch+json":
-            return partial(strategic, patch=patch, layout=layout)
+            return partial(_strategic, patch=patch, layout=layout)
         case "application/json-patch+json":
             return partial(json_patch, operations=patch)
     raise unsupported_media_type()
@@ -43,6 +43,14 @@ def merge(target: Json, patch: Json) -> Json:
         else:
             result[key] = merge(result.get(key), value)
     return result
+
+
+def _strategic(target: Json, patch: Json, layout: Layout | None) -> Json:
+    try:
+        return strategic(target, patch, layout)
+    except (TypeError, AttributeError):
+        # A directive, or an item of a list that is merged, of a wrong type: Go's library finds each by its own name.
+        raise bad_request("invalid strategic merge patch format") from None
 
 
 def json_patch(target: Json, operations: Json) -> Json:
@@ -81,7 +89,9 @@ def _operate(target: Json, operation: JsonObject) -> Json:
             raise ValueError(other)
 
 
-def _pointer(text: str) -> list[str]:
+def _pointer(text: Json) -> list[str]:
+    if not isinstance(text, str):
+        raise TypeError(text)
     if text == "":
         return []
     if not text.startswith("/"):
@@ -127,6 +137,8 @@ def _remove(target: Json, path: list[str]) -> Json:
         else:
             del items[index]
         return items
+    if not isinstance(target, dict):
+        raise TypeError(head)
     if rest:
         return {**target, head: _remove(target[head], rest)}
     return {key: value for key, value in target.items() if key != _present(target, head)}

@@ -99,7 +99,7 @@ class Reader:
         """The objects of a list. Raises Refusal."""
         match = object_match(query, route.resource)
         wanted = check_match(query, watch=False)
-        limit = integer(query.get("limit") or "0")
+        limit = max(integer(query.get("limit") or "0"), 0)  # a negative limit is none
         token = query.get("continue", "")
         version = query.get("resourceVersion", "")
         if token:

@@ -198,7 +198,10 @@ def selector_matches(selector: JsonObject | None, labels: Labels) -> bool:
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
     names = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-    return all(
-        _Requirement(term["key"], names[term["operator"]], frozenset(term.get("values") or ())).matches(labels)
-        for term in selector.get("matchExpressions") or ()
-    )
+    for term in selector.get("matchExpressions") or ():
+        operator = names.get(term.get("operator", ""))
+        if operator is None:
+            return False  # nonsense selects nothing
+        if not _Requirement(term.get("key", ""), operator, frozenset(term.get("values") or ())).matches(labels):
+            return False
+    return True

@@ -15,7 +15,7 @@ from gracectl.sim.server.resource import Cell, Column
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 ROLE_PREFIX: Final = "node-role.kubernetes.io/"
-NAME: Final = Column("Name", lambda object_, now: object_["metadata"]["name"], format="name")
+NAME: Final = Column("Name", lambda object_, now: object_["metadata"].get("name", ""), format="name")
 
 
 def age(object_: JsonObject, now: float) -> str:

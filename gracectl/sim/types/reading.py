@@ -26,6 +26,7 @@ _TEXTS: Final[dict[str, Callable[[Json], str]]] = {
     "bytes": scalars.base64_text,
 }
 _LIMITS: Final = {"int32": 1 << 31, "int64": 1 << 63}
+SCHEMA_NAME: Final = "v1.JSONSchemaProps"
 _ABSENT: Final = object()
 """What null makes of a field: it stays as if it had not been there."""
 
@@ -91,7 +92,7 @@ class Reading:
         if kind == "map":
             return self._map(go, value, place)
         if kind.startswith("schema"):
-            return self._schema(value, place)
+            return self._schema(kind, value, place)
         return self._scalar(go, value, place)
 
     def _list(self, go: GoType, value: Json, place: Place) -> Any:
@@ -108,10 +109,18 @@ class Reading:
         found = {name: self._value(of, item, place.entry(name)) for name, item in value.items()}
         return {name: _zero(of) if item is _ABSENT else item for name, item in found.items()}
 
-    def _schema(self, value: Json, place: Place) -> Any:
-        if isinstance(value, list):
-            return [self._schema(item, place.item(index)) for index, item in enumerate(value)]
-        return self._struct(SCHEMA, value, place.inside(_name(SCHEMA))) if isinstance(value, dict) else value
+    def _schema(self, kind: str, value: Json, place: Place) -> Any:
+        if isinstance(value, dict):
+            return self._struct(SCHEMA, value, place.inside(_name(SCHEMA)))
+        if kind == "schemaOrBool":
+            return value if isinstance(value, bool) else self._refused("boolean or JSON schema expected")
+        if not isinstance(value, list):
+            return _ABSENT  # Go reads nothing of what is neither
+        of, right = ("string", str) if kind == "schemaOrStrings" else (SCHEMA_NAME, dict)
+        for index, item in enumerate(value):
+            if not isinstance(item, right):
+                return self._wrong(item, of, place.item(index))
+        return value if right is str else [self._schema(kind, item, place.item(i)) for i, item in enumerate(value)]
 
     def _scalar(self, go: GoType, value: Json, place: Place) -> Any:
         kind = go.kind

@@ -1,0 +1,50 @@
+"""What is wrong with a LabelSelector, in the real server's words and order (ValidateLabelSelector of apimachinery)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
+from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
+from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, required
+
+
+def label_selector_faults(selector: JsonObject, field: str) -> Iterator[Cause]:
+    """Faults of the selector at `field`."""
+    labels: Mapping[str, str] = selector.get("matchLabels") or {}
+    for key, value in labels.items():
+        yield from key_faults(key, f"{field}.matchLabels")
+        yield from _value_faults(value, f"{field}.matchLabels")
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        yield from _term_faults(term, f"{field}.matchExpressions[{index}]")
+
+
+def _term_faults(term: JsonObject, field: str) -> Iterator[Cause]:
+    operator, values = term.get("operator", ""), term.get("values") or []
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(f"{field}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden_value(f"{field}.values", why)
+    else:
+        yield invalid_value(f"{field}.operator", operator, "not a valid selector operator")
+    yield from key_faults(term.get("key", ""), f"{field}.key")
+    for index, value in enumerate(values):
+        yield from _value_faults(value, f"{field}.values[{index}]")
+
+
+def key_faults(key: str, field: str) -> Iterator[Cause]:
+    """Faults of a qualified name, as keys of labels are."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and not is_name(prefix):
+        yield invalid_value(field, key, f"prefix part {SUBDOMAIN_RULE}")
+    elif not NAME.match(name):
+        yield invalid_value(field, key, NAME_RULE)
+
+
+def _value_faults(value: str, field: str) -> Iterator[Cause]:
+    if not VALUE.match(value):
+        yield invalid_value(field, value, VALUE_RULE)
