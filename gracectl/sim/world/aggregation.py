@@ -10,10 +10,8 @@ from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE
 from gracectl.sim.world.controller import Controller
 from gracectl.sim.world.pace import Pace
-from gracectl.sim.world.paths import path_of
+from gracectl.sim.world.paths import CLUSTER_ROLES, path_of
 from gracectl.sim.world.view import Views
-
-CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 
 
 class RoleAggregation(Controller[str]):

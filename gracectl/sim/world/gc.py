@@ -7,6 +7,8 @@ is asked whether the owner (the node) is really gone, and the DELETE carries the
 from __future__ import annotations
 
 import math
+from collections import OrderedDict, defaultdict
+from enum import Enum, auto
 from typing import Final
 
 from gracectl.model.times import format_time
@@ -14,137 +16,180 @@ from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE, STRATEGIC
 from gracectl.sim.world.controller import Controller
 from gracectl.sim.world.objects import Key, is_finished, is_ready, is_terminating, key_of, node_of
+from gracectl.sim.world.ownership import BUILT_IN, GroupKind, Ownership, group_kind_of
 from gracectl.sim.world.pace import Pace
-from gracectl.sim.world.paths import (
-    CLAIMS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    JOBS,
-    KINDS,
-    LEASES,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    REVISIONS,
-    STATEFUL_SETS,
-    path_of,
-)
+from gracectl.sim.world.paths import DEFINITIONS, NODES, PODS, path_of
 from gracectl.sim.world.taints import OUT_OF_SERVICE, taints_of
-from gracectl.sim.world.view import Views
+from gracectl.sim.world.view import View, Views
 
-DEPENDENTS = (PODS, REPLICA_SETS, REVISIONS, CLAIMS, LEASES)
-OWNERS = (DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, DAEMON_SETS, JOBS, NODES, PODS)
 LOOK = 20.0
 """Simulated seconds between two looks of PodGC."""
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-CLUSTER_KINDS = ("Node", "Namespace", "PersistentVolume", "VolumeAttachment")
+AGAIN = 0.1
+"""Simulated seconds until a look is repeated that came too early."""
+REMEMBERED_DEATHS = 10_000
+
+
+class Fate(Enum):
+    """What has become of an owner: there; going, and waiting for its dependents; gone; nobody can tell."""
+
+    SOLID = auto()
+    WAITING = auto()
+    GONE = auto()
+    UNKNOWN = auto()
 
 
 class GarbageCollector(Controller[tuple[str, str, str]]):
-    """Deletes what is in DEPENDENTS when its owners are all gone; ends the deletions that wait for it (foreground,
-    orphan).
+    """Deletes what has owners when they are all gone; ends the deletions that wait for it (foreground, orphan).
 
-    Keys: (collection, namespace, name). Of OWNERS it sees when they go; any other owner is asked for.
+    Keys: (collection, namespace, name). Objects of every kind, custom ones too, can own and be owned.
     """
 
     def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, *dict.fromkeys((*DEPENDENTS, *OWNERS)))
-        for path in DEPENDENTS:
-            views.of(path).index("owners", _owner_uids)
-        for path in dict.fromkeys((*DEPENDENTS, *OWNERS)):
+        built_in = [collection.path for collection in BUILT_IN.values()]
+        super().__init__(views, pace, DEFINITIONS, *built_in)
+        self._watched: dict[str, View] = {}
+        self._dead: OrderedDict[str, None] = OrderedDict()
+        """Uids of custom objects that are known to be gone, also when their kind went with them."""
+        self._puzzling: defaultdict[GroupKind, set[tuple[str, str, str]]] = defaultdict(set)
+        for path in built_in:
             self._listen(path)
+        self._ownership = Ownership(views, self._kind_came, self._kind_went)
 
     def _listen(self, path: str) -> None:
         def changed(old: JsonObject | None, new: JsonObject | None) -> None:
-            if old is None and new is not None and path in DEPENDENTS and _owner_uids(new):
+            if new is None:
+                if old is not None:
+                    self._owner_gone(old)
+                return
+            if is_terminating(new) or (old is None and _owner_uids(new)):
                 self.queue.add((path, *key_of(new)))
-            if new is not None and is_terminating(new):
-                self.queue.add((path, *key_of(new)))
-            if new is None and old is not None:
-                self._owner_gone(old)
+            if old is not None and _owner_uids(old) != _owner_uids(new):
+                self._look_at_owners(old)
 
-        self.views.of(path).subscribe(changed)
+        view = self._watched[path] = self.views.of(path)
+        view.index("owners", _owner_uids)
+        view.subscribe(changed)
+
+    def _kind_came(self, group_kind: GroupKind, path: str) -> None:
+        self._listen(path)
+        for key in self._puzzling.pop(group_kind, ()):
+            self.queue.add(key)
+
+    def _kind_went(self, path: str, for_good: bool) -> None:
+        view = self._watched.pop(path)
+        self.views.drop(path)
+        for object_ in view.values() if for_good else ():
+            self._owner_gone(object_)
 
     def _owner_gone(self, owner: JsonObject) -> None:
-        for dependents, dependent in self._dependents(owner):
-            self.queue.add((dependents, *key_of(dependent)))
-        # Its own owner may wait for it (foreground).
-        for reference in owner["metadata"].get("ownerReferences") or ():
-            path = KINDS.get(reference["kind"])
-            if path in OWNERS:
-                self.queue.add((path, _namespace_for(reference, owner), reference["name"]))
+        self._dead[owner["metadata"]["uid"]] = None
+        if len(self._dead) > REMEMBERED_DEATHS:
+            self._dead.popitem(last=False)
+        for key in self._dependents(owner):
+            self.queue.add(key)
+        self._look_at_owners(owner)
 
-    def _dependents(self, owner: JsonObject) -> list[tuple[str, JsonObject]]:
+    def _look_at_owners(self, dependent: JsonObject) -> None:
+        """They may wait for it (foreground)."""
+        for reference in _references(dependent):
+            collection = self._ownership.find(reference)
+            if collection is not None:
+                namespace = key_of(dependent)[0] if collection.namespaced else ""
+                self.queue.add((collection.path, namespace, reference["name"]))
+
+    def _dependents(self, owner: JsonObject, *, blocking: bool = False) -> list[tuple[str, str, str]]:
+        """The keys of what an object owns; `blocking`: only of what it has to wait for."""
         uid = owner["metadata"]["uid"]
-        return [(path, found) for path in DEPENDENTS for found in self.views.of(path).by("owners", uid)]
+        return [
+            (path, *key_of(found))
+            for path, view in self._watched.items()
+            for found in view.by("owners", uid)
+            if not blocking or any(each["uid"] == uid for each in _references(found) if each.get("blockOwnerDeletion"))
+        ]
 
     async def reconcile(self, key: tuple[str, str, str]) -> None:
         """See Controller.reconcile."""
         path, namespace, name = key
-        object_ = self.views.of(path).get(namespace, name)
+        object_ = self._watched[path].get(namespace, name) if path in self._watched else None
         if object_ is None:
             return
         if is_terminating(object_):
-            await self._finish(path, object_)
-        elif path in DEPENDENTS and await self._is_abandoned(object_):
-            await self._delete(path, object_, "Background")
+            await self._finish(key, object_)
+        elif _references(object_):
+            await self._judge(key, object_)
 
-    async def _finish(self, path: str, object_: JsonObject) -> None:
+    async def _finish(self, key: tuple[str, str, str], object_: JsonObject) -> None:
         finalizers = object_["metadata"].get("finalizers") or ()
-        if ORPHAN in finalizers:
-            for dependents, dependent in self._dependents(object_):
-                await self._disown(dependents, dependent, object_["metadata"]["uid"])
-            await self._drop(path, object_, ORPHAN)
-        elif FOREGROUND in finalizers:
-            dependents_left = self._dependents(object_)
-            for dependents, dependent in dependents_left:
-                if not is_terminating(dependent):
-                    await self._delete(dependents, dependent, "Foreground")
-            if not dependents_left:
-                await self._drop(path, object_, FOREGROUND)
+        if not {ORPHAN, FOREGROUND} & set(finalizers):
+            return
+        if not all(view.synced.is_set() for view in self._watched.values()):
+            self.after(key, AGAIN)  # There may be dependents that nobody has seen yet.
+        elif ORPHAN in finalizers:
+            for dependent in self._dependents(object_):
+                await self._disown(dependent, {object_["metadata"]["uid"]})
+            await self._drop(key, object_, ORPHAN)
+        else:
+            left = self._dependents(object_, blocking=True)
+            for dependent in left:
+                self.queue.add(dependent)
+            if not left:
+                await self._drop(key, object_, FOREGROUND)
 
-    async def _is_abandoned(self, dependent: JsonObject) -> bool:
-        """Has it owners, and is none of them there any more?"""
-        references = dependent["metadata"].get("ownerReferences") or ()
-        for reference in references:
-            path = KINDS.get(reference["kind"])
-            if path is None:
-                return False  # Not ours to judge.
-            place = (_namespace_for(reference, dependent), reference["name"])
-            known = self.views.of(path).get(*place) if path in OWNERS else None
-            if known is not None and known["metadata"]["uid"] == reference["uid"]:
-                return False
-            where = path_of(path, *place)
-            status, owner = await self.ask("GET", where, allow=(404,))
-            if status == 200 and owner["metadata"]["uid"] == reference["uid"]:
-                return False
-        return bool(references)
+    async def _judge(self, key: tuple[str, str, str], object_: JsonObject) -> None:
+        """An object lives as long as one of its owners does, and then without the others."""
+        fates = {reference["uid"]: await self._fate(key, reference) for reference in _references(object_)}
+        met = set(fates.values())
+        if Fate.UNKNOWN in met:
+            return
+        if Fate.SOLID in met:
+            if lost := {uid for uid, fate in fates.items() if fate is not Fate.SOLID}:
+                await self._disown(key, lost)
+        else:
+            waits = Fate.WAITING in met and bool(self._dependents(object_))
+            await self._delete(key, object_, "Foreground" if waits else _propagation(object_))
 
-    async def _delete(self, path: str, object_: JsonObject, propagation: str) -> None:
+    async def _fate(self, key: tuple[str, str, str], reference: JsonObject) -> Fate:
+        collection = self._ownership.find(reference)
+        if reference["uid"] in self._dead:
+            return Fate.GONE
+        if collection is None or (collection.namespaced and not key[1]):
+            self._puzzling[group_kind_of(reference)].add(key)
+            return Fate.UNKNOWN
+        place = (key[1] if collection.namespaced else "", reference["name"])
+        owner = self.views.of(collection.path).get(*place)
+        if owner is None or owner["metadata"]["uid"] != reference["uid"]:
+            status, owner = await self.ask("GET", path_of(collection.path, *place), allow=(404,))
+            if status == 404 or owner["metadata"]["uid"] != reference["uid"]:
+                return Fate.GONE
+        is_waiting = is_terminating(owner) and FOREGROUND in (owner["metadata"].get("finalizers") or ())
+        return Fate.WAITING if is_waiting and reference.get("blockOwnerDeletion") else Fate.SOLID
+
+    async def _delete(self, key: tuple[str, str, str], object_: JsonObject, propagation: str) -> None:
         options = {
             "preconditions": {"uid": object_["metadata"]["uid"]},
             "propagationPolicy": propagation,
         }
-        await self.ask("DELETE", path_of(path, *key_of(object_)), options, allow=(404, 409))
+        await self.ask("DELETE", path_of(*key), options, allow=(404, 409))
 
-    async def _disown(self, path: str, object_: JsonObject, owner: str) -> None:
-        references = [
-            reference for reference in object_["metadata"].get("ownerReferences") or () if reference["uid"] != owner
-        ]
-        await self._patch(path, object_, {"ownerReferences": references})
+    async def _disown(self, key: tuple[str, str, str], owners: set[str]) -> None:
+        object_ = self._watched[key[0]].get(*key[1:])
+        if object_ is not None:
+            left = [reference for reference in _references(object_) if reference["uid"] not in owners]
+            await self._patch(key, object_, {"ownerReferences": left})
 
-    async def _drop(self, path: str, object_: JsonObject, finalizer: str) -> None:
+    async def _drop(self, key: tuple[str, str, str], object_: JsonObject, finalizer: str) -> None:
         left = [each for each in object_["metadata"]["finalizers"] if each != finalizer]
-        # The version guards a finalizer that somebody adds at this moment.
-        version = object_["metadata"]["resourceVersion"]
-        await self._patch(path, object_, {"finalizers": left, "resourceVersion": version})
+        await self._patch(key, object_, {"finalizers": left})
 
-    async def _patch(self, path: str, object_: JsonObject, metadata: JsonObject) -> None:
-        patch = {"metadata": {"uid": object_["metadata"]["uid"], **metadata}}
-        where = path_of(path, *key_of(object_))
-        await self.ask("PATCH", where, patch, content_type=MERGE, allow=(404, 409, 422))
+    async def _patch(self, key: tuple[str, str, str], object_: JsonObject, metadata: JsonObject) -> None:
+        # The version guards what somebody else adds at this moment.
+        guards = {each: object_["metadata"][each] for each in ("uid", "resourceVersion")}
+        patch = {"metadata": {**guards, **metadata}}
+        status, _ = await self.ask("PATCH", path_of(*key), patch, content_type=MERGE, allow=(404, 409, 422))
+        if status == 409:
+            self.after(key, AGAIN)
 
 
 ORPHANED: Final = {
@@ -236,13 +281,16 @@ def _is_out_of_service(node: JsonObject) -> bool:
     return not is_ready(node) and any(taint["key"] == OUT_OF_SERVICE for taint in taints_of(node))
 
 
+def _references(object_: JsonObject) -> list[JsonObject]:
+    references: list[JsonObject] = object_["metadata"].get("ownerReferences") or []
+    return references
+
+
 def _owner_uids(object_: JsonObject) -> tuple[str, ...]:
     return tuple(each["uid"] for each in object_["metadata"].get("ownerReferences") or ())
 
 
-def _namespace_for(reference: JsonObject, dependent: JsonObject) -> str:
-    """The namespace in which an owner is looked for: the dependent's, unless the owner has none."""
-    if reference["kind"] in CLUSTER_KINDS:
-        return ""
-    namespace: str = dependent["metadata"].get("namespace", "")
-    return namespace
+def _propagation(object_: JsonObject) -> str:
+    """How an object is deleted that nobody owns any more: as its own finalizers want it."""
+    finalizers = object_["metadata"].get("finalizers") or ()
+    return "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"

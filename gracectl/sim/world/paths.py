@@ -12,6 +12,7 @@ CONFIG_MAPS = "/api/v1/configmaps"
 SECRETS = "/api/v1/secrets"
 SERVICES = "/api/v1/services"
 SERVICE_ACCOUNTS = "/api/v1/serviceaccounts"
+ENDPOINTS = "/api/v1/endpoints"
 REPLICATION_CONTROLLERS = "/api/v1/replicationcontrollers"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 REPLICA_SETS = "/apis/apps/v1/replicasets"
@@ -24,6 +25,12 @@ STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
+ENDPOINT_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/roles"
+ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/rolebindings"
+CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+CLUSTER_ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 KINDS = {
     "Pod": PODS,
@@ -48,8 +55,30 @@ KINDS = {
     "PodDisruptionBudget": BUDGETS,
     "VolumeAttachment": ATTACHMENTS,
     "Lease": LEASES,
+    "Endpoints": ENDPOINTS,
+    "EndpointSlice": ENDPOINT_SLICES,
+    "Role": ROLES,
+    "RoleBinding": ROLE_BINDINGS,
+    "ClusterRole": CLUSTER_ROLES,
+    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+    "CustomResourceDefinition": DEFINITIONS,
 }
 """The collection of each kind that the world deals with, over all namespaces."""
+
+CLUSTER_KINDS = frozenset(
+    {
+        "Node",
+        "Namespace",
+        "PersistentVolume",
+        "PriorityClass",
+        "StorageClass",
+        "VolumeAttachment",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+    }
+)
+"""Those of them that have no namespaces."""
 
 
 def path_of(collection: str, namespace: str = "", name: str = "", subresource: str = "") -> str:

@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 
 import anyio
+from anyio.abc import TaskGroup
 
 from gracectl.runtime.clock import Clock
 from gracectl.sim.server.api import JsonObject
@@ -155,16 +156,36 @@ class Views:
         self.api = api
         self._clock = clock
         self._views: dict[str, View] = {}
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._group: TaskGroup | None = None
 
     def of(self, path: str) -> View:
-        """The view of a collection (a path without namespace); ask for it before `run`."""
-        return self._views.setdefault(path, View(path))
+        """The view of a collection (a path without namespace), which is followed from now on, or once `run` begins."""
+        if path not in self._views:
+            self._views[path] = View(path)
+            if self._group is not None:
+                self._begin(self._group, self._views[path])
+        return self._views[path]
+
+    def drop(self, path: str) -> None:
+        """Follow a collection no more; its view stays as it was last seen."""
+        self._views.pop(path)
+        if path in self._scopes:
+            self._scopes.pop(path).cancel()
 
     async def run(self) -> None:
-        """Follow all collections asked for so far, for ever."""
-        async with anyio.create_task_group() as group:
-            for path, view in self._views.items():
-                group.start_soon(view.run, self.api, self._clock, name=f"view of {path}")
+        """Follow all collections that are asked for, for ever."""
+        async with anyio.create_task_group() as self._group:
+            for view in tuple(self._views.values()):
+                self._begin(self._group, view)
+
+    def _begin(self, group: TaskGroup, view: View) -> None:
+        scope = self._scopes[view.path] = anyio.CancelScope()
+        group.start_soon(self._follow, view, scope, name=f"view of {view.path}")
+
+    async def _follow(self, view: View, scope: anyio.CancelScope) -> None:
+        with scope:
+            await view.run(self.api, self._clock)
 
 
 def _version(object_: JsonObject) -> int:
