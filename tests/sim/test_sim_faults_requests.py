@@ -150,3 +150,31 @@ async def test_several_rules_add_up(caller: Caller, clock: LoopClock) -> None:
     caller.server.faults.add(Rule(fault=Refuse(500)))
     assert (await caller.call("GET", NODES)).status == 500
     assert clock.monotonic() == 2.0
+
+
+async def test_stale_reads_go_on_when_the_past_is_forgotten(caller: Caller) -> None:
+    caller.server.faults.add(Rule(fault=StaleReads(60, consistent=True)))
+    await caller.create(NODES, {"metadata": {"name": "n1"}})
+    table = caller.server.store.table("nodes")
+    caller.server.store.load(table, [{"metadata": {"name": "n2", "uid": "2"}, "spec": {}, "status": {}}])
+    assert (await caller.call("GET", f"{NODES}/n1")).status == 200
+    assert [node["metadata"]["name"] for node in (await caller.get(NODES))["items"]] == ["n1", "n2"]
+    caller.server.store.compact()
+    assert (await caller.call("GET", f"{NODES}/n1")).status == 200
+
+
+async def test_a_stale_list_has_pages(caller: Caller) -> None:
+    for name in ("n1", "n2", "n3"):
+        await caller.create(NODES, {"metadata": {"name": name}})
+    caller.server.faults.add(Rule(fault=StaleReads(0.5, consistent=True)))
+    await anyio.sleep(1)
+    first = await caller.get(NODES, limit="2")
+    rest = await caller.get(NODES, limit="2", **{"continue": first["metadata"]["continue"]})
+    assert [node["metadata"]["name"] for node in (*first["items"], *rest["items"])] == ["n1", "n2", "n3"]
+
+
+async def test_a_slow_webhook_may_be_slow_once_only(caller: Caller, clock: LoopClock) -> None:
+    caller.server.faults.add(Rule(fault=SlowWebhook(5), count=1))
+    for _ in range(3):
+        await caller.server.faults.before_webhook("a.b.example")
+    assert clock.monotonic() == 5

@@ -8,7 +8,7 @@ from sim.caller import LEASES, Caller, next_events
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.core import ApiServer
-from gracectl.sim.faults import DropWatch, FreezeWatch, LateWatch, Partition, Rule
+from gracectl.sim.faults import DropWatch, FreezeWatch, LateWatch, Partition, Reset, Rule
 from gracectl.sim.server.api import ConnectionLost, EventStream
 
 pytestmark = pytest.mark.anyio
@@ -109,3 +109,62 @@ async def test_a_closed_watch_is_struck_no_more(caller: Caller) -> None:
     caller.server.faults.add(rule)
     assert caller.server.faults.struck(rule) == 0
     assert await next_events(await caller.watch(LEASES, timeoutSeconds="1"), 0) == []
+
+
+async def test_a_partition_that_comes_during_another_one_lasts_until_its_own_end(caller: Caller) -> None:
+    reader = Reader(await caller.watch(LEASES, timeoutSeconds="100"))
+    first, second = Rule(fault=Partition(), path="leases"), Rule(fault=Partition(), path="leases$")
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        caller.server.faults.add(first)
+        await anyio.sleep(1)
+        caller.server.faults.add(second)
+        await anyio.sleep(1)
+        caller.server.faults.remove(first)
+        await anyio.sleep(200)
+        caller.server.faults.remove(second)
+    assert reader.seen == [(202.0, "ended")]
+
+
+async def test_rules_that_say_the_same_are_two_rules(caller: Caller) -> None:
+    reader = Reader(await caller.watch(LEASES, timeoutSeconds="1"))
+    one, other = (Rule(fault=Partition(), method="GET") for _ in range(2))
+    caller.server.faults.add(one)
+    caller.server.faults.add(other)
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        await anyio.sleep(5)
+        caller.server.faults.remove(other)
+        await anyio.sleep(5)
+        assert reader.seen == []
+        caller.server.faults.remove(one)
+    assert reader.seen == [(10.0, "ended")]
+    with pytest.raises(ValueError, match="Rule"):
+        caller.server.faults.remove(one)
+
+
+async def test_who_gives_up_waiting_for_a_late_event_gets_it_on_the_next_read(caller: Caller) -> None:
+    stream = await caller.watch(LEASES)
+    caller.server.faults.add(Rule(fault=LateWatch(least=5, most=5)))
+    await caller.create(LEASES, {"metadata": {"name": "one"}})
+    with anyio.move_on_after(1) as patience:
+        await stream.__anext__()
+    assert patience.cancelled_caught
+    assert await next_events(stream, 1) == [("ADDED", "one")]
+
+
+async def test_a_watch_that_is_over_is_struck_no_more(caller: Caller) -> None:
+    ended = await caller.watch(LEASES, timeoutSeconds="1")
+    assert [event async for event in ended] == []
+    drop, reset = Rule(fault=DropWatch(after=1), count=1), Rule(fault=Reset(carried_out=True), count=1)
+    caller.server.faults.add(drop)
+    assert caller.server.faults.struck(drop) == 0
+    broken = await caller.watch(LEASES)
+    with pytest.raises(ConnectionLost):
+        await broken.__anext__()
+    caller.server.faults.add(reset)
+    with pytest.raises(ConnectionLost):
+        await caller.watch(LEASES)
+    late = Rule(fault=LateWatch(least=1, most=1))
+    caller.server.faults.add(late)
+    assert caller.server.faults.struck(late) == 0

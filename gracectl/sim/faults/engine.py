@@ -45,59 +45,74 @@ P99: Final = 2.3263478740408408
 """How many standard deviations above the middle the 99th of a hundred lies."""
 
 
+class InForce:
+    """A rule in force: how often it has struck, and the end of it. Rules are values: two that say the same are two."""
+
+    __slots__ = ("fault", "lifted", "rule", "struck")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.fault = rule.fault
+        self.struck = 0
+        self.lifted = anyio.Event()
+
+
 class Faults:
     """The rules in force. Rules may be added and removed while the server runs, and strike open watches as well."""
 
     def __init__(self, clock: Clock, rng: random.Random) -> None:
         self._clock = clock
         self._rng = rng
-        self._rules: list[Rule] = []
-        self._struck: dict[int, int] = {}
-        self._lifted: dict[int, anyio.Event] = {}
-        self._streams: set[StruckStream] = set()
+        self._rules: list[InForce] = []
+        # In the order in which they were opened: a rule that strikes some of them strikes the same ones every time.
+        self._streams: dict[StruckStream, None] = {}
 
     def add(self, rule: Rule) -> None:
         """Put a rule in force."""
-        self._rules.append(rule)
-        self._struck[id(rule)] = 0
-        self._lifted[id(rule)] = anyio.Event()
+        added = InForce(rule)
+        self._rules.append(added)
         if isinstance(rule.fault, ON_STREAMS):
             for stream in list(self._streams):
-                if self._strikes(rule, stream.request):
-                    stream.strike(rule.fault, self._lifted[id(rule)])
+                if self._strikes(added, stream.request):
+                    stream.strike(rule.fault, added.lifted)
 
     def remove(self, rule: Rule) -> None:
-        """Take a rule out of force. Raises ValueError if it is not in force."""
-        self._rules.remove(rule)
-        self._lifted[id(rule)].set()
+        """Take a rule out of force; one that says the same will do. Raises ValueError if none is in force."""
+        same = [each for each in self._rules if each.rule == rule]
+        if not same:
+            raise ValueError(rule)
+        removed = next((each for each in same if each.rule is rule), same[0])
+        self._rules.remove(removed)
+        removed.lifted.set()
 
     def clear(self) -> None:
         """Take all rules out of force."""
-        for rule in list(self._rules):
-            self.remove(rule)
+        for each in list(self._rules):
+            self.remove(each.rule)
 
     def struck(self, rule: Rule) -> int:
-        """How often a rule has struck."""
-        return self._struck.get(id(rule), 0)
+        """How often a rule that is in force has struck."""
+        return sum(each.struck for each in self._rules if each.rule is rule)
 
-    def striking(self, request: Request) -> Sequence[Rule]:
+    def striking(self, request: Request) -> Sequence[InForce]:
         """The rules that strike this request."""
         if not self._rules:
             return ()
         return [rule for rule in self._rules if self._strikes(rule, request)]
 
-    def _strikes(self, rule: Rule, request: Request) -> bool:
-        struck = self._struck[id(rule)]
-        if rule.count is not None and struck >= rule.count:
-            return False
-        if not rule.concerns(request) or not _can_meet(rule.fault, request):
+    def _strikes(self, each: InForce, request: Request) -> bool:
+        return each.rule.concerns(request) and _can_meet(each.fault, request) and self._by_chance(each)
+
+    def _by_chance(self, each: InForce) -> bool:
+        rule = each.rule
+        if rule.count is not None and each.struck >= rule.count:
             return False
         if rule.probability < 1.0 and self._rng.random() >= rule.probability:
             return False
-        self._struck[id(rule)] = struck + 1
+        each.struck += 1
         return True
 
-    async def before(self, rules: Sequence[Rule], request: Request) -> Response | None:
+    async def before(self, rules: Sequence[InForce], request: Request) -> Response | None:
         """Let the faults act before the request is looked at; an answer means that it never will be.
 
         Raises ConnectionLost.
@@ -109,7 +124,7 @@ class Faults:
                 case SlowTail(median=median, p99=p99):
                     await self._clock.sleep(self._rng.lognormvariate(math.log(median), math.log(p99 / median) / P99))
                 case Partition():
-                    await self._lifted[id(rule)].wait()
+                    await rule.lifted.wait()
                 case Reset(carried_out=False):
                     raise ConnectionLost
                 case Refuse(status=status, retry_after=retry_after):
@@ -120,7 +135,7 @@ class Faults:
                     return expired(FORGOTTEN.format(verb="list")).response()
         return None
 
-    def after(self, rules: Sequence[Rule], request: Request, response: Response) -> Response:
+    def after(self, rules: Sequence[InForce], request: Request, response: Response) -> Response:
         """Let the faults act on the answer. Raises ConnectionLost."""
         if response.stream is not None:
             return self._watched(rules, request, response)
@@ -134,10 +149,9 @@ class Faults:
                     response = msgspec.structs.replace(response, cut=share)
         return response
 
-    def _watched(self, rules: Sequence[Rule], request: Request, response: Response) -> Response:
+    def _watched(self, rules: Sequence[InForce], request: Request, response: Response) -> Response:
         assert response.stream is not None
-        stream = StruckStream(response.stream, request, self._clock, self._rng, self._streams.discard)
-        self._streams.add(stream)
+        stream = StruckStream(response.stream, request, self._clock, self._rng, self._closed)
         for rule in rules:
             match rule.fault:
                 case Reset(carried_out=True):
@@ -146,10 +160,14 @@ class Faults:
                     status = expired(FORGOTTEN.format(verb="watch")).body()
                     stream.end_with(StreamEvent("ERROR", status))
                 case fault if isinstance(fault, ON_STREAMS):
-                    stream.strike(fault, self._lifted[id(rule)])
+                    stream.strike(fault, rule.lifted)
+        self._streams[stream] = None
         return msgspec.structs.replace(response, stream=stream)
 
-    def looks_back(self, rules: Sequence[Rule]) -> float:
+    def _closed(self, stream: StruckStream) -> None:
+        self._streams.pop(stream, None)
+
+    def looks_back(self, rules: Sequence[InForce]) -> float:
         """By how many seconds a read that these rules strike lags behind."""
         return max((rule.fault.seconds for rule in rules if isinstance(rule.fault, StaleReads)), default=0.0)
 
@@ -160,10 +178,9 @@ class Faults:
 
     async def before_webhook(self, name: str) -> None:
         """Let an admission webhook take its time."""
-        for rule in self._rules:
-            fault = rule.fault
-            if isinstance(fault, SlowWebhook) and re.search(fault.webhook, name):
-                self._struck[id(rule)] += 1
+        for each in list(self._rules):
+            fault = each.fault
+            if isinstance(fault, SlowWebhook) and re.search(fault.webhook, name) and self._by_chance(each):
                 await self._clock.sleep(fault.seconds)
 
 

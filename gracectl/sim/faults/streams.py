@@ -27,7 +27,7 @@ class StruckStream:
         rng: random.Random,
         closed: Callable[[StruckStream], None],
     ) -> None:
-        """`closed` is called when nobody reads any more."""
+        """`closed` is called when nobody can read any more: it was closed, or has ended, or broken."""
         self.request = request
         self._stream = stream
         self._clock = clock
@@ -38,6 +38,8 @@ class StruckStream:
         self._cut_off: list[anyio.Event] = []
         self._last: StreamEvent | None = None
         self._ended = False
+        self._held: StreamEvent | None = None
+        """Read, and not yet shown: who stops waiting for it and reads again gets it then."""
 
     def strike(self, fault: Fault, lifted: anyio.Event) -> None:
         """Let a fault act from now on; `lifted` is set when its rule is taken out of force."""
@@ -67,18 +69,24 @@ class StruckStream:
     async def __anext__(self) -> StreamEvent:
         if self._last is not None or self._ended:
             return self._final()
-        while True:
+        while self._held is None:
             try:
                 event = await self._next()
             except Interrupted:
                 continue
+            except ConnectionLost:
+                self._closed(self)
+                raise
             except StopAsyncIteration:
                 await self._reconnected()
+                self._closed(self)
                 raise
+            self._held = event
             if self._late is not None:
                 await self._clock.sleep(self._rng.uniform(self._late.least, self._late.most))
-            await self._reconnected()
-            return event
+        await self._reconnected()
+        event, self._held = self._held, None
+        return event
 
     async def _next(self) -> StreamEvent:
         until = min(self._breaks, self._freezes)
@@ -94,16 +102,19 @@ class StruckStream:
 
     async def _reconnected(self) -> None:
         while self._cut_off:
-            await self._cut_off[-1].wait()
-            self._cut_off.pop()
+            # Others may come while this one lasts; they count from the end.
+            await self._cut_off[0].wait()
+            self._cut_off.pop(0)
 
     def _final(self) -> StreamEvent:
         event, self._last, self._ended = self._last, None, True
+        self._closed(self)
         if event is None:
             raise StopAsyncIteration
         return event
 
     async def aclose(self) -> None:
         """Stop reading."""
+        self._held = None
         self._closed(self)
         await self._stream.aclose()

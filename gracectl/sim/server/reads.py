@@ -83,7 +83,8 @@ class Reader:
         route = call.route
         await self._await_version(call.query.get("resourceVersion", ""))
         table = self._store.table(route.resource.table)
-        found = table.at(call.past).get(sort_key(*route.key)) if call.past else table.get(*route.key)
+        past = self._past(call)
+        found = table.at(past).get(sort_key(*route.key)) if past else table.get(*route.key)
         if found is None:
             raise not_found(route.resource.words, route.name)
         return route.resource.shown(found)
@@ -91,9 +92,16 @@ class Reader:
     async def list(self, call: Call) -> JsonObject:
         """A list object. Raises Refusal (400, 410, 422, 500, 504)."""
         query = call.query
-        if call.past:
-            query = {**query, "resourceVersion": str(call.past), "resourceVersionMatch": "Exact"}
+        past = self._past(call)
+        if past and not query.get("continue"):  # further pages show what the first one did
+            query = {**query, "resourceVersion": str(past), "resourceVersionMatch": "Exact"}
         return list_object(call.route.resource, await self.page(call.route, query))
+
+    def _past(self, call: Call) -> int:
+        """The version that a read sees which lags behind, as far back as anything is known (0: the newest)."""
+        if not call.past:
+            return 0
+        return max(call.past, self._store.table(call.route.resource.table).oldest, self._store.compacted)
 
     async def page(self, route: Route, query: Mapping[str, str]) -> Page:
         """The objects of a list. Raises Refusal."""

@@ -140,6 +140,11 @@ class Table:
         }
 
     @property
+    def oldest(self) -> int:
+        """The oldest revision of which the log can still tell."""
+        return self._forgotten
+
+    @property
     def position(self) -> int:
         """Where the next change will stand in the log."""
         return self._dropped + len(self._log)
