@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from sim.caller import NODES, PODS, Caller
+from sim.caller import LEASES, NODES, PODS, Caller
 from support.rights import RBAC, grant, guarded, rule
 
 from gracectl.runtime.clock import LoopClock
@@ -15,6 +15,7 @@ from gracectl.sim.server.calls import User
 
 pytestmark = pytest.mark.anyio
 
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 T = {"authorization": "Bearer t"}
 ADMIN = {"authorization": "Bearer of-the-admin"}
 
@@ -85,6 +86,37 @@ async def test_rights_follow_every_change_of_roles_and_bindings() -> None:
     assert await status_of(server, "GET", PODS, T) == 200
     await admin(server, "DELETE", f"{RBAC}/clusterrolebindings/granted")
     assert await status_of(server, "GET", PODS, T) == 403
+
+
+async def test_the_right_to_watch_is_no_right_to_write_by_the_old_paths_of_watches() -> None:
+    server = await guarded(LoopClock(), "robot", rule("watch", "nodes pods pods/eviction"))
+    await Caller(server).call("POST", NODES, {"metadata": {"name": "n1"}}, headers=ADMIN)
+    old = "/api/v1/watch"
+    for method, path in (
+        ("POST", f"{old}/nodes"),
+        ("DELETE", f"{old}/nodes/n1"),
+        ("DELETE", f"{old}/nodes"),
+        ("PUT", f"{old}/nodes/n1"),
+        ("PATCH", f"{old}/nodes/n1"),
+        ("POST", f"{old}/namespaces/default/pods/p/eviction"),
+    ):
+        assert await status_of(server, method, path, T) in (404, 405), (method, path)
+    assert await status_of(server, "GET", f"{NODES}/n1", ADMIN) == 200
+    assert await status_of(server, "GET", f"{old}/nodes/n1", T) == 200
+
+
+async def test_who_creates_by_put_or_apply_needs_the_right_to_create() -> None:
+    server = await guarded(LoopClock(), "robot", rule("patch update", "configmaps leases", "", "coordination.k8s.io"))
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm"}}
+    apply = {**T, "content-type": "application/apply-patch+yaml"}
+    caller = Caller(server)
+    refused = await caller.call("PATCH", f"{CONFIGMAPS}/cm", body, headers=apply, fieldManager="m")
+    assert refused.status == 403
+    assert "cannot create resource" in refused.body["message"]
+    lease = {"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 1}}
+    assert (await caller.call("PUT", f"{LEASES}/l", lease, headers=T)).status == 403
+    assert (await caller.call("POST", CONFIGMAPS, body, headers=ADMIN)).status == 201
+    assert (await caller.call("PATCH", f"{CONFIGMAPS}/cm", body, headers=apply, fieldManager="m")).status == 200
 
 
 async def test_names_narrow_a_rule() -> None:

@@ -117,3 +117,19 @@ async def test_a_review_shows_as_a_table(api: Caller) -> None:
     headers = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     review = {"spec": {"user": "jane", "resourceAttributes": {"verb": "get", "resource": "pods"}}}
     assert (await api.call("POST", ACCESS, review, headers=headers)).body["kind"] == "Table"
+
+
+async def test_a_collection_as_it_was_is_deleted_as_far_as_it_is_still_there(api: Caller) -> None:
+    await api.pod("p2")
+    listed = await api.get(PODS)
+    await api.call("DELETE", f"{PODS}/p1", {"gracePeriodSeconds": 0})
+    version = listed["metadata"]["resourceVersion"]
+    query = {"resourceVersion": version, "resourceVersionMatch": "Exact", "gracePeriodSeconds": "0"}
+    deleted = await api.call("DELETE", PODS, headers={}, **query)
+    assert deleted.status == 200
+    assert (await api.get(PODS))["items"] == []
+
+
+async def test_no_collection_is_deleted_in_all_namespaces(api: Caller) -> None:
+    assert (await api.call("DELETE", "/api/v1/pods")).status == 405
+    assert len((await api.get(PODS))["items"]) == 1

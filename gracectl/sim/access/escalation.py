@@ -1,4 +1,5 @@
-"""Nobody gives away what they do not have: who writes a role must hold its rules, who writes a binding its role's.
+"""Nobody gives away what they do not have: who writes a role must hold its rules, who writes a binding its role's, and
+who creates something by PUT or by server-side apply must be allowed to create it.
 
 The verbs `escalate` (on roles) and `bind` (on the role that is bound) are the way round; superusers need neither. As in
 kube-apiserver the check comes before the kind's own validation, and does not mind a write of owners and finalizers
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gracectl.sim.access.attempts import Attempt
+from gracectl.sim.access.attempts import Attempt, denied
 from gracectl.sim.access.rbac import MASTERS, RBAC_GROUP, Rbac
 from gracectl.sim.access.rules import Rule, compacted, quoted, rule_from, uncovered
 from gracectl.sim.server.api import JsonObject
@@ -22,13 +23,15 @@ COLLECTED: Final = ("ownerReferences", "finalizers")
 
 
 class Escalation:
-    """Refuses writes of roles and bindings by which somebody would gain rights (implements hooks.Permission)."""
+    """Refuses writes for which the right to write alone is not enough (implements hooks.Permission)."""
 
     def __init__(self, rbac: Rbac) -> None:
         self._rbac = rbac
 
     def check(self, call: Call, new: JsonObject, old: JsonObject | None) -> None:
         """Look at what is about to be written, `old` being what it replaces. Raises Refusal (403, 404, 500)."""
+        if old is None and call.request.method != "POST":
+            self._check_creation(call)
         resource = call.route.resource
         if resource.group != RBAC_GROUP or MASTERS in call.user.groups:
             return
@@ -38,6 +41,13 @@ class Escalation:
             self._check_role(call, new, old)
         else:
             self._check_binding(call, new)
+
+    def _check_creation(self, call: Call) -> None:
+        route, resource = call.route, call.route.resource
+        attempt = Attempt("create", resource.group, resource.plural, "", route.namespace or "", route.name)
+        decision = self._rbac.decide(call.user, attempt)
+        if not decision.allowed:
+            raise denied(attempt, call.user, decision.reason)
 
     def _check_role(self, call: Call, new: JsonObject, old: JsonObject | None) -> None:
         route = call.route

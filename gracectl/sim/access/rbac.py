@@ -24,6 +24,10 @@ KNOWN_USERS: Final = 4096
 """For so many users at most their rights are kept worked out."""
 
 
+KNOWN_ATTEMPTS: Final = 4096
+"""So many answers at most are kept of each user: namespaces and paths come and go."""
+
+
 class Decision(NamedTuple):
     """Whether an attempt is allowed, and which binding allows it (or why one that might have is of no use)."""
 
@@ -124,6 +128,8 @@ class Rights:
         general = attempt._replace(name="") if attempt.name else attempt
         decision = self._decided.get(general)
         if decision is None:
+            if len(self._decided) >= KNOWN_ATTEMPTS:
+                self._decided.clear()
             decision = self._decided[general] = self._decide(general)
         if decision.allowed or not attempt.name:
             return decision

@@ -151,13 +151,13 @@ class Deleter:
         for object_ in page.objects:
             metadata = object_["metadata"]
             one = route._replace(namespace=metadata.get("namespace"), name=metadata["name"])
-            if not asked:
-                self.remove(one, options)
-                continue
             try:
-                await self._asked(write, one, options)
+                if asked:
+                    await self._asked(write, one, options)
+                else:
+                    self.remove(one, options)
             except Refusal as refusal:
-                if refusal.code != 404:  # gone meanwhile
+                if refusal.code != 404:  # gone meanwhile, or since the version that was listed
                     raise
         return list_object(route.resource, page)
 

@@ -56,6 +56,6 @@ def find_route(registry: Registry, path: str) -> Route | None:
     # A namespaced object has no path without its namespace; a cluster-scoped one has none with.
     if (namespace is None and resource.namespaced and name) or (namespace is not None and not resource.namespaced):
         raise no_such_resource()
-    if subresource and subresource not in resource.subresources:
+    if subresource and (watch or subresource not in resource.subresources):
         raise no_such_resource()
     return Route(resource, namespace, name, subresource, watch)

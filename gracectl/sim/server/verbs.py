@@ -38,6 +38,8 @@ class Verbs:
     async def answer(self, call: Call) -> Response:
         """Do what is asked. Raises Refusal."""
         route, request = call.route, call.request
+        if route.watch and request.method != "GET":
+            raise method_not_allowed()  # whoever may watch may do no more than that
         elsewhere = self._elsewhere.get((route.resource.table, route.subresource))
         if elsewhere is not None:
             if request.method not in elsewhere:
@@ -79,6 +81,8 @@ class Verbs:
         route, query = call.route, call.query
         if route.subresource or ("delete" if route.name else "deletecollection") not in route.resource.verbs:
             raise method_not_allowed()
+        if route.resource.namespaced and route.namespace is None:
+            raise method_not_allowed()  # there is no way to delete a collection in all namespaces
         options = delete_options(query, self._bodies.options(call.request))
         if route.name:
             return _ok((200, await self._deleter.delete(call, options)))
