@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import orjson
 
 from gracectl.sim.access.rbac import ACCOUNT_PREFIX
-from gracectl.sim.access.rules import quoted
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import User
+from gracectl.sim.server.gowords import quoted_words
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.store import Store
 
@@ -110,8 +110,8 @@ class AccountTokens:
             raise BadToken("service account token has expired")
         meant = tuple(audience for audience in audiences if audience in said.audiences)
         if not meant:
-            why = f"token audiences {quoted(said.audiences)} is invalid for the target audiences {quoted(audiences)}"
-            raise BadToken(why)
+            has, needs = quoted_words(said.audiences), quoted_words(audiences)
+            raise BadToken(f"token audiences {has} is invalid for the target audiences {needs}")
         self._check_objects(said.about)
         return said.user, meant
 

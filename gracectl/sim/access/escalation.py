@@ -12,9 +12,10 @@ from typing import Final
 
 from gracectl.sim.access.attempts import Attempt, denied
 from gracectl.sim.access.rbac import MASTERS, RBAC_GROUP, Rbac
-from gracectl.sim.access.rules import Rule, compacted, quoted, rule_from, uncovered
+from gracectl.sim.access.rules import Rule, compacted, rule_from, uncovered
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import Call
+from gracectl.sim.server.gowords import quoted_words
 from gracectl.sim.server.status import Refusal, forbidden, internal, not_found
 
 EVERYTHING: Final = (Rule("*", groups="*", resources="*"), Rule("*", urls="*"))
@@ -81,8 +82,8 @@ class Escalation:
             return
         listed = "\n".join(sorted({str(rule) for rule in compacted(gained)}))
         why = (
-            f'user "{call.user.name}" (groups={quoted(call.user.groups)}) is attempting to grant RBAC permissions not '
-            f"currently held:\n{listed}"
+            f'user "{call.user.name}" (groups={quoted_words(call.user.groups)}) is attempting to grant RBAC permissions '
+            f"not currently held:\n{listed}"
         )
         if missing:
             why += f"; resolution errors: [{', '.join(missing)}]"

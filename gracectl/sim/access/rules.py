@@ -11,6 +11,7 @@ from functools import cached_property
 
 from gracectl.sim.access.attempts import Attempt
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.gowords import quoted_words
 
 ANY = "*"
 
@@ -82,7 +83,7 @@ class Rule:
             ("ResourceNames", self.names),
             ("Verbs", self.verbs),
         )
-        return "{" + ", ".join(f"{title}:{quoted(words)}" for title, words in shown if words) + "}"
+        return "{" + ", ".join(f"{title}:{quoted_words(words)}" for title, words in shown if words) + "}"
 
 
 def rule_from(raw: JsonObject) -> Rule:
@@ -128,8 +129,3 @@ def compacted(parts: Iterable[Rule]) -> list[Rule]:
         verbs = (*known.verbs, *part.verbs) if known else part.verbs
         joined[key] = Rule(verbs, groups=part.groups, resources=part.resources, names=part.names)
     return [*others, *joined.values()]
-
-
-def quoted(words: Iterable[str]) -> str:
-    """Words as Go's `%q` prints a list of them: `["get" "list"]`."""
-    return "[" + " ".join(f'"{word}"' for word in words) + "]"

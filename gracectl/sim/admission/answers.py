@@ -15,6 +15,7 @@ import orjson
 
 from gracectl.sim.admission.failures import CallFailed
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import decoded_as
 
 GROUP: Final = "admission.k8s.io"
 KIND: Final = "AdmissionReview"
@@ -27,7 +28,6 @@ FIELDS: Final[Mapping[str, tuple[type, str]]] = {
     "warnings": (list, "[]string"),
     "auditAnnotations": (dict, "map[string]string"),
 }
-JSON_TYPES: Final = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 TYPE_META: Final = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 )
@@ -73,7 +73,7 @@ def _parsed(body: bytes) -> JsonObject:
         # YAML is read, too, and there any word is a string.
         raise CallFailed(f"{trouble}json: cannot unmarshal string into Go value of type {TYPE_META}") from None
     if not isinstance(parsed, dict):
-        raise CallFailed(f"{trouble}json: cannot unmarshal {_json_type(parsed)} into Go value of type {TYPE_META}")
+        raise CallFailed(f"{trouble}json: cannot unmarshal {decoded_as(parsed)} into Go value of type {TYPE_META}")
     return parsed
 
 
@@ -89,16 +89,16 @@ def _check_types(response: Json) -> None:
     unmarshal = "failed to call webhook: json: cannot unmarshal"
     if not isinstance(response, dict):
         into = "Go struct field AdmissionReview.response of type v1.AdmissionResponse"
-        raise CallFailed(f"{unmarshal} {_json_type(response)} into {into}")
+        raise CallFailed(f"{unmarshal} {decoded_as(response)} into {into}")
     for field, (wanted, go_type) in FIELDS.items():
         value = response.get(field)
         if value is not None and not isinstance(value, wanted):
             into = f"Go struct field AdmissionResponse.response.{field} of type {go_type}"
-            raise CallFailed(f"{unmarshal} {_json_type(value)} into {into}")
+            raise CallFailed(f"{unmarshal} {decoded_as(value)} into {into}")
     for warning in response.get("warnings") or ():
         if not isinstance(warning, str):
             into = "Go struct field AdmissionResponse.response.warnings of type string"
-            raise CallFailed(f"{unmarshal} {_json_type(warning)} into {into}")
+            raise CallFailed(f"{unmarshal} {decoded_as(warning)} into {into}")
     _decoded(response.get("patch") or "")
 
 
@@ -133,7 +133,3 @@ def _decoded(patch: str) -> bytes:
         wrong = NOT_BASE64.search(patch)
         position = wrong.start() if wrong else len(patch)
         raise CallFailed(f"failed to call webhook: illegal base64 data at input byte {position}") from None
-
-
-def _json_type(value: Json) -> str:
-    return JSON_TYPES.get(type(value), "null")

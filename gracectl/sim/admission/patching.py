@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import decoded_as
 
 KINDS: Final = ("add", "remove", "replace", "move", "test", "copy")
 Container = Any
@@ -29,11 +30,12 @@ def operations_of(raw: bytes) -> list[JsonObject]:
         first = raw.decode(errors="replace").lstrip()[:1]
         raise PatchFault(f"invalid character '{first}' looking for beginning of value") from None
     if not isinstance(parsed, list):
-        found = "object" if isinstance(parsed, dict) else "string" if isinstance(parsed, str) else "number"
-        raise PatchFault(f"json: cannot unmarshal {found} into Go value of type jsonpatch.Patch")
+        raise PatchFault(f"json: cannot unmarshal {decoded_as(parsed)} into Go value of type jsonpatch.Patch")
     for operation in parsed:
         if not isinstance(operation, dict):
-            raise PatchFault("json: cannot unmarshal array into Go value of type jsonpatch.Operation")
+            raise PatchFault(
+                f"json: cannot unmarshal {decoded_as(operation)} into Go value of type jsonpatch.Operation"
+            )
     return parsed
 
 

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from gracectl.sim.admission.conditions import condition_fault
 from gracectl.sim.kinds.labelselectors import key_faults, label_selector_faults
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import go_strings
 from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
 from gracectl.sim.server.status import (
     DUPLICATE,
@@ -261,5 +262,4 @@ def _duplicate(field: str, value: Json) -> Cause:
 
 
 def _invalid_list(field: str, values: list[str], why: str, go_type: str = "[]string") -> Cause:
-    shown = ", ".join(f'"{value}"' for value in values)
-    return Cause(INVALID, f"Invalid value: {go_type}{{{shown}}}: {why}", field)
+    return Cause(INVALID, f"Invalid value: {go_strings(values, go_type)}: {why}", field)

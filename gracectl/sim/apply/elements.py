@@ -47,11 +47,6 @@ def _text(value: Json) -> str:
     return orjson.dumps(_plain(value)).decode().translate(ESCAPED)
 
 
-def quoted(text: str) -> str:
-    """Text in double quotes, as Go writes it."""
-    return orjson.dumps(text).decode()
-
-
 def _plain(value: Json) -> Json:
     """The value with whole floats as integers: 1 and 1.0 are one element."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 63:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gracectl.model.times import parse_time
-from gracectl.sim.apply.elements import quoted
 from gracectl.sim.apply.fieldsets import FieldSet
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import quoted
 
 APPLY = "Apply"
 UPDATE = "Update"

@@ -27,6 +27,7 @@ from gracectl.sim.apply.ownership import Author, Conflicts
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import content_type
 from gracectl.sim.server.calls import Call
+from gracectl.sim.server.gowords import decoded_as
 from gracectl.sim.server.patches import APPLY as APPLY_PATCH
 from gracectl.sim.server.status import bad_request, internal
 from gracectl.sim.types.catalog import built_in_type
@@ -191,8 +192,7 @@ def with_entries(object_: JsonObject, entries: Json) -> JsonObject:
 def checked(configuration: Json, resource: Resource) -> JsonObject:
     """An applied configuration as an object of the resource. Raises Refusal (400)."""
     if not isinstance(configuration, dict):
-        found = {list: "array", str: "string", bool: "bool"}.get(type(configuration), "number")
-        why = f"json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        why = f"json: cannot unmarshal {decoded_as(configuration)} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
     version = configuration.get("apiVersion") or ""
     if not version and not configuration.get("kind"):

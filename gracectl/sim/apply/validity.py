@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from gracectl.sim.apply import elements
 from gracectl.sim.apply.forms import element_of, field_type, is_allowed
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import go_syntax, go_text, go_type
 
 if TYPE_CHECKING:
     from gracectl.sim.apply.elements import Element
     from gracectl.sim.types.schema import Schema
-
-GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
 
 
 def faults(value: Json, schema: Schema | None) -> list[str]:
@@ -39,14 +38,14 @@ def _faults(value: Json, schema: Schema | None, *, preserving: bool) -> Iterator
             if isinstance(value, dict):
                 yield from _map_faults(value, schema, preserving=preserving)
             elif schema.type:
-                yield f": expected map, got &{{{_go(value)}}}"
+                yield f": expected map, got &{{{go_text(value)}}}"
             elif isinstance(value, list):
                 yield from _list_faults(value, schema, preserving=preserving)
         case "array":
             if isinstance(value, list):
                 yield from _list_faults(value, schema, preserving=preserving)
             else:
-                yield f": expected list, got &{{{_go(value)}}}"
+                yield f": expected list, got &{{{go_text(value)}}}"
         case declared:
             yield from _scalar_faults(value, declared, schema.format)
 
@@ -54,15 +53,15 @@ def _faults(value: Json, schema: Schema | None, *, preserving: bool) -> Iterator
 def _scalar_faults(value: Json, declared: str, format_: str) -> Iterator[str]:
     if declared in ("integer", "number"):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            yield f": expected numeric (int or float), got {_go_type(value)}"
+            yield f": expected numeric (int or float), got {go_type(value)}"
     elif declared == "boolean":
         if not isinstance(value, bool):
-            yield f": expected boolean, got &{{{_go(value)}}}"
+            yield f": expected boolean, got &{{{go_text(value)}}}"
     elif format_ in ("", "byte"):
         if not isinstance(value, str):
-            yield f": expected string, got &value.valueUnstructured{{Value:{_go_syntax(value)}}}"
+            yield f": expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
     elif isinstance(value, dict | list):
-        yield f": expected any scalar, got &{{{_go(value)}}}"
+        yield f": expected any scalar, got &{{{go_text(value)}}}"
 
 
 def _map_faults(value: JsonObject, schema: Schema, *, preserving: bool) -> Iterator[str]:
@@ -91,38 +90,3 @@ def _list_faults(value: list[Json], schema: Schema, *, preserving: bool) -> Iter
             seen.add(element)
         for fault in _faults(each, schema.items, preserving=preserving):
             yield f"{where}{fault}"
-
-
-def _go_type(value: Json) -> str:
-    if isinstance(value, dict):
-        return "map[string]interface {}"
-    return "[]interface {}" if isinstance(value, list) else GO_TYPES[type(value)]
-
-
-def _go(value: Json) -> str:
-    """A value as Go prints it with %v."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case None:
-            return "<nil>"
-        case dict():
-            return f"map[{' '.join(f'{name}:{_go(value[name])}' for name in sorted(value))}]"
-        case list():
-            return f"[{' '.join(map(_go, value))}]"
-    return str(value)
-
-
-def _go_syntax(value: Json) -> str:
-    """A value as Go prints it with %#v."""
-    match value:
-        case str():
-            return elements.quoted(value)
-        case dict():
-            parts = ", ".join(f"{elements.quoted(name)}:{_go_syntax(value[name])}" for name in sorted(value))
-            return f"map[string]interface {{}}{{{parts}}}"
-        case list():
-            return f"[]interface {{}}{{{', '.join(map(_go_syntax, value))}}}"
-        case None:
-            return "interface {}(nil)"
-    return _go(value)

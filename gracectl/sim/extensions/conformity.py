@@ -15,7 +15,7 @@ import orjson
 
 from gracectl.sim.cel.regexes import compiled
 from gracectl.sim.extensions.formats import Check, format_check
-from gracectl.sim.extensions.words import json_type, shown
+from gracectl.sim.server.gowords import go_text, quoted
 from gracectl.sim.server.status import Cause, not_supported, required
 from gracectl.sim.types.schema import Schema
 
@@ -167,7 +167,7 @@ class Conformity:
         if self._enum is not None:
             known = any(each == value and isinstance(each, bool) == isinstance(value, bool) for each in self._enum)
             words = [each if isinstance(each, str) else orjson.dumps(each).decode() for each in self._enum]
-            fault = not_supported(path, f'"{value}"' if isinstance(value, str) else shown(value), words)
+            fault = not_supported(path, quoted(value) if isinstance(value, str) else go_text(value), words)
             self._check(findings, () if known else (fault,))
         else:
             findings.passed += 1
@@ -236,24 +236,24 @@ def key_of(item: dict[str, Any], keys: tuple[str, ...]) -> bytes:
 def of_number(raw: Any, value: float, path: str) -> Iterator[Cause]:
     """The faults of a number."""
     if "multipleOf" in raw and not (value / raw["multipleOf"]).is_integer():
-        yield about(path, value, f"should be a multiple of {shown(raw['multipleOf'])}")
+        yield about(path, value, f"should be a multiple of {go_text(raw['multipleOf'])}")
     if "maximum" in raw:
         exclusive = raw.get("exclusiveMaximum", False)
         if value > raw["maximum"] or (exclusive and value == raw["maximum"]):
             yield about(
-                path, value, f"should be less than {'' if exclusive else 'or equal to '}{shown(raw['maximum'])}"
+                path, value, f"should be less than {'' if exclusive else 'or equal to '}{go_text(raw['maximum'])}"
             )
     if "minimum" in raw:
         exclusive = raw.get("exclusiveMinimum", False)
         if value < raw["minimum"] or (exclusive and value == raw["minimum"]):
-            words = f"should be greater than {'' if exclusive else 'or equal to '}{shown(raw['minimum'])}"
+            words = f"should be greater than {'' if exclusive else 'or equal to '}{go_text(raw['minimum'])}"
             yield about(path, value, words)
 
 
 def about(path: str, value: Any, why: str) -> Cause:
     """A fault of what a field holds."""
-    quoted = f'"{value}"' if isinstance(value, str) else shown(value)
-    return Cause("FieldValueInvalid", f"Invalid value: {quoted}: {path} in body {why}", path)
+    shown = quoted(value) if isinstance(value, str) else go_text(value)
+    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {path} in body {why}", path)
 
 
 def nowhere(message: str) -> Cause:
@@ -270,3 +270,21 @@ def wrong_type(path: str, wanted: str, found: str) -> Cause:
 def too_many(path: str, count: int, most: int) -> Cause:
     """A fault of too many items or properties."""
     return Cause(TOO_MANY, f"Too many: {count}: must have at most {most} items", path)
+
+
+def json_type(value: Any) -> str:
+    """The type of a value as a schema names it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"

@@ -18,8 +18,8 @@ from gracectl.sim.extensions.rules import Rules, rules_of
 from gracectl.sim.extensions.shaping import Shape
 from gracectl.sim.extensions.structure import go_value
 from gracectl.sim.extensions.uniqueness import duplicates, has_identities
-from gracectl.sim.extensions.words import go_type, shown
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import go_text, go_type
 from gracectl.sim.server.resource import Field, Occasion, Resource, Strategy, View, fields, keep_from
 from gracectl.sim.server.status import NOT_SUPPORTED, REQUIRED, Cause, required
 from gracectl.sim.types.schema import Schema
@@ -153,7 +153,7 @@ class CustomStrategy(Strategy):
 
 def accessor_error(path: str, value: Any, wanted: str) -> str:
     """What Go says of a field that holds something else."""
-    return f"{path} accessor error: {shown(value)} is of the type {go_type(value)}, expected {wanted}"
+    return f"{path} accessor error: {go_text(value)} is of the type {go_type(value)}, expected {wanted}"
 
 
 def embedded_faults(schema: Schema, value: Any, path: str = "", old: Any = None) -> Iterator[Cause]:

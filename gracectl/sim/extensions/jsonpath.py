@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from gracectl.sim.extensions.words import shown
+from gracectl.sim.server.gowords import go_text
 
 Step = Callable[[Any], Iterable[Any]]
 
@@ -110,4 +110,4 @@ def printed(value: Any) -> str:
     """A value as kubectl prints it: text as it is, objects and lists as JSON."""
     if isinstance(value, dict | list):
         return orjson.dumps(value).decode()
-    return "<nil>" if value is None else shown(value)
+    return go_text(value)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from gracectl.sim.extensions.words import as_go, json_type
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.gowords import decoded_as, go_syntax
 from gracectl.sim.types.canonical import Unfit, canonical
 from gracectl.sim.types.reading import Reading
 from gracectl.sim.types.schema import MISSING, Schema
@@ -170,10 +170,10 @@ def _metadata(value: Any, path: str, report: Report) -> Any:
             complaints.append(each.replace('field "', f'field "{path}.'))
         fault, found = reading.fault, dict(sorted(reading.value.items()))
     else:
-        wrong = f"json: cannot unmarshal {json_type(value)} into Go value of type v1.ObjectMeta"
+        wrong = f"json: cannot unmarshal {decoded_as(value)} into Go value of type v1.ObjectMeta"
         fault, found = ("" if value is None else wrong), {}
     if fault and not report.fault:
-        report.fault = fault if path == "metadata" else f"{path}: Invalid value: {as_go(value)}: {fault}"
+        report.fault = fault if path == "metadata" else f"{path}: Invalid value: {go_syntax(value)}: {fault}"
     return found
 
 

@@ -22,7 +22,7 @@ from gracectl.sim.extensions.structure import (
     is_readable,
     structural_faults,
 )
-from gracectl.sim.extensions.words import go_strings
+from gracectl.sim.server.gowords import go_strings
 from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, not_supported, required
 from gracectl.sim.types.schema import Schema
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gracectl.sim.cel.regexes import PatternError, compiled
 from gracectl.sim.extensions.conformity import Conformity
 from gracectl.sim.extensions.shaping import Report, Shape
-from gracectl.sim.extensions.words import as_go
+from gracectl.sim.server.gowords import go_syntax
 from gracectl.sim.server.status import INVALID, Cause, forbidden_value, invalid_value, required
 from gracectl.sim.types.schema import MISSING, Schema
 
@@ -196,7 +196,7 @@ def default_faults(schema: Schema, path: str) -> Iterator[Cause]:
         report = Report()
         Shape(schema).prune(default, report)
         if report.unknown:
-            yield go_value(f"{path}.default", as_go(default), "must not have unknown fields")
+            yield go_value(f"{path}.default", go_syntax(default), "must not have unknown fields")
         for cause in Conformity(schema).faults(default):
             field = f"{path}.default.{cause.field}" if cause.field and cause.field[0] != "<" else f"{path}.default"
             yield Cause(cause.reason, cause.message, field)

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from gracectl.sim.extensions.words import as_go
+from gracectl.sim.server.gowords import go_syntax
 from gracectl.sim.server.status import DUPLICATE, Cause
 from gracectl.sim.types.schema import Schema
 
@@ -24,7 +24,7 @@ def duplicates(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
     """A fault for each item that repeats an earlier one, anywhere in a value."""
     if isinstance(value, list):
         for index, repeated in _repeated(schema, value):
-            yield Cause(DUPLICATE, f"Duplicate value: {as_go(repeated)}", f"{path}[{index}]")
+            yield Cause(DUPLICATE, f"Duplicate value: {go_syntax(repeated)}", f"{path}[{index}]")
         if schema.items is not None:
             for index, item in enumerate(value):
                 yield from duplicates(schema.items, item, f"{path}[{index}]")

@@ -13,8 +13,8 @@ from typing import Any, Final
 from gracectl.sim.extensions.fieldpaths import FieldPathError, field_at
 from gracectl.sim.extensions.specification import schema_faults
 from gracectl.sim.extensions.structure import go_value
-from gracectl.sim.extensions.words import go_strings
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.gowords import go_strings
 from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
 from gracectl.sim.server.status import DUPLICATE, Cause, forbidden_value, invalid_value, not_supported, required
 from gracectl.sim.types.schema import Schema

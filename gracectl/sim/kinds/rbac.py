@@ -13,6 +13,7 @@ from gracectl.sim.access.rbac import RBAC_GROUP
 from gracectl.sim.access.reviews import ACCESS_GROUP, IDENTITY_GROUP
 from gracectl.sim.kinds.workloads import TopLevel
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import go_strings
 from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name, path_name_faults
 from gracectl.sim.server.resource import Column, Resource
 from gracectl.sim.server.status import INVALID, Cause, invalid_value, not_supported, required
@@ -54,8 +55,7 @@ class RoleStrategy(TopLevel):
             faults.append(required(f"{path}.verbs", "verbs must contain at least one value"))
         urls = rule.get("nonResourceURLs")
         if urls:
-            shown = ", ".join(f'"{url}"' for url in urls)
-            field, value = f"{path}.nonResourceURLs", f"Invalid value: []string{{{shown}}}"
+            field, value = f"{path}.nonResourceURLs", f"Invalid value: {go_strings(urls)}"
             if self._namespaced:
                 why = "namespaced rules cannot apply to non-resource URLs"
                 faults.append(Cause(INVALID, f"{value}: {why}", field))

@@ -13,6 +13,7 @@ import orjson
 import yaml
 
 from gracectl.sim.server.api import Json, JsonObject, Request
+from gracectl.sim.server.gowords import decoded_as
 from gracectl.sim.server.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.status import Refusal, bad_request, unsupported_media_type
@@ -20,7 +21,6 @@ from gracectl.sim.server.status import Refusal, bad_request, unsupported_media_t
 ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 SUMMARY = 30
 """So many characters of a body are quoted at most."""
-JSON_WORDS = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
@@ -151,12 +151,13 @@ def as_object(raw: bytes, kind: str) -> JsonObject:
         go_type = (
             'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
         )
-        found = "array" if isinstance(parsed, list) else type(parsed).__name__
-        raise unrecognized(kind, f"json: cannot unmarshal {found} into Go value of type {go_type}", raw.hex())
+        raise unrecognized(
+            kind, f"json: cannot unmarshal {decoded_as(parsed)} into Go value of type {go_type}", raw.hex()
+        )
     for field in ("apiVersion", "kind"):
         named = parsed.get(field)
         if named is not None and not isinstance(named, str):
-            fault = f"json: cannot unmarshal {JSON_WORDS[type(named)]} into Go struct field .{field} of type string"
+            fault = f"json: cannot unmarshal {decoded_as(named)} into Go struct field .{field} of type string"
             raise unrecognized(kind, fault, raw.decode(errors="replace"))
     return parsed
 
@@ -195,7 +196,7 @@ def check_kind(body: Json, resource: Resource) -> JsonObject:
         )
     metadata = body.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        version, found = resource.version, JSON_WORDS.get(type(metadata), "object")
+        version, found = resource.version, decoded_as(metadata)
         raise bad_request(
             f'{kind} in version "{version}" cannot be handled as a {kind}: json: cannot unmarshal {found} into Go '
             f"struct field {kind}.metadata of type v1.ObjectMeta"

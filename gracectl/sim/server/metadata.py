@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.gowords import go_strings
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
 from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, required
@@ -140,10 +141,6 @@ def validate_update(metadata: JsonObject, old: JsonObject) -> list[Cause]:
         had = set(old.get("finalizers") or ())
         late = [finalizer for finalizer in metadata.get("finalizers") or () if finalizer not in had]
         if late:
-            shown = ", ".join(f'"{finalizer}"' for finalizer in late)
-            why = (
-                "no new finalizers can be added if the object is being deleted, found new finalizers "
-                f"[]string{{{shown}}}"
-            )
-            causes.append(forbidden_value("metadata.finalizers", why))
+            why = "no new finalizers can be added if the object is being deleted, found new finalizers "
+            causes.append(forbidden_value("metadata.finalizers", why + go_strings(late)))
     return causes

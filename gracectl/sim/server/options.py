@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import go_strings
 from gracectl.sim.server.patches import APPLY
 from gracectl.sim.server.status import (
     NOT_SUPPORTED,
@@ -75,7 +76,7 @@ def _checked(query: Mapping[str, str], kind: str, faults: list[Cause]) -> bool:
             faults.append(invalid_value("fieldManager", manager, why))
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
-        faults.append(not_supported("dryRun", f'[]string{{"{dry_run}"}}', ["All"]))
+        faults.append(not_supported("dryRun", go_strings([dry_run]), ["All"]))
     if faults:
         raise invalid(Kind("meta.k8s.io", "", kind), "", faults)
     return bool(dry_run)
@@ -88,8 +89,7 @@ def is_dry_run(query: Mapping[str, str], kind: str) -> bool:
 
 def _dry_run(values: list[str], kind: str) -> bool:
     if any(value != "All" for value in values):
-        shown = ", ".join(f'"{value}"' for value in values)
-        raise invalid_options(kind, not_supported("dryRun", f"[]string{{{shown}}}", ["All"]))
+        raise invalid_options(kind, not_supported("dryRun", go_strings(values), ["All"]))
     return bool(values)
 
 

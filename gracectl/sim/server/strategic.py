@@ -13,6 +13,7 @@ from collections.abc import Set
 from typing import Final, Protocol
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import go_text
 from gracectl.sim.server.status import internal
 
 DIRECTIVE: Final = "$patch"
@@ -143,14 +144,3 @@ def _precedes(one: Json, other: Json, places: list[Json]) -> bool:
 
 def _identity(item: Json, key: str) -> Json:
     return item.get(key) if key and isinstance(item, dict) else item
-
-
-def go_text(value: Json) -> str:
-    """A JSON value as Go prints it: `map[data:map[a:1] items:[x y]]`."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(go_text, value))}]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,11 +14,12 @@ import orjson
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.bodies import content_type, copied
 from gracectl.sim.server.calls import Call
+from gracectl.sim.server.gowords import go_text
 from gracectl.sim.server.hooks import BodyCheck
 from gracectl.sim.server.patches import STRATEGIC
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.status import Refusal, bad_request, invalid_options, not_supported
-from gracectl.sim.server.strategic import Layout, go_text
+from gracectl.sim.server.strategic import Layout
 from gracectl.sim.types.canonical import Unfit, canonical, parts
 from gracectl.sim.types.catalog import built_in_type, type_name
 from gracectl.sim.types.reading import Conversion, Reading, parsed_with_repetitions

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import decoded_as
 from gracectl.sim.types import scalars
 from gracectl.sim.types.gotypes import SCHEMA, GoType, go_fields, go_type
 
-_WORDS: Final = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 _GO_KINDS: Final = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice", dict: "map"}
 _SCALARS: Final = ("string", "bool", "int32", "int64", "float64")
 _TEXTS: Final[dict[str, Callable[[Json], str]]] = {
@@ -150,7 +150,7 @@ class Reading:
         return self._refused(f"json: cannot unmarshal number {value} into Go struct field {place} of type {shown}")
 
     def _wrong(self, value: Json, shown: str, place: Place) -> object:
-        found = _WORDS.get(type(value), "object")
+        found = decoded_as(value)
         return self._refused(f"json: cannot unmarshal {found} into Go struct field {place} of type {shown}")
 
     def _refused(self, fault: str) -> object:
