@@ -82,8 +82,8 @@ class Escalation:
             return
         listed = "\n".join(sorted({str(rule) for rule in compacted(gained)}))
         why = (
-            f'user "{call.user.name}" (groups={quoted_words(call.user.groups)}) is attempting to grant RBAC permissions '
-            f"not currently held:\n{listed}"
+            f'user "{call.user.name}" (groups={quoted_words(call.user.groups)}) is attempting to grant RBAC '
+            f"permissions not currently held:\n{listed}"
         )
         if missing:
             why += f"; resolution errors: [{', '.join(missing)}]"
