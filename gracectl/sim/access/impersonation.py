@@ -15,7 +15,7 @@ from gracectl.sim.access.attempts import Attempt
 from gracectl.sim.access.authentication import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
 from gracectl.sim.access.rbac import ACCOUNT_PREFIX
 from gracectl.sim.server.calls import User
-from gracectl.sim.server.metadata import is_name
+from gracectl.sim.server.names import is_subdomain
 
 USER: Final = "impersonate-user"
 GROUP: Final = "impersonate-group"
@@ -84,7 +84,7 @@ def account_of(user: str) -> tuple[str, str] | None:
     if not user.startswith(ACCOUNT_PREFIX):
         return None
     namespace, _, name = user.removeprefix(ACCOUNT_PREFIX).partition(":")
-    return (namespace, name) if is_name(namespace) and is_name(name) else None
+    return (namespace, name) if is_subdomain(namespace) and is_subdomain(name) else None
 
 
 def _values(header: str) -> tuple[str, ...]:

@@ -6,16 +6,15 @@ on a real server.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from gracectl.sim.admission.conditions import condition_fault
-from gracectl.sim.kinds.labelselectors import key_faults, label_selector_faults
+from gracectl.sim.kinds.labelselectors import label_selector_faults
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.gowords import go_strings
-from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
+from gracectl.sim.server.names import LABEL_1035_RULE, SUBDOMAIN_RULE, is_label_1035, is_subdomain, key_faults
 from gracectl.sim.server.status import (
     DUPLICATE,
     INVALID,
@@ -25,12 +24,6 @@ from gracectl.sim.server.status import (
     required,
 )
 
-LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
-LABEL_RULE: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
 OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 SCOPES: Final = ("*", "Cluster", "Namespaced")
 SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
@@ -85,7 +78,7 @@ def _webhook_faults(webhook: JsonObject, field: str) -> list[Cause]:
 def _name_faults(name: str, field: str) -> list[Cause]:
     if not name:
         return [required(field)]
-    if not is_name(name):
+    if not is_subdomain(name):
         return [invalid_value(field, name, SUBDOMAIN_RULE)]
     if name.count(".") < 2:
         return [invalid_value(field, name, "should be a domain with at least three segments separated by dots")]
@@ -214,7 +207,7 @@ def _service_faults(service: JsonObject, field: str) -> list[Cause]:
     for index, segment in enumerate(path[1:].removesuffix("/").split("/")):
         if not segment:
             causes.append(invalid_value(f"{field}.path", path, f"segment[{index}] may not be empty"))
-        elif not is_name(segment):
+        elif not is_subdomain(segment):
             causes.append(invalid_value(f"{field}.path", path, f"segment[{index}]: {SUBDOMAIN_RULE}"))
     return causes
 
@@ -250,8 +243,8 @@ def _version_faults(versions: list[str], field: str) -> list[Cause]:
     for index, version in enumerate(versions):
         if version in versions[:index]:
             causes.append(invalid_value(f"{field}[{index}]", version, "duplicate version"))
-        elif not LABEL.match(version):
-            causes.append(invalid_value(f"{field}[{index}]", version, LABEL_RULE))
+        elif not is_label_1035(version):
+            causes.append(invalid_value(f"{field}[{index}]", version, LABEL_1035_RULE))
     if not set(versions) & set(REVIEW_VERSIONS):
         causes.append(_invalid_list(field, versions, f"must include at least one of {known}"))
     return causes

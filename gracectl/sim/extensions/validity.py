@@ -6,7 +6,6 @@ What all versions have in common is looked at once, under the name that it had w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,16 +14,10 @@ from gracectl.sim.extensions.specification import schema_faults
 from gracectl.sim.extensions.structure import go_value
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.gowords import go_strings
-from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
+from gracectl.sim.server.names import LABEL_1035_RULE, SUBDOMAIN_RULE, is_label_1035, is_subdomain
 from gracectl.sim.server.status import DUPLICATE, Cause, forbidden_value, invalid_value, not_supported, required
 from gracectl.sim.types.schema import Schema
 
-LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-LABEL_RULE: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
 COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 APPROVAL: Final = "api-approved.kubernetes.io"
@@ -108,7 +101,7 @@ class _Definition:
     def _group(group: str) -> Iterator[Cause]:
         if not group:
             yield required("spec.group")
-        elif not is_name(group):
+        elif not is_subdomain(group):
             yield invalid_value("spec.group", group, SUBDOMAIN_RULE)
         elif "." not in group:
             yield invalid_value("spec.group", group, "should be a domain with at least one dot")
@@ -128,8 +121,8 @@ class _Definition:
     def _each_version(self) -> Iterator[Cause]:
         for index, version in enumerate(self._versions):
             path = f"spec.versions[{index}]"
-            if not is_label(version.get("name", "")):
-                yield invalid_value(f"{path}.name", version.get("name", ""), LABEL_RULE)
+            if not is_label_1035(version.get("name", "")):
+                yield invalid_value(f"{path}.name", version.get("name", ""), LABEL_1035_RULE)
             warning = version.get("deprecationWarning")
             if warning is not None and not version.get("deprecated"):
                 yield invalid_value(f"{path}.deprecationWarning", warning, "can only be set for deprecated versions")
@@ -163,8 +156,8 @@ class _Definition:
             yield go_value("spec.versions", shown, "must contain unique version names")
         if sum(bool(version.get("storage")) for version in self._versions) != 1:
             yield go_value("spec.versions", shown, "must have exactly one version marked as storage version")
-        if names and not is_label(names[0]):
-            yield invalid_value("spec.version", names[0], LABEL_RULE)
+        if names and not is_label_1035(names[0]):
+            yield invalid_value("spec.version", names[0], LABEL_1035_RULE)
 
     def _stored_versions(self) -> Iterator[Cause]:
         known = {version.get("name") for version in self._versions}
@@ -214,28 +207,23 @@ class _Definition:
             yield required(f"metadata.annotations[{APPROVAL}]", why)
 
 
-def is_label(name: str) -> bool:
-    """Whether it is a DNS-1035 label."""
-    return len(name) <= 63 and LABEL.fullmatch(name) is not None
-
-
 def names_faults(names: Mapping[str, Any], path: str) -> Iterator[Cause]:
     """Faults of a definition's names, as far as they are given."""
     for key in ("plural", "singular"):
-        if names.get(key) and not is_label(names[key]):
-            yield invalid_value(f"{path}.{key}", names[key], LABEL_RULE)
+        if names.get(key) and not is_label_1035(names[key]):
+            yield invalid_value(f"{path}.{key}", names[key], LABEL_1035_RULE)
     for key in ("kind", "listKind"):
-        if names.get(key) and not is_label(names[key].lower()):
-            why = f"may have mixed case, but should otherwise match: {LABEL_RULE}"
+        if names.get(key) and not is_label_1035(names[key].lower()):
+            why = f"may have mixed case, but should otherwise match: {LABEL_1035_RULE}"
             yield invalid_value(f"{path}.{key}", names[key], why)
     for index, name in enumerate(names.get("shortNames") or ()):
-        if not is_label(name):
-            yield invalid_value(f"{path}.shortNames[{index}]", name, LABEL_RULE)
+        if not is_label_1035(name):
+            yield invalid_value(f"{path}.shortNames[{index}]", name, LABEL_1035_RULE)
     if names.get("kind") and names["kind"] == names.get("listKind"):
         yield invalid_value(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
     for index, name in enumerate(names.get("categories") or ()):
-        if not is_label(name):
-            yield invalid_value(f"{path}.categories[{index}]", name, LABEL_RULE)
+        if not is_label_1035(name):
+            yield invalid_value(f"{path}.categories[{index}]", name, LABEL_1035_RULE)
 
 
 def column_faults(column: Mapping[str, Any], path: str) -> Iterator[Cause]:

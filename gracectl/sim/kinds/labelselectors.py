@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gracectl.sim.server.api import JsonObject
-from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name
-from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
+from gracectl.sim.server.names import VALUE_RULE, is_value, key_faults
 from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, required
 
 
@@ -36,15 +35,6 @@ def _term_faults(term: JsonObject, field: str) -> Iterator[Cause]:
         yield from _value_faults(value, f"{field}.values[{index}]")
 
 
-def key_faults(key: str, field: str) -> Iterator[Cause]:
-    """Faults of a qualified name, as keys of labels are."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and not is_name(prefix):
-        yield invalid_value(field, key, f"prefix part {SUBDOMAIN_RULE}")
-    elif not NAME.match(name):
-        yield invalid_value(field, key, NAME_RULE)
-
-
 def _value_faults(value: str, field: str) -> Iterator[Cause]:
-    if not VALUE.match(value):
+    if not is_value(value):
         yield invalid_value(field, value, VALUE_RULE)

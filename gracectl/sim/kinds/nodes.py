@@ -8,8 +8,8 @@ from typing import Final
 from gracectl.sim.kinds.conditions import filled_conditions
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.metadata import validate
+from gracectl.sim.server.names import NAME_RULE, is_name
 from gracectl.sim.server.resource import Occasion, Strategy
-from gracectl.sim.server.selectors import NAME, NAME_RULE
 from gracectl.sim.server.status import (
     DUPLICATE,
     Cause,
@@ -87,7 +87,7 @@ def taint_faults(taints: list[JsonObject]) -> list[Cause]:
         key, effect = taint.get("key", ""), taint.get("effect", "")
         if not key:
             causes.append(invalid_value(f"{field}.key", key, "name part must be non-empty"))
-        if not NAME.match(key.rpartition("/")[2]):
+        if not is_name(key):
             causes.append(invalid_value(f"{field}.key", key, NAME_RULE))
         if not effect:
             causes.append(required(f"{field}.effect"))

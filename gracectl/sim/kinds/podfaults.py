@@ -5,23 +5,16 @@ Far from everything that Kubernetes checks; what is not checked here is taken as
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gracectl.sim.server.api import Json, JsonObject
-from gracectl.sim.server.metadata import SUBDOMAIN, SUBDOMAIN_RULE
+from gracectl.sim.server.names import LABEL_RULE, SUBDOMAIN_RULE, is_label, is_subdomain
 from gracectl.sim.server.status import DUPLICATE, Cause, invalid_value, not_supported, required
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 OPERATORS: Final = ("Equal", "Exists")
-LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
-LABEL_RULE: Final = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
 
 
 def spec_faults(spec: JsonObject, path: str = "spec") -> Iterator[Cause]:
@@ -39,7 +32,7 @@ def spec_faults(spec: JsonObject, path: str = "spec") -> Iterator[Cause]:
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration_faults(toleration, f"{path}.tolerations[{index}]")
     node = spec.get("nodeName")
-    if node and not SUBDOMAIN.match(node):
+    if node and not is_subdomain(node):
         yield invalid_value(f"{path}.nodeName", node, SUBDOMAIN_RULE)
 
 
@@ -54,7 +47,7 @@ def _container_faults(container: JsonObject, path: str, volumes: set[Json], seen
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
-    elif not LABEL.match(name):
+    elif not is_label(name):
         yield invalid_value(f"{path}.name", name, LABEL_RULE)
     elif name in seen:
         yield Cause(DUPLICATE, f'Duplicate value: "{name}"', f"{path}.name")

@@ -14,7 +14,7 @@ from gracectl.sim.access.reviews import ACCESS_GROUP, IDENTITY_GROUP
 from gracectl.sim.kinds.workloads import TopLevel
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.gowords import go_strings
-from gracectl.sim.server.metadata import SUBDOMAIN_RULE, is_name, path_name_faults
+from gracectl.sim.server.names import SUBDOMAIN_RULE, is_subdomain, path_name_faults
 from gracectl.sim.server.resource import Column, Resource
 from gracectl.sim.server.status import INVALID, Cause, invalid_value, not_supported, required
 from gracectl.sim.tables.columns import AGE, DEFAULT, NAME
@@ -113,7 +113,7 @@ class BindingStrategy(TopLevel):
             faults.append(required(f"{path}.name"))
         if kind not in SUBJECTS:
             return [*faults, not_supported(f"{path}.kind", f'"{kind}"', SUBJECTS)]
-        if kind == "ServiceAccount" and name and not is_name(name):
+        if kind == "ServiceAccount" and name and not is_subdomain(name):
             faults.append(invalid_value(f"{path}.name", name, SUBDOMAIN_RULE))
         wanted = RBAC_GROUP if kind in QUALIFIED_SUBJECTS else ""
         if group != wanted:

@@ -1,31 +1,22 @@
-"""metadata of every object: what only the server sets, what may never change, what a name and a label may be.
+"""metadata of every object: what only the server sets, what may never change, what must be there.
 
 Invariant: uid, creationTimestamp, deletionTimestamp and deletionGracePeriodSeconds never come from a client.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from functools import lru_cache
 
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.gowords import go_strings
+from gracectl.sim.server.names import SUBDOMAIN_RULE, is_subdomain, label_fault, path_name_faults
 from gracectl.sim.server.resource import Resource
-from gracectl.sim.server.selectors import NAME, NAME_RULE, VALUE, VALUE_RULE
 from gracectl.sim.server.status import Cause, forbidden_value, invalid_value, required
 
 SERVER_ONLY = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
 OWNER_FIELDS = (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid"))
 EMPTY_ARE_ABSENT = ("labels", "annotations", "finalizers", "ownerReferences")
-
-SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
-SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 
 
 def normalised(metadata: JsonObject) -> JsonObject:
@@ -89,7 +80,7 @@ def validate(metadata: JsonObject, *, names_are_free: bool = False, finalizers_a
         causes.append(required("metadata.name", "name or generateName is required"))
     elif names_are_free:
         causes.extend(path_name_faults("metadata.name", name))
-    elif not is_name(name):
+    elif not is_subdomain(name):
         causes.append(invalid_value("metadata.name", name, SUBDOMAIN_RULE))
     causes.extend(validate_labels(metadata.get("labels") or {}))
     for index, finalizer in enumerate(metadata.get("finalizers") or ()):
@@ -105,36 +96,16 @@ def validate(metadata: JsonObject, *, names_are_free: bool = False, finalizers_a
     return causes
 
 
-def path_name_faults(field: str, name: str) -> list[Cause]:
-    """Faults of a name that need be no more than a part of a path."""
-    if name in (".", ".."):
-        return [invalid_value(field, name, f"may not be '{name}'")]
-    return [invalid_value(field, name, f"may not contain '{mark}'") for mark in "/%" if mark in name]
-
-
-@lru_cache(maxsize=65536)
-def is_name(name: str) -> bool:
-    """Whether the name is an RFC 1123 subdomain."""
-    return len(name) <= 253 and SUBDOMAIN.match(name) is not None
-
-
-@lru_cache(maxsize=65536)
-def _label_fault(key: str, value: str) -> Cause | None:
-    if not NAME.match(key.rpartition("/")[2]):
-        return invalid_value("metadata.labels", key, NAME_RULE)
-    if not VALUE.match(value):
-        return invalid_value("metadata.labels", value, VALUE_RULE)
-    return None
-
-
 def validate_labels(labels: dict[str, str]) -> list[Cause]:
     """Faults of labels."""
-    return [fault for key, value in labels.items() if (fault := _label_fault(key, value)) is not None]
+    return [fault for key, value in labels.items() if (fault := label_fault(key, value)) is not None]
 
 
 def validate_update(metadata: JsonObject, old: JsonObject) -> list[Cause]:
     """Faults of a change: what is immutable, finalizers that come too late, and (once more) labels."""
     causes = validate_labels(metadata.get("labels") or {})
+    if metadata["name"] != old["name"]:
+        causes.append(invalid_value("metadata.name", metadata["name"], "field is immutable"))
     if metadata["uid"] != old["uid"]:
         causes.append(invalid_value("metadata.uid", metadata["uid"], "field is immutable"))
     if "deletionTimestamp" in old:

@@ -10,24 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.names import NAME_RULE, VALUE_RULE, is_name, is_value
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.status import bad_request
 
 Labels = Mapping[str, str]
 Match = Callable[[JsonObject], bool]
 
-NAME_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
-VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
 TOKEN = re.compile(r"\s*(==|!=|[=,()!<>]|[^\s=,()!<>]+|\Z)")
 OPERATORS = {"in", "notin", "=", "==", "!=", ">", "<", "gt", "lt"}
 
@@ -123,7 +112,7 @@ class _Parser:
         key = self._take()
         if not key or key in "=,()!<>" or key in ("==", "!="):
             raise bad_request(f"unable to parse requirement: found '{key}', expected: identifier")
-        if not NAME.match(key.rpartition("/")[2]):
+        if not is_name(key):
             raise bad_request(f'unable to parse requirement: <nil>: Invalid value: "{key}": {NAME_RULE}')
         return key
 
@@ -144,7 +133,7 @@ class _Parser:
 
 
 def _check_value(value: str) -> None:
-    if not VALUE.match(value):
+    if not is_value(value):
         raise bad_request(f'unable to parse requirement: values[0][key]: Invalid value: "{value}": {VALUE_RULE}')
 
 
