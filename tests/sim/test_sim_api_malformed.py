@@ -133,3 +133,23 @@ async def test_a_collection_as_it_was_is_deleted_as_far_as_it_is_still_there(api
 async def test_no_collection_is_deleted_in_all_namespaces(api: Caller) -> None:
     assert (await api.call("DELETE", "/api/v1/pods")).status == 405
     assert len((await api.get(PODS))["items"]) == 1
+
+
+@pytest.mark.parametrize("media", [MERGE, STRATEGIC])
+async def test_no_patch_renames_an_object(api: Caller, media: str) -> None:
+    renaming: dict[str, Any] = {"metadata": {"name": "n2"}}
+    refused = await api.call("PATCH", f"{NODES}/n1", renaming, headers={"content-type": media})
+    assert refused.status == 400
+    assert refused.body["message"] == "the name of the object (n2) does not match the name on the URL (n1)"
+    nameless = await api.call("PATCH", f"{NODES}/n1", {"metadata": {"name": None}}, headers={"content-type": media})
+    assert nameless.status == 400
+    assert [node["metadata"]["name"] for node in (await api.get(NODES))["items"]] == ["n1"]
+
+
+async def test_an_instant_in_a_map_may_be_none(api: Caller) -> None:
+    await api.budget(allowed=1)
+    patched = await api.call(
+        "PUT", f"{BUDGETS}/web/status", {**await api.get(f"{BUDGETS}/web"), "status": {"disruptedPods": {"p1": None}}}
+    )
+    assert patched.status == 200
+    assert patched.body["status"]["disruptedPods"] == {"p1": None}

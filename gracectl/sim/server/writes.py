@@ -112,6 +112,7 @@ class Writer:
                 new = self._checks.patched(call, reset_kept(new), before)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise bad_request("the patched object is no object")
+            self._check_name(call.route, new["metadata"])
             return view.to_stored(new) if view else new
 
         return 200, await self.update(call, through_view, dry_run=dry_run)

@@ -153,6 +153,11 @@ def _defaulted(field: GoField) -> tuple[Any, dict[str, Any]]:
     return type_, {"default_factory": lambda: zero}
 
 
+def _element(go: GoType) -> Any:
+    """What a list or a map holds; no instant is written as null there, too."""
+    return _type(go) | None if go.kind in ("time", "microTime") else _type(go)
+
+
 def _type(go: GoType) -> Any:
     kind = go.kind
     if kind in _MADE:
@@ -162,9 +167,9 @@ def _type(go: GoType) -> Any:
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind == "list":
-        return GenericAlias(list, (_type(go_type(go.of)),))
+        return GenericAlias(list, (_element(go_type(go.of)),))
     if kind == "map":
-        return GenericAlias(dict, (str, _type(go_type(go.of))))
+        return GenericAlias(dict, (str, _element(go_type(go.of))))
     if kind == "struct":
         return _SCHEMA if go.struct == SCHEMA else struct_type(go.struct)
     return Any

@@ -226,5 +226,7 @@ def _zero(go: GoType) -> Json:
         "struct": {},
         "list": [],
         "map": {},
+        "time": None,
+        "microTime": None,
     }
     return zeros.get(go.kind, 0)
