@@ -11,76 +11,23 @@ from typing import Final
 from gracectl.model.times import parse_time
 from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.resource import Cell, Column
+from gracectl.sim.tables import services, volumes
+from gracectl.sim.tables.cells import AGE as AGE
+from gracectl.sim.tables.cells import NAME as NAME
+from gracectl.sim.tables.cells import (
+    NONE,
+    UNKNOWN,
+    containers,
+    count,
+    duration,
+    labels_of,
+    number,
+    path,
+    selector_of,
+)
+from gracectl.sim.tables.cells import since as since
 
-NONE: Final = "<none>"
-UNKNOWN: Final = "<unknown>"
 ROLE_PREFIX: Final = "node-role.kubernetes.io/"
-NAME: Final = Column("Name", lambda object_, now: object_["metadata"].get("name", ""), format="name")
-
-
-def age(object_: JsonObject, now: float) -> str:
-    """How old an object is, as kubectl words it."""
-    return since(object_["metadata"].get("creationTimestamp"), now)
-
-
-def since(instant: str | None, now: float) -> str:
-    """How long ago an instant was: `5s`, `3m12s`, `2h`, `4d`."""
-    if not instant:
-        return UNKNOWN
-    return duration(int(now - parse_time(instant)))
-
-
-def duration(seconds: int) -> str:
-    """Seconds as duration.HumanDuration of apimachinery words them: coarser with distance."""
-    if seconds < 0:
-        return "0s" if seconds >= -1 else "<invalid>"
-    if seconds < 120:
-        return f"{seconds}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 192:
-        return _two(days, "d", hours % 24, "h")
-    return f"{days}d" if days < 730 else f"{days // 365}y"
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
-
-
-def path(*keys: str, missing: Json = NONE) -> Cell:
-    """A cell that shows one field."""
-
-    def read(object_: JsonObject, now: float) -> Json:
-        value: Json = object_
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return missing if value in (None, "") else value
-
-    return read
-
-
-def labels_of(*keys: str) -> Cell:
-    """A cell that shows a label selector (matchLabels only)."""
-    read = path(*keys, missing={})
-
-    def show(object_: JsonObject, now: float) -> str:
-        selector = read(object_, now)
-        return ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())) or NONE
-
-    return show
-
-
-def containers(*keys: str, field: str) -> Cell:
-    """A cell that joins one field of all containers of a template."""
-    read = path(*keys, "containers", missing=[])
-    return lambda object_, now: ",".join(container.get(field, "") for container in read(object_, now))
 
 
 def _node_status(node: JsonObject, now: float) -> str:
@@ -129,7 +76,11 @@ def _pod_status(pod: JsonObject, now: float) -> Json:
 
 
 def _pod_restarts(pod: JsonObject, now: float) -> str:
-    return str(sum(state.get("restartCount", 0) for state in pod["status"].get("containerStatuses") or ()))
+    states: list[JsonObject] = pod["status"].get("containerStatuses") or []
+    restarts = sum(state.get("restartCount", 0) for state in states)
+    ends = [((state.get("lastState") or {}).get("terminated") or {}).get("finishedAt") or "" for state in states]
+    last = max(ends, default="")
+    return f"{restarts} ({since(last, now)} ago)" if restarts and last else str(restarts)
 
 
 def _event_seen(event: JsonObject, now: float) -> str:
@@ -147,16 +98,47 @@ def _workload_ready(object_: JsonObject, now: float) -> str:
     return f"{object_.get('status', {}).get('readyReplicas', 0)}/{object_.get('spec', {}).get('replicas', 0)}"
 
 
-def _number(name: str, *keys: str) -> Column:
-    return Column(name, path(*keys, missing=0), "integer")
-
-
-AGE: Final = Column("Age", age)
+PARTS_OF_MAP: Final = ("data", "binaryData")
 TEMPLATE: Final = ("spec", "template", "spec")
+
+
+def _job_status(job: JsonObject, now: float) -> str:
+    met = {each["type"] for each in (job.get("status") or {}).get("conditions") or () if each.get("status") == "True"}
+    for end, said in (("Complete", "Complete"), ("Failed", "Failed")):
+        if end in met:
+            return said
+    if "deletionTimestamp" in job["metadata"]:
+        return "Terminating"
+    on_the_way = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((condition for condition in on_the_way if condition in met), "Running")
+
+
+def _job_completions(job: JsonObject, now: float) -> str:
+    spec, succeeded = job["spec"], (job.get("status") or {}).get("succeeded", 0)
+    if spec.get("completions") is not None:
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _job_duration(job: JsonObject, now: float) -> str:
+    status = job.get("status") or {}
+    begin, end = status.get("startTime"), status.get("completionTime")
+    return duration(int((parse_time(end) if end else now) - parse_time(begin))) if begin else ""
+
+
+def _controller(revision: JsonObject, now: float) -> str:
+    for owner in revision["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            group = owner["apiVersion"].rpartition("/")[0]
+            return f"{owner['kind'].lower()}{'.' if group else ''}{group}/{owner['name']}"
+    return NONE
+
+
 WIDE_TEMPLATE: Final = (
     Column("Containers", containers(*TEMPLATE, field="name"), wide=True),
     Column("Images", containers(*TEMPLATE, field="image"), wide=True),
-    Column("Selector", labels_of("spec", "selector"), wide=True),
+    Column("Selector", selector_of("spec", "selector"), wide=True),
 )
 
 COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
@@ -187,33 +169,33 @@ COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
         NAME,
         Column("Min Available", path("spec", "minAvailable", missing="N/A")),
         Column("Max Unavailable", path("spec", "maxUnavailable", missing="N/A")),
-        _number("Allowed Disruptions", "status", "disruptionsAllowed"),
+        number("Allowed Disruptions", "status", "disruptionsAllowed"),
         AGE,
     ),
     "deployments": (
         NAME,
         Column("Ready", _workload_ready),
         Column("Up-to-date", path("status", "updatedReplicas", missing=0), "integer"),
-        _number("Available", "status", "availableReplicas"),
+        number("Available", "status", "availableReplicas"),
         AGE,
         *WIDE_TEMPLATE,
     ),
     "replicasets": (
         NAME,
-        _number("Desired", "spec", "replicas"),
-        _number("Current", "status", "replicas"),
-        _number("Ready", "status", "readyReplicas"),
+        number("Desired", "spec", "replicas"),
+        number("Current", "status", "replicas"),
+        number("Ready", "status", "readyReplicas"),
         AGE,
         *WIDE_TEMPLATE,
     ),
     "statefulsets": (NAME, Column("Ready", _workload_ready), AGE, *WIDE_TEMPLATE[:2]),
     "daemonsets": (
         NAME,
-        _number("Desired", "status", "desiredNumberScheduled"),
-        _number("Current", "status", "currentNumberScheduled"),
-        _number("Ready", "status", "numberReady"),
-        _number("Up-to-date", "status", "updatedNumberScheduled"),
-        _number("Available", "status", "numberAvailable"),
+        number("Desired", "status", "desiredNumberScheduled"),
+        number("Current", "status", "currentNumberScheduled"),
+        number("Ready", "status", "numberReady"),
+        number("Up-to-date", "status", "updatedNumberScheduled"),
+        number("Available", "status", "numberAvailable"),
         Column("Node Selector", labels_of("spec", "template", "spec", "nodeSelector")),
         AGE,
         *WIDE_TEMPLATE,
@@ -227,26 +209,40 @@ COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("Source", path("source", "component", missing=""), wide=True),
         Column("Message", path("message", missing="")),
         Column("First Seen", lambda event, now: since(event.get("firstTimestamp"), now), wide=True),
-        _number("Count", "count")._replace(wide=True),
+        number("Count", "count", wide=True),
         NAME._replace(wide=True),
     ),
     "leases": (NAME, Column("Holder", path("spec", "holderIdentity", missing="")), AGE),
     "serviceaccounts": (NAME, Column("Secrets", lambda account, now: str(len(account.get("secrets") or ()))), AGE),
     "namespaces": (NAME, Column("Status", path("status", "phase", missing="")), AGE),
-    "volumeattachments": (
+    "replicationcontrollers": (
         NAME,
-        Column("Attacher", path("spec", "attacher", missing="")),
-        Column("PV", path("spec", "source", "persistentVolumeName", missing="")),
-        Column("Node", path("spec", "nodeName", missing="")),
-        Column("Attached", path("status", "attached", missing=False), "boolean"),
+        number("Desired", "spec", "replicas"),
+        number("Current", "status", "replicas"),
+        number("Ready", "status", "readyReplicas"),
         AGE,
+        *WIDE_TEMPLATE[:2],
+        Column("Selector", labels_of("spec", "selector"), wide=True),
     ),
-    "persistentvolumeclaims": (
+    "controllerrevisions": (NAME, Column("Controller", _controller), number("Revision", "revision"), AGE),
+    "jobs": (
         NAME,
-        Column("Status", path("status", "phase", missing="")),
-        Column("Volume", path("spec", "volumeName", missing="")),
-        Column("StorageClass", path("spec", "storageClassName", missing="")),
+        Column("Status", _job_status),
+        Column("Completions", _job_completions),
+        Column("Duration", _job_duration),
         AGE,
+        *WIDE_TEMPLATE,
     ),
+    "configmaps": (NAME, Column("Data", lambda map_, now: sum(count(part)(map_, now) for part in PARTS_OF_MAP)), AGE),
+    "secrets": (NAME, Column("Type", path("type", missing="")), Column("Data", count("data")), AGE),
+    "priorityclasses": (
+        NAME,
+        number("Value", "value"),
+        Column("Global-Default", path("globalDefault", missing=False), "boolean"),
+        AGE,
+        Column("PreemptionPolicy", path("preemptionPolicy", missing="")),
+    ),
+    **services.COLUMNS,
+    **volumes.COLUMNS,
 }
 DEFAULT: Final = (NAME, Column("Created At", path("metadata", "creationTimestamp", missing=UNKNOWN), "date"))
