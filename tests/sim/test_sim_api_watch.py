@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+
 import anyio
+import orjson
 import pytest
 from sim.caller import LEASES, NODES, PODS, Caller, next_events
 
@@ -51,6 +54,31 @@ async def test_a_bookmark_carries_a_version_to_resume_from(caller: Caller) -> No
     bookmark = await stream.__anext__()
     assert bookmark.object["kind"] == "Lease"
     assert int(bookmark.object["metadata"]["resourceVersion"]) > int(version)
+
+
+@pytest.mark.parametrize(
+    ("accept", "listed"),
+    [
+        ("application/json", ("LeaseList", "coordination.k8s.io/v1")),
+        (
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            ("PartialObjectMetadataList", "meta.k8s.io/v1"),
+        ),
+    ],
+)
+async def test_the_end_of_what_there_is_says_what_list_that_makes(
+    caller: Caller, accept: str, listed: tuple[str, str]
+) -> None:
+    """client-go's dynamic and metadata clients list by watching, and need it."""
+    asked = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    response = await caller.call("GET", LEASES, headers={"accept": accept}, watch="1", **asked)
+    assert response.stream is not None
+    bookmark = await response.stream.__anext__()
+    assert bookmark.type == "BOOKMARK"
+    annotations = bookmark.object["metadata"]["annotations"]
+    blueprint = orjson.loads(base64.b64decode(annotations["kubernetes.io/initial-events-list-blueprint"]))
+    assert (blueprint["kind"], blueprint["apiVersion"]) == listed
+    assert blueprint["items"] == []
 
 
 async def test_a_watch_without_timeout_is_ended_by_the_server(caller: Caller, clock: LoopClock) -> None:

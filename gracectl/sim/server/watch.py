@@ -8,12 +8,14 @@ gets one ERROR event and the end of the stream.
 
 from __future__ import annotations
 
+import base64
 import math
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 
 import anyio
+import orjson
 
 from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import Interrupted, JsonObject, StreamEvent
@@ -27,6 +29,8 @@ from gracectl.sim.server.store import Change, Store, Table, TooOldError
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_END = 2.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+INITIAL_LIST = "kubernetes.io/initial-events-list-blueprint"
+"""Of which a client that asked for a list by watching it (client-go) makes its list."""
 WATCH_SECONDS = 1800.0
 """A watch that names no timeoutSeconds is ended by the server after this and up to twice as long."""
 
@@ -96,7 +100,9 @@ class WatchStream:
     def end_initial_events(self) -> None:
         """Say by a bookmark, if the watcher takes any, that everything there is has been shown (sendInitialEvents)."""
         if self._takes_bookmarks:
-            self._ready.append(self._bookmark_event({INITIAL_EVENTS_END: "true"}))
+            resource = self._watched.resource
+            said = {INITIAL_EVENTS_END: "true", INITIAL_LIST: empty_list(resource.list_name, resource.api_version)}
+            self._ready.append(self._bookmark_event(said))
 
     def start_after(self, revision: int) -> None:
         """Show every change newer than `revision`, which may lie in the future. Raises TooOldError."""
@@ -220,6 +226,12 @@ class Watches:
             except TooOldError as error:
                 stream.fail(too_old(revision, error))
         return stream
+
+
+def empty_list(kind: str, api_version: str) -> str:
+    """A list of that kind with nothing in it, as base64 of its JSON."""
+    empty = {"kind": kind, "apiVersion": api_version, "metadata": {}, "items": []}
+    return base64.b64encode(orjson.dumps(empty)).decode()
 
 
 def too_old(revision: int, error: TooOldError) -> JsonObject:

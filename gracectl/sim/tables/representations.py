@@ -13,6 +13,7 @@ from gracectl.sim.server.api import EventStream, Json, JsonObject, Response, Str
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.status import not_acceptable
+from gracectl.sim.server.watch import INITIAL_LIST, empty_list
 from gracectl.sim.tables.columns import COLUMNS, DEFAULT
 
 PLAIN = ""
@@ -65,7 +66,8 @@ class Shaper:
         if event.type == "ERROR":
             return event
         if self._shape != "Table":
-            return StreamEvent(event.type, metadata_only(event.object))
+            shown = metadata_only(event.object)
+            return StreamEvent(event.type, _bookmark(shown) if event.type == "BOOKMARK" else shown)
         version = {"resourceVersion": event.object["metadata"].get("resourceVersion", "")}
         rows = [] if event.type == "BOOKMARK" else [event.object]
         return StreamEvent(event.type, self._table(rows, version, columns=first))
@@ -133,6 +135,15 @@ class ShapedStream:
     async def aclose(self) -> None:
         """Stop reading."""
         await self._stream.aclose()
+
+
+def _bookmark(object_: JsonObject) -> JsonObject:
+    """What is watched as metadata is listed as metadata: so says the end of the initial events."""
+    annotations = object_["metadata"].get("annotations") or {}
+    if INITIAL_LIST not in annotations:
+        return object_
+    annotations = {**annotations, INITIAL_LIST: empty_list("PartialObjectMetadataList", META)}
+    return {**object_, "metadata": {**object_["metadata"], "annotations": annotations}}
 
 
 def metadata_only(object_: JsonObject) -> JsonObject:
