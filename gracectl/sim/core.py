@@ -36,7 +36,7 @@ from gracectl.sim.kinds.catalog import built_in
 from gracectl.sim.kinds.evictions import Evictions
 from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.kinds.rbac import review_kinds
-from gracectl.sim.kinds.scales import SCALABLE, Scales
+from gracectl.sim.kinds.scales import Scales
 from gracectl.sim.openapi.openapi import OpenApi
 from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import Handler, Request, Response
@@ -123,9 +123,10 @@ class ApiServer:
         self._verbs.answer_at("pods", "eviction", POST=evictions)
         self._verbs.answer_at("pods", "binding", POST=Bindings(self.store, self.stamps, self._bodies, self._admission))
         scales = Scales(self.store, self._writer, self._bodies)
-        for table in SCALABLE:
-            self._verbs.answer_at(table, "scale", GET=scales, PUT=scales, PATCH=scales)
-        self._extensions.connect(self._deleter, self._writer, self._bodies, self._verbs)
+        for resource in self.registry:
+            if resource.replicas is not None:
+                self._verbs.answer_at(resource.table, "scale", GET=scales, PUT=scales, PATCH=scales)
+        self._extensions.connect(self._deleter, scales, self._verbs)
         self._verbs.answer_at("serviceaccounts", "token", POST=self._access.token_requests)
         for review in review_kinds():
             self._verbs.answer_at(review.table, POST=self._access.reviews)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gracectl.sim.kinds.scales import scale_of
+from gracectl.sim.kinds.scales import scale_of, scaled
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import Write
 from gracectl.sim.server.resource import Resource
+from gracectl.sim.types.transient import SCALE, transient
 
 OF_THE_OBJECT: Final = ("", "status", "finalize")
 """Subresources whose objects are the stored ones."""
@@ -29,7 +30,8 @@ def shown(resource: Resource, write: Write, objects: Objects) -> Objects:
     new, old = objects
     subresource = write.call.route.subresource
     if subresource == "scale":
-        return Objects(scale_of(new) if new else None, scale_of(old) if old else None)
+        asked = write.call.route.resource
+        return Objects(scale_of(asked, new) if new else None, scale_of(asked, old) if old else None)
     if subresource not in OF_THE_OBJECT:
         return Objects(completed(resource, write, new) if new else None, old)
     return Objects(
@@ -42,7 +44,7 @@ def stored(resource: Resource, write: Write, made: JsonObject, before: JsonObjec
     """The stored form of what a webhook made of an object that was stored as `before`."""
     subresource = write.call.route.subresource
     if subresource == "scale":
-        return {**before, "spec": {**before["spec"], "replicas": (made.get("spec") or {}).get("replicas", 0)}}
+        return scaled(write.call.route.resource, before, transient(SCALE, made))
     if subresource not in OF_THE_OBJECT or resource.view is None:
         return made
     return resource.view.to_stored(made)

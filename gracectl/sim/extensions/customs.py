@@ -14,6 +14,7 @@ from gracectl.sim.extensions.columns import columns_of
 from gracectl.sim.extensions.conformity import NO_PLACE, TOO_LONG, TOO_MANY, TYPE_INVALID, Conformity
 from gracectl.sim.extensions.definition import Definition, Version
 from gracectl.sim.extensions.fieldpaths import value_at
+from gracectl.sim.extensions.replicas import CustomReplicas
 from gracectl.sim.extensions.rules import Rules, rules_of
 from gracectl.sim.extensions.shaping import Shape
 from gracectl.sim.extensions.structure import go_value
@@ -204,6 +205,7 @@ def _resource(definition: Definition, version: Version, stored: Shape, *, as_sto
         strategy=strategy,
         verbs=VERBS,
         subresources=tuple(subresources),
+        replicas=None if version.scale is None else CustomReplicas(version.scale),
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         selectable=selectable_fields(version),

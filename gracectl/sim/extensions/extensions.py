@@ -20,18 +20,16 @@ from gracectl.sim.extensions.definition import (
     with_status,
 )
 from gracectl.sim.extensions.definitions import definition_resource
-from gracectl.sim.extensions.scales import CustomScales
 from gracectl.sim.server.agenda import Agenda
 from gracectl.sim.server.api import JsonObject
-from gracectl.sim.server.bodies import Bodies
 from gracectl.sim.server.deletes import Deleter
+from gracectl.sim.server.hooks import Subresource
 from gracectl.sim.server.options import DeleteOptions
 from gracectl.sim.server.resource import Registry, Resource
 from gracectl.sim.server.routing import Route
 from gracectl.sim.server.stamps import Stamps
 from gracectl.sim.server.store import Store, Table
 from gracectl.sim.server.verbs import Verbs
-from gracectl.sim.server.writes import Writer
 
 NAMING_SECONDS: Final = 0.02
 """After a definition is written its names are looked at; the real server needs a few milliseconds."""
@@ -73,10 +71,10 @@ class Extensions:
         self._due: set[str] = set()
         registry.add(definition_resource(self._changed))
 
-    def connect(self, deleter: Deleter, writer: Writer, bodies: Bodies, verbs: Verbs) -> None:
-        """Say who deletes objects, and who writes and answers for scales."""
+    def connect(self, deleter: Deleter, scales: Subresource, verbs: Verbs) -> None:
+        """Say who deletes objects, who answers for scales, and who is told of that."""
         self._deleter = deleter
-        self._scales = CustomScales(self._store, writer, bodies)
+        self._scales = scales
         self._verbs = verbs
 
     @property

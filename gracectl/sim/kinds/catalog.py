@@ -8,6 +8,7 @@ from gracectl.sim.kinds.expiry import Expiry
 from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.kinds.pods import PodStrategy
 from gracectl.sim.kinds.rbac import access_kinds
+from gracectl.sim.kinds.scales import SpecReplicas
 from gracectl.sim.kinds.services import Service
 from gracectl.sim.kinds.settings import PriorityClass, Secret
 from gracectl.sim.kinds.workloads import (
@@ -202,6 +203,7 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
             namespaced=True,
             strategy=Counted({"replicas": 0}, replicas=1),
             subresources=SCALE,
+            replicas=SpecReplicas(),
             short_names=("rc",),
             categories=ALL,
         ),
@@ -233,6 +235,9 @@ def _policy() -> tuple[Resource, ...]:
     )
 
 
+SCALABLE = ("deployments", "replicasets", "statefulsets")
+
+
 def _apps() -> tuple[Resource, ...]:
     kinds = (
         ("apps", "deployments", "Deployment", Templated("Deployment", {}, replicas=1, **DEPLOYMENT), ("deploy",)),
@@ -257,7 +262,8 @@ def _apps() -> tuple[Resource, ...]:
             kind=kind,
             namespaced=True,
             strategy=strategy,
-            subresources=SCALE if plural in ("deployments", "replicasets", "statefulsets") else STATUS,
+            subresources=SCALE if plural in SCALABLE else STATUS,
+            replicas=SpecReplicas() if plural in SCALABLE else None,
             short_names=short,
             categories=ALL,
         )

@@ -1,7 +1,7 @@
-"""The subresource `scale`: how many replicas a workload wants and has, whatever its kind (autoscaling/v1 Scale).
+"""The subresource `scale`: how many replicas an object wants and has, whatever its kind (autoscaling/v1 Scale).
 
-A Scale is never stored: it is read from the workload, and what is written to it is written to `spec.replicas` there, by
-the same path that every write takes.
+A Scale is never stored: it is read from the object, and what is written to it is written to the object, by the same
+path that every write takes. Where the object keeps its replicas, its resource knows.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from gracectl.sim.server.api import Json, JsonObject
 from gracectl.sim.server.bodies import Bodies, content_type
 from gracectl.sim.server.calls import Call
 from gracectl.sim.server.options import is_dry_run
+from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.status import Kind, bad_request, invalid, invalid_value, not_found
 from gracectl.sim.server.store import Store
 from gracectl.sim.server.writes import Writer
 from gracectl.sim.types.transient import SCALE, transient
 
-SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers")
-"""The tables of the kinds that have a scale."""
-
 WORDS: Final = Kind("autoscaling", "scales", "Scale")
+SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+"""Of an object's metadata its Scale has these."""
 
 
 class Scales:
@@ -34,52 +34,80 @@ class Scales:
         self._bodies = bodies
 
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
-        """The scale, as it is or as it was changed. Raises Refusal: 400, 404, 409, 422."""
+        """The scale, as it is or as it was changed. Raises Refusal: 400, 404, 409, 422, 500 (no replicas there)."""
+        resource = call.route.resource
         match call.request.method:
             case "PUT":
-                body = self._bodies.object(call.request, "Scale")
-                return 200, await self._put(call, body)
+                found = await self._put(call, self._bodies.object(call.request, "Scale"))
             case "PATCH":
-                patch = self._bodies.patch(call.request)
-                return 200, await self._patch(call, patch)
-        workload = self._store.table(call.route.resource.table).get(*call.route.key)
-        if workload is None:
-            raise not_found(call.route.resource.words, call.route.name)
-        return 200, scale_of(workload)
+                found = await self._patch(call, self._bodies.patch(call.request))
+            case _:
+                stored = self._store.table(resource.table).get(*call.route.key)
+                if stored is None:
+                    raise not_found(resource.words, call.route.name)
+                found = resource.shown(stored)
+        return 200, scale_of(resource, found)
 
     async def _put(self, call: Call, body: Json) -> JsonObject:
         sent = transient(SCALE, body)
         if sent.get("kind", "Scale") != "Scale":
             raise bad_request("the object provided is no Scale")
-
-        def replace(old: JsonObject) -> JsonObject:
-            return _scaled(old, sent)
-
-        dry_run = is_dry_run(call.query, "UpdateOptions")
-        return scale_of(await self._writer.update(call, replace, dry_run=dry_run))
+        resource, dry_run = call.route.resource, is_dry_run(call.query, "UpdateOptions")
+        return await self._writer.update(call, lambda old: scaled(resource, old, sent), dry_run=dry_run)
 
     async def _patch(self, call: Call, patch: Json) -> JsonObject:
-        change = patches.change(content_type(call.request), patch)
+        resource, change = call.route.resource, patches.change(content_type(call.request), patch)
 
         def patched(old: JsonObject) -> JsonObject:
-            return _scaled(old, transient(SCALE, change(scale_of(old))))
+            return scaled(resource, old, transient(SCALE, change(scale_of(resource, old))))
 
-        dry_run = is_dry_run(call.query, "PatchOptions")
-        return scale_of(await self._writer.update(call, patched, dry_run=dry_run))
+        return await self._writer.update(call, patched, dry_run=is_dry_run(call.query, "PatchOptions"))
 
 
-def scale_of(workload: JsonObject) -> JsonObject:
-    """The Scale that a workload shows."""
-    metadata, spec, status = workload["metadata"], workload.get("spec") or {}, workload.get("status") or {}
-    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    replicas = spec.get("replicas", 1)
+def scale_of(resource: Resource, object_: JsonObject) -> JsonObject:
+    """The Scale that an object of a resource with replicas shows. Raises Refusal (500)."""
+    assert resource.replicas is not None
+    metadata, replicas = object_["metadata"], resource.replicas.wanted(object_)
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {key: metadata[key] for key in shown if key in metadata},
+        "metadata": {key: metadata[key] for key in SHOWN if key in metadata},
         "spec": {"replicas": replicas} if replicas else {},
-        "status": {"replicas": status.get("replicas", 0), "selector": selector_text(spec.get("selector") or {})},
+        "status": resource.replicas.status(object_),
     }
+
+
+def scaled(resource: Resource, old: JsonObject, scale: JsonObject) -> JsonObject:
+    """The object with the replicas of a Scale; the scale's version, if it brings one, is the one it must have. Raises
+    Refusal (400, 422)."""
+    assert resource.replicas is not None
+    metadata, name = scale["metadata"], old["metadata"]["name"]
+    if metadata.get("name", name) != name:
+        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+    new = resource.replicas.with_wanted(old, scale["spec"].get("replicas", 0))
+    version = metadata.get("resourceVersion") or old["metadata"]["resourceVersion"]
+    return {**new, "metadata": {**old["metadata"], "resourceVersion": version}}
+
+
+class SpecReplicas:
+    """Replicas of workloads: `spec.replicas` and `status.replicas`."""
+
+    def wanted(self, object_: JsonObject) -> int:
+        """See Replicas."""
+        replicas: int = (object_.get("spec") or {}).get("replicas", 1)
+        return replicas
+
+    def status(self, object_: JsonObject) -> JsonObject:
+        """See Replicas."""
+        selector = (object_.get("spec") or {}).get("selector") or {}
+        return {"replicas": (object_.get("status") or {}).get("replicas", 0), "selector": selector_text(selector)}
+
+    def with_wanted(self, object_: JsonObject, replicas: int) -> JsonObject:
+        """See Replicas."""
+        if replicas < 0:
+            fault = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+            raise invalid(WORDS, object_["metadata"]["name"], [fault])
+        return {**object_, "spec": {**(object_.get("spec") or {}), "replicas": replicas}}
 
 
 def selector_text(selector: Mapping[str, Json]) -> str:
@@ -97,19 +125,3 @@ def selector_text(selector: Mapping[str, Json]) -> str:
             case operator:
                 terms.append((key, f"{key} {operator.lower()} ({values})"))
     return ",".join(text for _, text in sorted(terms))
-
-
-def _scaled(old: JsonObject, scale: JsonObject) -> JsonObject:
-    """The workload with the replicas of a scale; the scale's version, if it brings one, is the one it must have."""
-    metadata, replicas = scale["metadata"], scale["spec"].get("replicas", 0)
-    name = old["metadata"]["name"]
-    if metadata.get("name", name) != name:
-        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    if replicas < 0:
-        raise invalid(WORDS, name, [invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")])
-    version = metadata.get("resourceVersion") or old["metadata"]["resourceVersion"]
-    return {
-        **old,
-        "metadata": {**old["metadata"], "resourceVersion": version},
-        "spec": {**(old.get("spec") or {}), "replicas": replicas},
-    }
