@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import yaml
 from msgspec import inspect
 
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.selectors import SelectorError, WireLabelSelector, WireRequirement
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
+from gracectl.runtime.documents import DocumentError, document, file_text
 from gracectl.termination.settings import InstanceSettings, TerminationSettings
 
 
@@ -71,36 +71,16 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
         return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses what YAML forbids and PyYAML accepts: of a section that is written twice, only the second would count."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        # As written: merge keys are resolved later, and what they bring may be overridden.
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"found {key.value!r} twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
-
-
 def load_settings(path: Path | None) -> Settings:
     """Read the settings file; no path means the defaults. Raises ConfigError."""
     if path is None:
         return Settings()
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"settings file {path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"settings file {path}: is not UTF-8 text") from error
+        read: Any = document(file_text(path))
+    except DocumentError as error:
+        raise ConfigError(f"settings file {path}: {error}") from error
     try:
-        document: Any = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"settings file {path}: is not YAML: {_flat(str(error))}") from error
-    try:
-        settings = msgspec.convert({} if document is None else document, Settings)
+        settings = msgspec.convert({} if read is None else read, Settings)
         settings.termination.node_selector.validate()
     except msgspec.ValidationError as error:
         raise ConfigError(f"settings file {path}: {_explained(error)}") from error
@@ -129,7 +109,3 @@ def _choices(field: str) -> tuple[str, ...]:
             return ()
         kind = fields[name]
     return tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else ()
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())

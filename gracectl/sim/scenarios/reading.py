@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from msgspec import inspect
 
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+from gracectl.runtime.documents import DocumentError, document, file_text
 from gracectl.sim.scenarios.scenario import Scenario
 
 SNAKE = re.compile(r"_([a-z])")
@@ -27,40 +27,25 @@ class ScenarioError(Exception):
     """A scenario cannot be used; the message names the file, the field and the remedy."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is written twice: of its values only the second would count."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"found {key.value!r} twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
-
-
 def read_file(path: Path) -> Scenario:
     """The scenario in a file. Raises ScenarioError."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"scenario file {path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"scenario file {path}: is not UTF-8 text") from error
+        text = file_text(path)
+    except DocumentError as error:
+        raise ScenarioError(f"scenario file {path}: {error}") from error
     return read_text(text, f"scenario file {path}")
 
 
 def read_text(text: str, source: str) -> Scenario:
     """The scenario in a YAML text; `source` is what complaints call it. Raises ScenarioError."""
     try:
-        document = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{source}: is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
+        read = document(text)
+    except DocumentError as error:
+        raise ScenarioError(f"{source}: {error}") from error
+    if not isinstance(read, dict):
         raise ScenarioError(f"{source}: is no mapping; it begins with `name:` and `description:`")
     complaints: list[str] = []
-    shaped = _Shaper(complaints).shaped(document, inspect.type_info(Scenario), "")
+    shaped = _Shaper(complaints).shaped(read, inspect.type_info(Scenario), "")
     if complaints:
         raise ScenarioError("\n".join(f"{source}: {complaint}" for complaint in complaints))
     try:
