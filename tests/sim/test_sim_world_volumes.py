@@ -38,7 +38,8 @@ async def test_a_volume_follows_its_pod_from_node_to_node() -> None:
         assert await attachments(cluster) == [("a", False, False)]
         claim = await get(cluster, path_of(CLAIMS, NAMESPACE, "data-db-0"))
         assert claim is not None
-        assert claim["status"]["phase"] == "Bound"
+        room = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+        assert claim["status"] == {"phase": "Bound", **room}
         assert await names(cluster, VOLUMES) == [claim["spec"]["volumeName"]]
         assert await names(cluster, ATTACHMENTS) == [attachment_name(claim["spec"]["volumeName"], "a")]
         await cluster.pace.clock.sleep(1)
@@ -57,6 +58,40 @@ async def test_a_volume_follows_its_pod_from_node_to_node() -> None:
         await cluster.pace.clock.sleep(0.2)
         assert await attachments(cluster) == [("b", True, False)]
         assert await names(cluster, CLAIMS) == ["data-db-0"]
+
+
+async def test_a_claim_takes_the_volume_that_is_kept_for_it() -> None:
+    volume: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "kept"},
+        "spec": {
+            "capacity": {"storage": "5Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": "/kept"},
+            "claimRef": {"namespace": NAMESPACE, "name": "mine"},
+        },
+    }
+    claim: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "mine", "namespace": NAMESPACE},
+        "spec": TEMPLATE["spec"],
+    }
+    async with running() as cluster:
+        await cluster.create(volume)
+        await quiet()
+        await cluster.create(claim)
+        await quiet()
+        bound = await get(cluster, path_of(CLAIMS, NAMESPACE, "mine"))
+        assert bound is not None
+        assert bound["spec"]["volumeName"] == "kept"
+        room = {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteMany"]}
+        assert bound["status"] == {"phase": "Bound", **room}
+        kept = await get(cluster, path_of(VOLUMES, "", "kept"))
+        assert kept is not None
+        assert (kept["status"]["phase"], kept["spec"]["claimRef"]["uid"]) == ("Bound", bound["metadata"]["uid"])
+        assert await names(cluster, VOLUMES) == ["kept"]
 
 
 async def test_one_attachment_serves_all_pods_of_a_node() -> None:

@@ -43,11 +43,15 @@ def place_of(attachment: JsonObject) -> str:
 
 
 class Provisioner(Controller[Key]):
-    """Binds every claim that is Pending: to the volume it names, or to one made for it. Keys: claims."""
+    """Binds every claim that is Pending: to the volume it names, to one that is reserved for it (claimRef), or to one
+    made for it. Keys: claims.
+    """
 
     def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, CLAIMS)
+        super().__init__(views, pace, CLAIMS, VOLUMES)
         self._claims = views.of(CLAIMS)
+        self._volumes = views.of(VOLUMES)
+        self._volumes.index("claim", _reserved_for)
         enqueue_own(self._claims, self.queue.add)
 
     async def reconcile(self, key: Key) -> None:
@@ -55,37 +59,66 @@ class Provisioner(Controller[Key]):
         claim = self._claims.get(*key)
         if claim is None or is_terminating(claim) or (claim.get("status") or {}).get("phase") == "Bound":
             return
-        volume = claim["spec"].get("volumeName") or f"pvc-{claim['metadata']['uid']}"
-        if not claim["spec"].get("volumeName"):
-            await self.ask("POST", VOLUMES, self._volume(volume, claim), allow=(409,))
-            patch = {"spec": {"volumeName": volume}}
-            await self.ask("PATCH", path_of(CLAIMS, *key), patch, content_type=MERGE, allow=(404,))
-        bound = {"status": {"phase": "Bound"}}
-        for path in (path_of(CLAIMS, *key, "status"), path_of(VOLUMES, "", volume, "status")):
-            await self.ask("PATCH", path, bound, content_type=MERGE, allow=(404,))
+        volume = await self._volume(claim)
+        bound: JsonObject = {"phase": "Bound"}
+        room = {field: volume["spec"][field] for field in ("capacity", "accessModes") if field in volume["spec"]}
+        for path, status in (
+            (path_of(CLAIMS, *key, "status"), {**bound, **room}),
+            (path_of(VOLUMES, "", volume["metadata"]["name"], "status"), bound),
+        ):
+            await self.ask("PATCH", path, {"status": status}, content_type=MERGE, allow=(404,))
 
-    def _volume(self, name: str, claim: JsonObject) -> JsonObject:
+    async def _volume(self, claim: JsonObject) -> JsonObject:
+        """The volume for a claim, which names it from now on."""
         metadata, spec = claim["metadata"], claim["spec"]
-        reference = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-        }
-        return {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": name},
-            "spec": {
-                "capacity": {"storage": (spec.get("resources") or {}).get("requests", {}).get("storage", "1Gi")},
-                "accessModes": spec.get("accessModes") or ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Delete",
-                **({"storageClassName": spec["storageClassName"]} if spec.get("storageClassName") else {}),
-                "csi": {"driver": DRIVER, "volumeHandle": name},
-                "claimRef": reference,
-            },
-        }
+        wanted = _volume_for(claim)
+        if named := spec.get("volumeName"):
+            return self._volumes.get("", named) or {**wanted, "metadata": {"name": named}}
+        reserved = self._volumes.by("claim", f"{metadata['namespace']}/{metadata['name']}")
+        ours = next((each for each in reserved if each["spec"]["claimRef"].get("uid") in (None, metadata["uid"])), None)
+        if ours is None:
+            await self.ask("POST", VOLUMES, wanted, allow=(409,))
+        else:
+            patch = {"spec": {"claimRef": wanted["spec"]["claimRef"]}}
+            path = path_of(VOLUMES, "", ours["metadata"]["name"])
+            await self.ask("PATCH", path, patch, content_type=MERGE, allow=(404,))
+            wanted = ours
+        patch = {"spec": {"volumeName": wanted["metadata"]["name"]}}
+        path = path_of(CLAIMS, *key_of(claim))
+        await self.ask("PATCH", path, patch, content_type=MERGE, allow=(404,))
+        return wanted
+
+
+def _reserved_for(volume: JsonObject) -> tuple[str, ...]:
+    """`<namespace>/<name>` of the claim that a volume is kept for."""
+    claim = volume["spec"].get("claimRef")
+    return (f"{claim.get('namespace', '')}/{claim.get('name', '')}",) if claim else ()
+
+
+def _volume_for(claim: JsonObject) -> JsonObject:
+    """A new volume, made for a claim."""
+    metadata, spec = claim["metadata"], claim["spec"]
+    name = f"pvc-{metadata['uid']}"
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": (spec.get("resources") or {}).get("requests", {}).get("storage", "1Gi")},
+            "accessModes": spec.get("accessModes") or ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            **({"storageClassName": spec["storageClassName"]} if spec.get("storageClassName") else {}),
+            "csi": {"driver": DRIVER, "volumeHandle": name},
+            "claimRef": reference,
+        },
+    }
 
 
 class Attachments(Controller[Key]):
