@@ -153,3 +153,22 @@ async def test_an_instant_in_a_map_may_be_none(api: Caller) -> None:
     )
     assert patched.status == 200
     assert patched.body["status"]["disruptedPods"] == {"p1": None}
+
+
+@pytest.mark.parametrize(("kind", "code"), [(None, 201), ("", 201), (True, 400), ([], 201), ({"a": 1}, 400)])
+async def test_what_a_body_says_that_it_is(api: Caller, kind: Any, code: int) -> None:
+    made = await api.call("POST", CONFIGMAPS, {"kind": kind, "apiVersion": kind, "metadata": {"name": "cm"}})
+    assert made.status == code
+    if code == 201:
+        assert (made.body["kind"], made.body["apiVersion"]) == ("ConfigMap", "v1")
+
+
+@pytest.mark.parametrize("items", [True, 0, "", 1.5])
+async def test_items_that_are_neither_a_schema_nor_a_list_are_none(api: Caller, items: Any) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": items}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "a", "kind": "A"}
+    spec = {"group": "b.c", "scope": "Cluster", "names": names, "versions": [version]}
+    refused = await api.call("POST", DEFINITIONS, {"metadata": {"name": "a.b.c"}, "spec": spec})
+    assert refused.status == 422
+    assert any(cause["field"].endswith("[a].items") for cause in refused.body["details"]["causes"])

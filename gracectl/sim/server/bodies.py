@@ -187,6 +187,8 @@ def check_kind(body: Json, resource: Resource) -> JsonObject:
         return body  # whoever checks such bodies looks at their type, too
     kind = body.get("kind") or resource.kind
     api_version = body.get("apiVersion") or resource.api_version
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind})")
     if (kind, api_version) != (resource.kind, resource.api_version):
         version = api_version.rpartition("/")[2]
         group = resource.group.partition(".")[0] or "core"
@@ -201,4 +203,6 @@ def check_kind(body: Json, resource: Resource) -> JsonObject:
             f'{kind} in version "{version}" cannot be handled as a {kind}: json: cannot unmarshal {found} into Go '
             f"struct field {kind}.metadata of type v1.ObjectMeta"
         )
-    return {"kind": kind, "apiVersion": api_version, **body, "metadata": metadata or {}}
+    whole = {"kind": kind, "apiVersion": api_version, **body, "metadata": metadata or {}}
+    whole["kind"], whole["apiVersion"] = kind, api_version  # what is null or empty means what was meant
+    return whole

@@ -56,6 +56,10 @@ def _schema(value: Json) -> Json:
 def _schema_or_other(value: Json) -> Json:
     if isinstance(value, list):
         return [item if isinstance(item, str) else _schema(item) for item in value]
+    return _schema(value)
+
+
+def _schema_or_bool(value: Json) -> Json:
     return value if isinstance(value, bool) else _schema(value)
 
 
@@ -67,7 +71,8 @@ _MADE: Final = {
     "duration": _made("Duration", scalars.duration_text),
     "quantity": _made("Quantity", scalars.quantity_text),
     "bytes": _made("Bytes", scalars.base64_text),
-    **dict.fromkeys(("schemaOrBool", "schemaOrArray", "schemaOrStrings"), _made("SchemaOrOther", _schema_or_other)),
+    "schemaOrBool": _made("SchemaOrBool", _schema_or_bool),
+    **dict.fromkeys(("schemaOrArray", "schemaOrStrings"), _made("SchemaOrOther", _schema_or_other)),
 }
 _PLAIN: Final[dict[str, Any]] = {"string": str, "bool": bool, "float64": float, "intOrString": int | str}
 
