@@ -84,9 +84,13 @@ async def listening(
     try:
         try:
             url = await face.start(host, port, tls=certificate.context if certificate else None)
+        except OSError as error:
+            remedy = "--port" if host == LOOPBACK else "--bind or --port"
+            raise ConfigError(f"the embedded cluster cannot start: {error}; choose another {remedy}") from error
+        try:
             write_kubeconfig(kubeconfig, url, token=token, ca=certificate.authority if certificate else b"")
         except OSError as error:
-            message = f"the embedded cluster cannot start: {error}; choose another --port or --kubeconfig"
+            message = f"the embedded cluster cannot start: kubeconfig: {error}; choose another --kubeconfig"
             raise ConfigError(message) from error
         yield url
     finally:

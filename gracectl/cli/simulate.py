@@ -104,10 +104,11 @@ def _show(context: click.Context, parameter: click.Parameter, name: str | None) 
 def simulate(
     *, port: int, bind: str, tls: bool, rbac: bool, kubeconfig: Path | None, **world: str | float | None
 ) -> None:
-    """Run an embedded cluster until SIGTERM or Ctrl-C; prints the kubeconfig with which kubectl reaches it.
+    """Run an embedded cluster, for kubectl and for controllers.
 
     It answers as an API server does, and around it live kubelets, controllers and a scheduler, so that it can stand in
-    for a cluster. The page docs/simulate.md tells how scenarios are written.
+    for a cluster. Prints the kubeconfig with which it is reached, and runs until SIGTERM or Ctrl-C. The page
+    docs/simulate.md tells how scenarios are written.
     """
     with told_to_people(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder:
         scenario = chosen(msgspec.convert(world, World))

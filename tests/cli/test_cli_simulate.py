@@ -54,7 +54,16 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "cannot start" in result.stderr
     assert port in result.stderr
+    assert "choose another --port" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.real_time
+def test_an_address_that_is_not_here(tmp_path: Path) -> None:
+    arguments = ["simulate", "--bind", "nowhere.invalid", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    result = CliRunner().invoke(root, arguments)
+    assert result.exit_code == 2
+    assert "choose another --bind or --port" in result.stderr
 
 
 @pytest.mark.real_time
