@@ -20,7 +20,7 @@ from aiohttp.http import RawRequestMessage
 
 from gracectl.sim.core import ApiServer
 from gracectl.sim.server.api import ConnectionLost, EventStream, Handler, Request, Response, Subject
-from gracectl.sim.server.status import too_large
+from gracectl.sim.server.status import Refusal, bad_request, too_large
 
 NO_BODY = b""
 LARGEST_BODY = 3 * 1024 * 1024
@@ -63,8 +63,9 @@ class HttpFace:
         try:
             request = await read(incoming)
         except web.HTTPRequestEntityTooLarge:
-            refused = too_large(LARGEST_BODY).response()
-            return web.Response(status=refused.status, headers=refused.headers, body=encoded(refused))
+            return refusal(too_large(LARGEST_BODY))
+        except web.RequestPayloadError:
+            return refusal(bad_request("the body cannot be read"))
         try:
             response = await self._server.handle(request)
             if response.stream is not None:
@@ -125,6 +126,8 @@ def headers_of(incoming: web.BaseRequest) -> dict[str, str]:
     headers: dict[str, str] = {}
     for key, value in incoming.headers.items():
         name = key.lower()
+        if not value.isascii():
+            value = value.encode(errors="surrogateescape").decode(errors="replace")  # what is no UTF-8 never comes out
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 
@@ -137,6 +140,12 @@ def encoded(response: Response) -> bytes:
     if isinstance(body, str):
         return body.encode()
     return NO_BODY if body is None else orjson.dumps(body)
+
+
+def refusal(refused: Refusal) -> web.Response:
+    """The answer to a request that the server never sees."""
+    response = refused.response()
+    return web.Response(status=response.status, headers=response.headers, body=encoded(response))
 
 
 async def cut(incoming: web.BaseRequest, response: Response, headers: Mapping[str, str]) -> web.StreamResponse:

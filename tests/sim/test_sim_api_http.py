@@ -131,3 +131,27 @@ async def test_mounts_answer_over_http_and_in_process(served: Served) -> None:
     async with served.session.delete("/cloud/v1/instances/i-1") as reply:
         assert (reply.status, await reply.json()) == (202, {"path": "/cloud/v1/instances/i-1"})
     assert (await served.caller.call("GET", "/cloud/v1/instances/i-1")).status == 202
+
+
+async def test_a_body_that_cannot_be_unpacked_is_refused(served: Served) -> None:
+    url = served.session._base_url
+    assert url is not None
+    async with await anyio.connect_tcp(url.host or "", url.port or 0) as stream:
+        lines = (f"POST {NODES} HTTP/1.1", "Host: a", "Content-Encoding: gzip", "Content-Length: 3", "", "abc")
+        await stream.send("\r\n".join(lines).encode())
+        assert (await stream.receive()).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_client_whose_name_is_no_text_spoils_nothing(served: Served) -> None:
+    url, body = served.session._base_url, b'{"metadata":{"name":"n1"}}'
+    assert url is not None
+    async with await anyio.connect_tcp(url.host or "", url.port or 0) as stream:
+        head = f"POST {NODES} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\nUser-Agent: ".encode()
+        await stream.send(head + b"\xff/1\r\n\r\n" + body)
+        assert (await stream.receive()).startswith(b"HTTP/1.1 201 ")
+    applied = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"a": "b"}}}
+    headers = {"content-type": "application/apply-patch+yaml"}
+    async with served.session.patch(f"{NODES}/n1?fieldManager=m", json=applied, headers=headers) as reply:
+        assert reply.status == 200
+    async with served.session.get(NODES) as reply:
+        assert len((await reply.json())["items"]) == 1

@@ -172,3 +172,16 @@ async def test_items_that_are_neither_a_schema_nor_a_list_are_none(api: Caller, 
     refused = await api.call("POST", DEFINITIONS, {"metadata": {"name": "a.b.c"}, "spec": spec})
     assert refused.status == 422
     assert any(cause["field"].endswith("[a].items") for cause in refused.body["details"]["causes"])
+
+
+async def test_half_a_character_is_no_text(api: Caller) -> None:
+    applied = b'{apiVersion: v1, kind: ConfigMap, metadata: {name: cm}, data: {a: "\\ud800"}}'
+    refused = await api.call("PATCH", f"{CONFIGMAPS}/cm", applied, headers={"content-type": APPLY}, fieldManager="m")
+    assert refused.status == 400
+
+
+@pytest.mark.parametrize("raw", [b"\x0a\x02\x08\x01", b"\x12\x06\x0a\x04\x4a\x02\x08\x01", b"\x08\x01\x12\x02\x08\x01"])
+async def test_protobuf_with_fields_of_other_types_is_refused(api: Caller, raw: bytes) -> None:
+    headers = {"content-type": "application/vnd.kubernetes.protobuf"}
+    refused = await api.call("POST", PODS, b"k8s\x00" + raw, headers=headers)
+    assert (refused.status, refused.body["kind"]) == (refused.body["code"], "Status")

@@ -59,14 +59,22 @@ def as_json(value: Json) -> Json:
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"json: unsupported value: {value}")
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str):
+        return _as_text(value)
+    if value is None or isinstance(value, int | float):
         return value
     raise ValueError(f"json: unsupported type: {type(value).__name__}")
 
 
+def _as_text(text: str) -> str:
+    if not text.isascii():
+        text.encode()  # an escape may stand for half a character: that is none
+    return text
+
+
 def _as_key(key: Json) -> str:
     if isinstance(key, str):
-        return key
+        return _as_text(key)
     if isinstance(key, bool):
         return "true" if key else "false"
     if isinstance(key, int | float):

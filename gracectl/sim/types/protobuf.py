@@ -57,8 +57,10 @@ def decoded(body: bytes, kind: str) -> JsonObject:
         raise bad_request(f'{name} in version "{version}" cannot be handled as a {kind}: {why}')
     try:
         read = message(struct_name, found.raw)
-    except WireError as error:
-        raise bad_request(f'{name} in version "{version}" cannot be handled as a {kind}: {error}') from None
+    except (WireError, TypeError) as error:
+        # TypeError: an int where bytes belong, or the other way round, in a message that is read by its numbers alone.
+        why = str(error) if isinstance(error, WireError) else "proto: wrong wireType"
+        raise bad_request(f'{name} in version "{version}" cannot be handled as a {kind}: {why}') from None
     named = {"kind": found.kind, "apiVersion": found.api_version}
     return {**{key: value for key, value in named.items() if value}, **read}
 
@@ -78,7 +80,9 @@ def envelope(body: bytes) -> Envelope:
     if body == PREFIX:
         raise WireError("empty body")
     meta, raw = b"", b""
-    for number, _, value in wire(body[len(PREFIX) :]):
+    for number, wired, value in wire(body[len(PREFIX) :]):
+        if wired != _BYTES:
+            continue
         if number == 1:
             meta = value
         elif number == 2:
@@ -200,6 +204,8 @@ def _packed(raw: bytes) -> list[int]:
 
 
 def _value(go: GoType, value: Any) -> Json:
+    if isinstance(value, int) is not (_wire_type(go) == _VARINT):
+        raise WireError("proto: wrong wireType")
     if go.kind == "struct":
         return message(go.struct, value)
     if go.kind == "list":
@@ -208,7 +214,9 @@ def _value(go: GoType, value: Any) -> Json:
     return _READERS[go.kind](value)
 
 
-def _text(raw: bytes) -> str:
+def _text(raw: bytes | int) -> str:
+    if isinstance(raw, int):
+        raise WireError("proto: wrong wireType")
     return raw.decode(errors="replace")
 
 
