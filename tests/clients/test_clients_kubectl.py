@@ -30,6 +30,14 @@ async def test_get_shows_tables_and_objects_in_every_form(kubectl: Kubectl, plac
     assert (missing.code, missing.err) == (1, 'Error from server (NotFound): pods "nobody" not found\n')
 
 
+@pytest.mark.parametrize("command", [("logs", "one"), ("exec", "one", "--", "ls"), ("port-forward", "one", "8080:80")])
+async def test_what_needs_a_container_says_that_there_is_none(kubectl: Kubectl, command: tuple[str, ...]) -> None:
+    await kubectl("run", "one", "--image=pause")
+    answer = await kubectl.run(*command)
+    assert answer.code == 1
+    assert "this is an embedded cluster: pods have no containers that could answer" in answer.err
+
+
 async def test_budgets_are_shown_with_what_they_allow(kubectl: Kubectl, place: Place) -> None:
     await kubectl.apply(deployment("web"))
     await kubectl("create", "poddisruptionbudget", "web", "--selector=app=web", "--max-unavailable=1")

@@ -76,6 +76,8 @@ DAEMON_STATUS = {
     "desiredNumberScheduled": 0,
     "numberReady": 0,
 }
+IN_CONTAINERS = ("attach", "exec", "log", "portforward", "proxy")
+NO_CONTAINERS = "this is an embedded cluster: pods have no containers that could answer"
 ALL = ("all",)
 STATUS = ("status",)
 SCALE = ("scale", "status")
@@ -100,6 +102,7 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
             namespaced=True,
             strategy=pods,
             subresources=("binding", "eviction", "status"),
+            absent=dict.fromkeys(IN_CONTAINERS, NO_CONTAINERS),
             short_names=("po",),
             categories=ALL,
             selectable=POD_FIELDS,

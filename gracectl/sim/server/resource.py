@@ -202,6 +202,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """What a custom resource may hold: a Schema of the types room, of which this floor knows nothing."""
     warning: str = ""
     """What every answer about this version warns of (deprecated versions)."""
+    absent: Mapping[str, str] = {}
+    """Subresources that a real server has and nobody can answer here, with the reason that people are told."""
 
     @property
     def api_version(self) -> str:

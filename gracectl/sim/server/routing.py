@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gracectl.sim.server.resource import Registry, Resource
-from gracectl.sim.server.status import no_such_resource
+from gracectl.sim.server.status import no_such_resource, not_here
 
 
 class Route(NamedTuple):
@@ -30,7 +30,7 @@ class Route(NamedTuple):
 
 
 def find_route(registry: Registry, path: str) -> Route | None:
-    """The route of a resource path, or None if the path is not one. Raises Refusal (404) for an unserved resource."""
+    """The route of a resource path, or None if the path is not one. Raises Refusal (404; 501 for what is absent)."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -56,6 +56,8 @@ def find_route(registry: Registry, path: str) -> Route | None:
     # A namespaced object has no path without its namespace; a cluster-scoped one has none with.
     if (namespace is None and resource.namespaced and name) or (namespace is not None and not resource.namespaced):
         raise no_such_resource()
+    if subresource in resource.absent:
+        raise not_here(resource.absent[subresource])
     if subresource and (watch or subresource not in resource.subresources):
         raise no_such_resource()
     return Route(resource, namespace, name, subresource, watch)

@@ -125,6 +125,11 @@ def no_such_resource() -> Refusal:
     return Refusal(404, "NotFound", "the server could not find the requested resource", details={})
 
 
+def not_here(why: str) -> Refusal:
+    """501: a real server would answer, and here nobody can. No words of kube-apiserver, which has none for this."""
+    return Refusal(501, "NotImplemented", why, details={})
+
+
 def no_such_path() -> Response:
     """404 in plain text: not even the group is served."""
     return Response(status=404, headers={"content-type": "text/plain; charset=utf-8"}, body="404 page not found\n")
