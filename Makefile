@@ -22,7 +22,7 @@ demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS='--no
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	$(BIN)/python -m pytest $(ARGS)
 
-unit: $(READY) ## the tests that need no processes of their own: seconds
+unit: $(READY) ## the tests that start no other program: a minute
 	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
@@ -42,7 +42,7 @@ e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG
 conformance: $(READY) ## recordings of a real API server against ours; make conformance KUBECONFIG=~/.kube/config: against a cluster
 	GRACECTL_CONFORMANCE_KUBECONFIG=$(if $(findstring command,$(origin KUBECONFIG)),$(KUBECONFIG)) $(BIN)/python -m pytest tests/conformance $(ARGS)
 
-bench: $(READY) ## measure the budgets of the design (half a minute)
+bench: $(READY) ## measure the budgets of the design, a minute (ARGS='--huge server': the largest world)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove what make has built
