@@ -4,25 +4,20 @@ metadata is read as Go reads it.
 
 from __future__ import annotations
 
-from typing import Final
-
 import orjson
 
 from gracectl.sim.extensions.customs import CustomStrategy
 from gracectl.sim.extensions.shaping import NOTHING, Report
 from gracectl.sim.extensions.structure import go_value
 from gracectl.sim.server.api import Json, JsonObject
-from gracectl.sim.server.bodies import content_type
+from gracectl.sim.server.bodies import content_type, shortened
 from gracectl.sim.server.calls import Call
 from gracectl.sim.server.metadata import STANDARD_FINALIZERS
 from gracectl.sim.server.resource import Resource
 from gracectl.sim.server.status import Kind, Refusal, bad_request, invalid
 from gracectl.sim.server.strategic import Layout
-from gracectl.sim.types.bodies import unpatchable, validation
+from gracectl.sim.types.bodies import strict_fault, unpatchable, validation
 from gracectl.sim.types.reading import parsed_with_repetitions
-
-SUMMARY: Final = 30
-"""So many characters of a body are quoted at most."""
 
 
 class CustomBodies:
@@ -44,7 +39,7 @@ class CustomBodies:
         if directive == "Strict" and isinstance(raw, bytes) and content_type(call.request) == "application/json":
             body = parsed_with_repetitions(raw)
         pruned, report = self._pruned(strategy, body)
-        fault = report.fault or _strict_fault(call, report, directive)
+        fault = report.fault or strict_fault(call, report.complaints, directive)
         if fault:
             raise unreadable(call.route.resource, fault)
         warn_of_finalizers(call, pruned["metadata"], {})
@@ -60,7 +55,7 @@ class CustomBodies:
         check_type(call, patched)
         directive = validation(call)
         pruned, report = self._pruned(strategy, patched, old)
-        fault = report.fault or _strict_fault(call, report, directive)
+        fault = report.fault or strict_fault(call, report.complaints, directive)
         if fault:
             raise unpatchable(call, patched, fault)
         warn_of_finalizers(call, pruned["metadata"], old["metadata"])
@@ -83,10 +78,9 @@ def check_type(call: Call, body: JsonObject) -> None:
     if not body.get("kind"):
         raw = call.request.body
         text = raw.decode(errors="replace") if isinstance(raw, bytes) else orjson.dumps(body).decode()
-        summary = text if len(text) <= SUMMARY else f"{text[:SUMMARY]} ..."
         raise bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' is missing in "
-            f"'{text}' ({summary})"
+            f"'{text}' ({shortened(text)})"
         )
     given = body.get("apiVersion") or ""
     if given != resource.api_version:
@@ -122,15 +116,6 @@ def warn_of_finalizers(call: Call, metadata: JsonObject, old: JsonObject) -> Non
                 f'metadata.finalizers: "{finalizer}": prefer a domain-qualified finalizer {name} to avoid accidental '
                 "conflicts with other finalizer writers"
             )
-
-
-def _strict_fault(call: Call, report: Report, directive: str) -> str:
-    """What a strict reader says, if it was asked to be strict; otherwise the client is warned or spared."""
-    if directive == "Strict":
-        return f"strict decoding error: {', '.join(report.complaints)}" if report.complaints else ""
-    if directive != "Ignore":
-        call.warnings += report.complaints
-    return ""
 
 
 def _sorted_json(value: Json) -> str:

@@ -172,11 +172,15 @@ def as_object(raw: bytes, kind: str) -> JsonObject:
 
 def unrecognized(kind: str, fault: str, shown: str) -> Refusal:
     """400 for a body that does not even say what it is; of a long one only the beginning is shown."""
-    shown = f"{shown[:SUMMARY]} ..." if len(shown) > SUMMARY else shown
     return bad_request(
         f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: "
-        f"{fault} ({shown})"
+        f"{fault} ({shortened(shown)})"
     )
+
+
+def shortened(text: str) -> str:
+    """A body as refusals quote it: of a long one only the beginning."""
+    return f"{text[:SUMMARY]} ..." if len(text) > SUMMARY else text
 
 
 def as_options(raw: bytes) -> Json:

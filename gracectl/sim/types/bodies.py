@@ -7,6 +7,7 @@ through msgspec; only one that is not is looked at in Python, to say in Go's wor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import orjson
@@ -55,7 +56,7 @@ class TypedBodies:
                 return canonical(struct, body)
             except Unfit:
                 reading = Reading(struct, body)
-        fault = reading.fault or _strict_fault(call, reading, directive)
+        fault = reading.fault or strict_fault(call, reading.strict, directive)
         if fault:
             version = str(body["apiVersion"]).rpartition("/")[2]
             raise bad_request(f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: {fault}')
@@ -73,7 +74,7 @@ class TypedBodies:
         except Unfit:
             strategic = content_type(call.request) == STRATEGIC
             reading = (Conversion if strategic else Reading)(struct, patched)
-        fault = reading.fault or _strict_fault(call, reading, directive)
+        fault = reading.fault or strict_fault(call, reading.strict, directive)
         if fault:
             raise unpatchable(call, patched, fault)
         return canonical(struct, reading.value)
@@ -94,12 +95,12 @@ def validation(call: Call) -> str:
     return directive
 
 
-def _strict_fault(call: Call, reading: Reading, directive: str) -> str:
+def strict_fault(call: Call, complaints: Sequence[str], directive: str) -> str:
     """What a strict decoder says, if it was asked to be strict; otherwise the client is warned or spared."""
     if directive == "Strict":
-        return f"strict decoding error: {', '.join(reading.strict)}" if reading.strict else ""
+        return f"strict decoding error: {', '.join(complaints)}" if complaints else ""
     if directive != "Ignore":
-        call.warnings += reading.strict
+        call.warnings += complaints
     return ""
 
 
