@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
@@ -53,6 +54,7 @@ class Server:
 async def serving(certificate: str = "webhook") -> AsyncIterator[Server]:
     """A webhook on 127.0.0.1 with one of the certificates ("": without TLS)."""
     server, context = Server(), None
+    _mind_no_broken_handshake()
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(CERTIFICATES / f"{certificate}.pem")
@@ -64,6 +66,18 @@ async def serving(certificate: str = "webhook") -> AsyncIterator[Server]:
         yield server
     finally:
         await runner.cleanup()
+
+
+def _mind_no_broken_handshake() -> None:
+    """In its debug mode asyncio reports each handshake that a client breaks off, and here many do on purpose."""
+    loop = asyncio.get_running_loop()
+    report = loop.get_exception_handler()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), ConnectionResetError | ssl.SSLError) and report is not None:
+            report(loop, context)
+
+    loop.set_exception_handler(handle)
 
 
 @asynccontextmanager

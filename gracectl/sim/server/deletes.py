@@ -252,9 +252,12 @@ def collectors_for(metadata: JsonObject, options: DeleteOptions) -> list[str]:
 
 
 def with_metadata(object_: JsonObject, **changes: object) -> JsonObject:
-    """The object with some of its metadata changed; empty lists are left out."""
+    """The object with some of its metadata changed; a list that becomes empty is left out."""
     metadata = {**object_["metadata"], **changes}
-    return {**object_, "metadata": {key: value for key, value in metadata.items() if value != []}}
+    for key, value in changes.items():
+        if value == []:
+            del metadata[key]
+    return {**object_, "metadata": metadata}
 
 
 def bumped(metadata: JsonObject) -> JsonObject:
