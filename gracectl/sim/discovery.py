@@ -17,15 +17,21 @@ from gracectl.sim.server.resource import Registry, Resource
 
 VERSION = {
     "major": "1",
-    "minor": "32",
-    "gitVersion": "v1.32.0",
+    "minor": "33",
+    "emulationMajor": "1",
+    "emulationMinor": "33",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "32",
+    "gitVersion": "v1.33.4",
     "gitCommit": "",
     "gitTreeState": "clean",
-    "buildDate": "2024-12-11T18:05:36Z",
-    "goVersion": "go1.23.3",
+    "buildDate": "2025-08-13T14:52:17Z",
+    "goVersion": "go1.24.5",
     "compiler": "gc",
     "platform": "linux/amd64",
 }
+"""The version whose answers are given where they differ from those of the recordings."""
+
 HEALTH = ("/healthz", "/readyz", "/livez")
 ALL_AT_ONCE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 TEXT = {"content-type": "text/plain; charset=utf-8"}
@@ -201,7 +207,7 @@ STORAGE_HASHES = {
     "persistentvolumeclaims": "QWTyNDq0dC4=",
     "persistentvolumes": "HN/zwEC+JgM=",
     "pods": "xPOwRZ+Yhw8=",
-    "poddisruptionbudgets.policy": "6BGBu0kpHtk=",
+    "poddisruptionbudgets.policy": "EVWiDmWqyJw=",
     "leases.coordination.k8s.io": "gqkMMb/YqFM=",
     "customresourcedefinitions.apiextensions.k8s.io": "jfWCUB31mvA=",
 }

@@ -8,6 +8,9 @@ OTHERWISE = (
     # (reason, places, at, what is there instead)
     ("another version of Kubernetes", "discovery 0", "body.minor", "3?"),
     ("another version of Kubernetes", "discovery 0", "body.gitVersion", "v1.3*"),
+    ("the version says with what it is compatible", "discovery 0", "body.emulation*", "..."),
+    ("the version says with what it is compatible", "discovery 0", "body.minCompatibility*", "..."),
+    ("the hash of how a budget is stored is another", "discovery 5", "body.resources[0].storageVersionHash", "*="),
     ("beta versions of 1.24 are no longer served", "discovery 2", "body.groups[*].versions", "*"),
     ("a resource list names the singular", "discovery 4-6", "body.resources[*].singularName", "*"),
     ("documents of OpenAPI say that they are JSON", "discovery 10", "headers.Content-Type", "application/json"),
@@ -130,9 +133,6 @@ NOT_YET = (
         "[{'groupVersion': 'policy/v1', 'version': 'v1'}]",
     ),
     ("policy/v1beta1 is not served any more (1.25)", "pdb-status 82, 83, 84", "status", "404 *"),
-    ("the version says with what it is compatible", "discovery 0", "body.emulation*", "..."),
-    ("the version says with what it is compatible", "discovery 0", "body.minCompatibility*", "..."),
-    ("the hash of how a budget is stored is another", "discovery 5", "body.resources[0].storageVersionHash", "*="),
     ("OpenAPI v2 has shared parameters", "discovery 10", "body.parameters", "..."),
     (
         "another media type of OpenAPI in protobuf",
