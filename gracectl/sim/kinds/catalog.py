@@ -5,6 +5,7 @@ from __future__ import annotations
 from gracectl.sim.kinds.accounts import AccountedPods
 from gracectl.sim.kinds.events import CORE_FIELDS, NEW_FIELDS, NEW_VIEW, NewEventStrategy
 from gracectl.sim.kinds.expiry import Expiry
+from gracectl.sim.kinds.inert import inert_kinds
 from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.kinds.pods import PodStrategy
 from gracectl.sim.kinds.rbac import access_kinds
@@ -89,7 +90,7 @@ def built_in(store: Store, expiry: Expiry | None = None, *, service_accounts: bo
     """
     priorities, accounts = store.table("priorityclasses.scheduling.k8s.io"), store.table("serviceaccounts")
     pods = AccountedPods(priorities, accounts) if service_accounts else PodStrategy(priorities)
-    return (*_core(pods, expiry), *_apps(), *_others(expiry), *_policy(), *_storage(), *access_kinds())
+    return (*_core(pods, expiry), *_apps(), *_others(expiry), *_policy(), *_storage(), *access_kinds(), *inert_kinds())
 
 
 def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:

@@ -1,0 +1,45 @@
+"""Kinds that are kept, checked against their types and shown, and on which nothing acts: so that charts can be applied.
+
+A CronJob here never runs, an Ingress lets nobody in, a ResourceQuota limits nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gracectl.sim.kinds.workloads import Counted, Plain, TopLevel
+from gracectl.sim.server.resource import Resource, Strategy
+
+STATUS = ("status",)
+
+
+class Inert(NamedTuple):
+    """A kind as one row."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    strategy: Strategy
+    short_names: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    namespaced: bool = True
+
+
+KINDS = (
+    Inert("", "v1", "limitranges", "LimitRange", Plain(), ("limits",)),
+    Inert("", "v1", "podtemplates", "PodTemplate", TopLevel()),
+    Inert("", "v1", "resourcequotas", "ResourceQuota", Plain({}), ("quota",), STATUS),
+    Inert("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Plain({}), ("hpa",), STATUS),
+    Inert("batch", "v1", "cronjobs", "CronJob", Counted({}), ("cj",), STATUS),
+    Inert("networking.k8s.io", "v1", "ingressclasses", "IngressClass", Counted(), namespaced=False),
+    Inert("networking.k8s.io", "v1", "ingresses", "Ingress", Counted({"loadBalancer": {}}), ("ing",), STATUS),
+    Inert("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", Counted(), ("netpol",)),
+    Inert("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", TopLevel(), namespaced=False),
+    Inert("storage.k8s.io", "v1", "csidrivers", "CSIDriver", Plain(), namespaced=False),
+)
+
+
+def inert_kinds() -> tuple[Resource, ...]:
+    """All of them as resources."""
+    return tuple(Resource(**kind._asdict()) for kind in KINDS)
