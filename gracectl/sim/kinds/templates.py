@@ -8,12 +8,10 @@ from typing import Final
 from gracectl.sim.kinds.labelselectors import label_selector_faults
 from gracectl.sim.kinds.podfaults import restart_faults, spec_faults
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.server.gowords import go_string_map
 from gracectl.sim.server.selectors import selector_matches
-from gracectl.sim.server.status import Cause, invalid_value, required
+from gracectl.sim.server.status import INVALID, Cause, invalid_value, required
 
-NO_SELECTOR: Final = (
-    "v1.LabelSelector{MatchLabels:map[string]string(nil), MatchExpressions:[]v1.LabelSelectorRequirement(nil)}"
-)
 MISMATCH: Final = "`selector` does not match template `labels`"
 
 
@@ -34,30 +32,22 @@ def selector_faults(kind: str, selector: Json, labels: Json) -> Iterator[Cause]:
     if selector is None:
         yield required("spec.selector")
     elif not any(selector.get(part) for part in ("matchLabels", "matchExpressions")):
-        why = f"Invalid value: {NO_SELECTOR}: empty selector is invalid for {kind.lower()}"
-        yield Cause("FieldValueInvalid", why, "spec.selector")
+        why = f"Invalid value: {go_selector(None)}: empty selector is invalid for {kind.lower()}"
+        yield Cause(INVALID, why, "spec.selector")
         return
     faults = list(label_selector_faults(selector or {}, "spec.selector"))
     if faults:
         yield from faults
         return
     if not selector_matches(selector, labels or {}):
-        why = f"Invalid value: {go_map(labels)}: {MISMATCH}"
-        yield Cause("FieldValueInvalid", why, "spec.template.metadata.labels")
+        why = f"Invalid value: {go_string_map(labels)}: {MISMATCH}"
+        yield Cause(INVALID, why, "spec.template.metadata.labels")
 
 
 def go_selector(selector: Json) -> str:
     """A selector as Go prints it. Expressions are not spelled out."""
-    labels = (selector or {}).get("matchLabels")
-    return f"v1.LabelSelector{{MatchLabels:{go_map(labels)}, MatchExpressions:[]v1.LabelSelectorRequirement(nil)}}"
-
-
-def go_map(labels: Json) -> str:
-    """A map of strings as Go prints it."""
-    if not labels:
-        return "map[string]string(nil)"
-    pairs = ", ".join(f'"{key}":"{labels[key]}"' for key in sorted(labels))
-    return f"map[string]string{{{pairs}}}"
+    labels = go_string_map((selector or {}).get("matchLabels"))
+    return f"v1.LabelSelector{{MatchLabels:{labels}, MatchExpressions:[]v1.LabelSelectorRequirement(nil)}}"
 
 
 def immutable_selector(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
@@ -65,4 +55,4 @@ def immutable_selector(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
     selector = new["spec"].get("selector")
     if selector != old["spec"].get("selector"):
         why = f"Invalid value: {go_selector(selector)}: field is immutable"
-        yield Cause("FieldValueInvalid", why, "spec.selector")
+        yield Cause(INVALID, why, "spec.selector")

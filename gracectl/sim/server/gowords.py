@@ -5,7 +5,7 @@ A server in Go tells people what it found by `%v`, `%#v`, `%T` and `%q` of whate
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 import orjson
@@ -79,6 +79,14 @@ def go_syntax(value: Json) -> str:
 def go_strings(words: Iterable[str], go_type: str = "[]string") -> str:
     """A list of strings (of a type of its own) as `%#v` prints it: `[]string{"a", "b"}`."""
     return f"{go_type}{{{', '.join(map(quoted, words))}}}"
+
+
+def go_string_map(words: Mapping[str, str] | None) -> str:
+    """A map of strings as `%#v` prints it: `map[string]string{"a":"b"}`; of an empty one, as of one that is nil."""
+    if not words:
+        return "map[string]string(nil)"
+    pairs = ", ".join(f"{quoted(key)}:{quoted(words[key])}" for key in sorted(words))
+    return f"map[string]string{{{pairs}}}"
 
 
 def quoted(text: str) -> str:
