@@ -14,13 +14,14 @@ import msgspec
 
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
+from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics
 from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import CacheStatistics
 from gracectl.kube.client import ClientSettings, ClientStatistics, KubeClient
 from gracectl.kube.events import EventRecorder, EventStatistics
-from gracectl.kube.reflector import Reflector
-from gracectl.kube.resources import BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS
+from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.resources import BUDGETS, NODE_CLAIMS, NODE_CLAIMS_V1BETA1, NODES, PODS, VOLUME_ATTACHMENTS
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
 from gracectl.model.decode import NodeDecoder, PodDecoder
@@ -37,14 +38,16 @@ from gracectl.termination.steps import Tools
 from gracectl.termination.termination import Progress
 
 RIGHTS = (
-    *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+    *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
     Right("patch", "nodes", subresource="status"),
-    *(Right(verb, "pods") for verb in ("get", "list", "watch")),
+    *(Right(verb, "pods") for verb in ("get", "list", "watch", "delete")),
     Right("create", "pods", subresource="eviction"),
     *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "watch")),
     *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
     Right("get", "persistentvolumeclaims"),
     *(Right(verb, "events") for verb in ("create", "patch")),
+    *(Right(verb, "nodeclaims", "karpenter.sh") for verb in ("get", "list", "watch", "patch", "delete")),
+    Right("patch", "nodeclaims", "karpenter.sh", "status"),
 )
 """Everything that the controller ever asks of a cluster."""
 
@@ -100,7 +103,18 @@ class Controller:
                 Backoff, settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds, rng=rng
             ),
         )
-        self._evictor.listen(PodAnnouncer(self._recorder))
+        announcer = PodAnnouncer(self._recorder)
+        self._evictor.listen(announcer)
+        self._deleter = PodDeleter(self._client, observed.pods, clock)
+        self._deleter.listen(announcer)
+        claims = Reflector(
+            self._client,
+            (NODE_CLAIMS, NODE_CLAIMS_V1BETA1),
+            observed.claims,
+            clock,
+            settings=ReflectorSettings(optional=True),
+            rng=rng,
+        )
         tools = Tools(
             client=self._client,
             observed=observed,
@@ -109,6 +123,8 @@ class Controller:
             recorder=self._recorder,
             clock=clock,
             settings=settings.termination,
+            deleter=self._deleter,
+            claim_resource=lambda: claims.resource,
         )
         backoff = partial(Backoff, rng=rng)
         self._terminations = NodeTermination(tools, backoff)
@@ -121,6 +137,7 @@ class Controller:
             Reflector(self._client, pods, observed.pods, clock, rng=rng),
             Reflector(self._client, BUDGETS, observed.budgets, clock, rng=rng),
             Reflector(self._client, VOLUME_ATTACHMENTS, observed.attachments, clock, rng=rng),
+            claims,
         )
 
     async def check(self) -> str:
@@ -137,6 +154,7 @@ class Controller:
         parts |= {
             "events": self._recorder.run,
             "evictor": self._evictor.run,
+            "deleter": self._deleter.run,
             "finalizer keeper": self._keeper.run,
             "node terminations": self._terminations.run,
         }

@@ -6,6 +6,8 @@ be right, and the program ends before it has spoken to any cluster.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,8 +16,9 @@ from msgspec import inspect
 
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
-from gracectl.model.selectors import SelectorError, WireLabelSelector, WireRequirement
-from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
+from gracectl.model.selectors import WireLabelSelector, WireRequirement
+from gracectl.policy.deadlines import parse_grace_period
+from gracectl.policy.settings import DrainSettings, NodeGroup, PolicySettings, ProtectionSettings
 from gracectl.runtime.documents import DocumentError, document, file_text
 from gracectl.termination.settings import InstanceSettings, TerminationSettings
 
@@ -32,6 +35,22 @@ class NodeSelector(WireLabelSelector, forbid_unknown_fields=True):
     """As manifests write selectors."""
 
     match_expressions: list[Expression] | None = None  # type: ignore[assignment]  # stricter than what it inherits
+
+
+class NodeGroupSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What holds for some nodes: the first group whose `selector` matches."""
+
+    selector: NodeSelector
+    termination_grace_period: str | None = None
+    """As in a NodeClaim (`15m`, `1h30m`); left out: no deadline."""
+    drain: DrainSettings | None = None
+
+    def group(self) -> NodeGroup:
+        """As decisions read it. Raises ValueError for a selector or a grace period that cannot be read."""
+        selector = self.selector.selector()
+        selector.validate()
+        period = self.termination_grace_period
+        return NodeGroup(selector, None if period is None else parse_grace_period(period), self.drain)
 
 
 class LogSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -52,6 +71,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
     node_selector: NodeSelector | None = None
     """Which nodes are managed; left out: all without the control-plane role."""
+    node_groups: tuple[NodeGroupSettings, ...] = ()
+    """For nodes without a claim of their own that says otherwise; the first one that matches."""
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()
     eviction: EvictionSettings = EvictionSettings()
@@ -63,8 +84,10 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     @property
     def termination(self) -> TerminationSettings:
         """What the termination room gets of it."""
+        groups = tuple(group.group() for group in self.node_groups)
         joined = TerminationSettings(
-            instance=self.instance, policy=PolicySettings(drain=self.drain, protection=self.protection)
+            instance=self.instance,
+            policy=PolicySettings(drain=self.drain, protection=self.protection, node_groups=groups),
         )
         if self.node_selector is None:
             return joined
@@ -81,12 +104,32 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigError(f"settings file {path}: {error}") from error
     try:
         settings = msgspec.convert({} if read is None else read, Settings)
-        settings.termination.node_selector.validate()
+        _check(settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"settings file {path}: {_explained(error)}") from error
-    except SelectorError as error:
-        raise ConfigError(f"settings file {path}: nodeSelector: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"settings file {path}: {error}") from error
     return settings
+
+
+def _check(settings: Settings) -> None:
+    """ValueError, with the field in front, for what the types alone cannot tell."""
+    if settings.node_selector is not None:
+        with _named("nodeSelector"):
+            settings.node_selector.selector().validate()
+    for number, group in enumerate(settings.node_groups):
+        with _named(f"nodeGroups[{number}].selector"):
+            group.selector.selector().validate()
+        with _named(f"nodeGroups[{number}].terminationGracePeriod"):
+            group.group()
+
+
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
 
 
 def _explained(error: msgspec.ValidationError) -> str:

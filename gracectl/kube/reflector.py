@@ -84,12 +84,15 @@ class _Next(Enum):
 
 
 class Reflector(Generic[T]):
-    """Keeps `cache` equal to the server's `resource`, over all namespaces."""
+    """Keeps `cache` equal to the server's `resource`, over all namespaces.
+
+    Of several versions of a resource, given in the order of preference, the first one that the server serves is taken.
+    """
 
     def __init__(
         self,
         client: KubeClient,
-        resource: Resource[T],
+        resource: Resource[T] | tuple[Resource[T], ...],
         cache: Cache[T],
         clock: Clock,
         *,
@@ -97,7 +100,8 @@ class Reflector(Generic[T]):
         rng: random.Random | None = None,
     ) -> None:
         self._client = client
-        self._resource = resource
+        self._versions = resource if isinstance(resource, tuple) else (resource,)
+        self._resource = self._versions[0]
         self._cache = cache
         self._clock = clock
         self._settings = settings or ReflectorSettings()
@@ -110,6 +114,11 @@ class Reflector(Generic[T]):
         self._stalls = self._undecodable = self._failures = 0
         self._last_line: float | None = None
         self._last_error = ""
+
+    @property
+    def resource(self) -> Resource[T]:
+        """The version that is watched, or looked for: whoever writes to such objects writes to this one."""
+        return self._resource
 
     async def run(self) -> None:
         """List and watch for ever.
@@ -149,6 +158,8 @@ class Reflector(Generic[T]):
                     version = page.resource_version
                     self._last_line = self._clock.monotonic()
         except NotServed as error:
+            if self._try_another_version():
+                return False
             if not self._settings.optional:
                 await self._fail(error)
             else:
@@ -162,6 +173,12 @@ class Reflector(Generic[T]):
         self._version = version
         self._lists += 1
         return True
+
+    def _try_another_version(self) -> bool:
+        """Go on to the next version; False when all have been tried, and it is the first one's turn again."""
+        following = (self._versions.index(self._resource) + 1) % len(self._versions)
+        self._resource = self._versions[following]
+        return following > 0
 
     async def _be_absent(self, error: NotServed) -> None:
         self._absences += 1

@@ -127,6 +127,11 @@ class EventReason(StrEnum):
     """Node, claim: the deadline is set, everything is forced then."""
     DELETED_FOR_DEADLINE = "DeletedForDeadline"
     """Pod: deleted, not evicted, because it would outlive the deadline."""
+    DELETION_FAILED = "DeletionFailed"
+    INVALID_TERMINATION_TIMESTAMP = "InvalidTerminationTimestamp"
+    """Node, claim: the annotation that names the deadline cannot be read."""
+    SEVERAL_CLAIMS = "SeveralNodeClaims"
+    """Node: more than one claim stands for it, so none counts."""
     # protection
     DO_NOT_DISRUPT_UNTIL = "DoNotDisruptUntil"
     DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED = "DoNotDisruptGracePeriodElapsed"

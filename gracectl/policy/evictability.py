@@ -8,6 +8,7 @@ from gracectl.model import names
 from gracectl.model.node import Taint
 from gracectl.model.pod import Pod
 from gracectl.model.tolerations import tolerates
+from gracectl.policy.deadlines import was_shortened
 
 DISRUPTED_TAINT = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
 """What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
@@ -25,15 +26,16 @@ class Ignored(msgspec.Struct, frozen=True):
     stays: bool
 
 
-def ignored(pod: Pod, now: float) -> Ignored | None:
-    """Why the drain passes over this pod, or None when it is waited for."""
+def ignored(pod: Pod, now: float, deadline: float | None = None) -> Ignored | None:
+    """Why the drain passes over this pod, or None when it is waited for. `deadline` is the termination's."""
     if is_static(pod):
         return Ignored("static pod: it belongs to its node", stays=True)
     if pod.phase in FINISHED:
         return Ignored(f"finished: its phase is {pod.phase}", stays=False)
     if tolerates(pod.tolerations, DISRUPTED_TAINT):
         return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays until the node ends", stays=True)
-    if pod.deletion_timestamp is not None and stuck_at(pod.deletion_timestamp) <= now:
+    stuck = stuck_at(pod, deadline)
+    if stuck is not None and stuck <= now:
         return Ignored("stuck: still there a minute after its grace has ended", stays=True)
     return None
 
@@ -43,6 +45,13 @@ def is_static(pod: Pod) -> bool:
     return names.MIRROR_POD in pod.annotations or any(owner.kind == names.NODE_KIND for owner in pod.owners)
 
 
-def stuck_at(deletion_timestamp: float) -> float:
-    """The instant from which a terminating pod is ignored; a pod's deletionTimestamp is when its grace ends."""
-    return deletion_timestamp + STUCK_AFTER_SECONDS
+def stuck_at(pod: Pod, deadline: float | None = None) -> float | None:
+    """The instant from which a terminating pod is ignored, None for a running one.
+
+    A pod's deletionTimestamp is when its grace ends; but of a grace that was cut for the deadline it says nothing, and
+    such a pod is waited for until then.
+    """
+    if pod.deletion_timestamp is None:
+        return None
+    ends = pod.deletion_timestamp + STUCK_AFTER_SECONDS
+    return max(ends, deadline) if deadline is not None and was_shortened(pod, deadline) else ends

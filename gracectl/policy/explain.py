@@ -6,7 +6,10 @@ from gracectl.model.times import format_time
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 
 # What a person can do something about comes first.
-URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
+URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
+
+HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
+"""Of these people want to know when the deadline ends it all the same."""
 
 
 def explain(plan: Plan, *, shown: int = 3) -> str:
@@ -36,7 +39,10 @@ def explain_pod(entry: PodPlan) -> str:
 
 def _reason(entry: PodPlan) -> str:
     until = f" until {format_time(entry.until)}" if entry.until is not None else ""
-    return (entry.reason or "is being evicted") + until
+    forced = ""
+    if entry.delete_at is not None and entry.outcome in HELD:
+        forced = f"; it is deleted at {format_time(entry.delete_at)} at the latest"
+    return (entry.reason or "is being evicted") + until + forced
 
 
 def _called(entry: PodPlan) -> str:

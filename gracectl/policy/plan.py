@@ -14,8 +14,10 @@ import msgspec
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
+from gracectl.model.times import format_time
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.budgets import Leave, may_leave
+from gracectl.policy.deadlines import delete_at
 from gracectl.policy.evictability import Ignored, ignored, stuck_at
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import PolicySettings
@@ -37,12 +39,16 @@ class NodeView(msgspec.Struct, frozen=True):
     """Names of the PersistentVolumes of pods that stay until the node ends."""
     cordoned_at: float | None = None
     """When the node was seen to take no more pods; None before."""
+    deadline: float | None = None
+    """When everything must be over; None when it may take as long as it takes."""
     settings: PolicySettings = PolicySettings()
 
 
 class Outcome(StrEnum):
     """What a plan says about a pod."""
 
+    DELETE = "delete"
+    """Its time before the deadline has come: it is deleted, whatever else holds it."""
     EVICT = "evict"
     BLOCKED = "blocked"
     WAITING = "waiting"
@@ -60,6 +66,8 @@ class PodPlan(msgspec.Struct, frozen=True):
     reason: str = ""
     until: float | None = None
     budgets: tuple[BudgetKey, ...] = ()
+    delete_at: float | None = None
+    """The instant at which the deadline demands its deletion, should it still be there then."""
 
     @property
     def is_ambiguous(self) -> bool:
@@ -79,6 +87,8 @@ class Plan(msgspec.Struct, frozen=True):
     drained: bool
     detaching: tuple[VolumeAttachment, ...]
     """Attachments that must go before the instance may end."""
+    overdue: bool
+    """The deadline has passed: nothing is waited for any more."""
     next_change: float | None
     """The next instant at which the clock alone changes this plan; None when only an event can."""
 
@@ -96,28 +106,33 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(view: NodeView, now: float) -> Plan:
     """Decide about every pod of `view` at `now` (Unix seconds, the server's clock).
 
-    Source: DESIGN 3.3 to 3.6; protection is looked at before budgets, and a wave starts when the one before is gone.
+    Source: DESIGN 3.3 to 3.7; the deadline stands above everything, protection is looked at before budgets, and a wave
+    starts when the one before is gone.
     """
-    passed_over = {pod.uid: verdict for pod in view.pods if (verdict := ignored(pod, now))}
+    passed_over = {pod.uid: verdict for pod in view.pods if (verdict := ignored(pod, now, view.deadline))}
     waited_for = [pod for pod in view.pods if pod.uid not in passed_over]
     protections = {
         pod.uid: protection
         for pod in waited_for
         if pod.deletion_timestamp is None and (protection := protection_of(pod, now, view.settings.protection))
     }
-    round_ = _Round(view, current_wave(waited_for), _holder(waited_for, protections), Counter())
+    round_ = _Round(view, now, current_wave(waited_for), _holder(waited_for, protections), Counter())
     pods = tuple(
         _passed_over(pod, verdict)
         if (verdict := passed_over.get(pod.uid))
         else round_.judge(pod, protections.get(pod.uid))
         for pod in sorted(view.pods, key=lambda pod: (wave_of(pod), pod.created, pod.key))
     )
-    settled_at = None if view.cordoned_at is None else view.cordoned_at + view.settings.drain.minimum_seconds
+    settled_at = _settled_at(view)
+    is_overdue = view.deadline is not None and view.deadline <= now
+    detaching = tuple(a for a in view.attachments if a.volume_name not in view.staying_volumes)
+    instants = (*_instants(pods, view.deadline), settled_at, view.deadline)
     return Plan(
         pods=pods,
-        drained=not waited_for and settled_at is not None and settled_at <= now,
-        detaching=tuple(a for a in view.attachments if a.volume_name not in view.staying_volumes),
-        next_change=min((at for at in _instants(pods, settled_at) if at > now), default=None),
+        drained=is_overdue or (not waited_for and settled_at is not None and settled_at <= now),
+        detaching=() if is_overdue else detaching,
+        overdue=is_overdue,
+        next_change=min((at for at in instants if at is not None and at > now), default=None),
     )
 
 
@@ -125,11 +140,22 @@ class _Round(msgspec.Struct, frozen=True):
     """What the pods of one plan share while they are judged one after another."""
 
     view: NodeView
+    now: float
     wave: int | None
     holder: Pod | None
     taken: Counter[BudgetKey]
 
     def judge(self, pod: Pod, protection: Protection | None) -> PodPlan:
+        deadline = self.view.deadline
+        if deadline is None:
+            return self._undisturbed(pod, protection)
+        at = delete_at(pod, deadline)
+        if at is not None and at <= self.now:
+            reason = f"is deleted: the node must end by {format_time(deadline)}"
+            return PodPlan(pod, Outcome.DELETE, wave_of(pod), reason, delete_at=at)
+        return msgspec.structs.replace(self._undisturbed(pod, protection), delete_at=at)
+
+    def _undisturbed(self, pod: Pod, protection: Protection | None) -> PodPlan:
         wave = wave_of(pod)
         if pod.deletion_timestamp is not None:
             return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", pod.deletion_timestamp)
@@ -161,14 +187,18 @@ def _holder(waited_for: list[Pod], protections: Mapping[str, Protection]) -> Pod
     return min(holding, key=lambda pod: pod.key, default=None)
 
 
-def _instants(pods: tuple[PodPlan, ...], settled_at: float | None) -> Iterator[float]:
+def _settled_at(view: NodeView) -> float | None:
+    """From when on a pod that was bound in the instant of the cordon would have been seen."""
+    if view.cordoned_at is None:
+        return None
+    return view.cordoned_at + view.settings.drain_of(view.node.labels).minimum_seconds
+
+
+def _instants(pods: tuple[PodPlan, ...], deadline: float | None) -> Iterator[float | None]:
     for entry in pods:
-        if entry.outcome is Outcome.TERMINATING and entry.until is not None:
-            yield stuck_at(entry.until)
-        elif entry.until is not None:
-            yield entry.until
-    if settled_at is not None:
-        yield settled_at
+        if entry.outcome is not Outcome.IGNORED:
+            yield entry.delete_at
+            yield stuck_at(entry.pod, deadline) if entry.pod.deletion_timestamp is not None else entry.until
 
 
 def _words(protection: Protection) -> str:

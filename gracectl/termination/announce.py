@@ -1,27 +1,27 @@
-"""What happens to a node, told twice: as an Event on the node, and as a line of the log."""
+"""What happens to a node or claim, told twice: as an Event on it, and as a line of the log."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Literal
 
-from gracectl.kube.events import Subject
-from gracectl.kube.resources import NODES
 from gracectl.model.names import EventReason
+from gracectl.termination.held import AnyHeld
 from gracectl.termination.steps import Tools
-from gracectl.termination.termination import Termination
 
 logger = logging.getLogger(__name__)
 
 
 def announce(
     tools: Tools,
-    termination: Termination,
+    holders: Sequence[AnyHeld],
     reason: EventReason,
     message: str,
     type_: Literal["Normal", "Warning"] = "Normal",
 ) -> None:
-    """Record an Event on the node, and log it; never blocks, never fails."""
+    """Record an Event on each of `holders` (a node, its claim), and log it once; never blocks, never fails."""
     level = logging.WARNING if type_ == "Warning" else logging.INFO
-    logger.log(level, "%s: %s", reason, message, extra={"node": termination.node.name})
-    tools.recorder.record(Subject.of(NODES, termination.node), reason, message, type_)
+    logger.log(level, "%s: %s", reason, message, extra=holders[0].log_keys)
+    for held in holders:
+        tools.recorder.record(held.subject, reason, message, type_)

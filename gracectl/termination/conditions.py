@@ -1,74 +1,104 @@
-"""Conditions on the node: what `kubectl describe node` answers to "why is it stuck"."""
+"""Conditions on nodes and claims: what `kubectl describe` answers to "why is it stuck"."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import anyio
 import msgspec
 
 from gracectl.kube.errors import ApiError, NotFound
-from gracectl.kube.requests import StrategicPatch
-from gracectl.kube.resources import NODES
+from gracectl.kube.requests import JsonPatch, MergePatch, Patch, StrategicPatch
 from gracectl.model.meta import condition_of
-from gracectl.model.node import Node
 from gracectl.model.times import format_time
+from gracectl.termination.held import AnyHeld, H, Held, Told
 from gracectl.termination.steps import Tools
-from gracectl.termination.termination import Termination, Told
+from gracectl.termination.writes import amend, pointer
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 5.0
 """A server that is slow to write a condition must not hold up the termination that it is about."""
 
-NODE_STATUS = msgspec.structs.replace(NODES, abandonable=True)
+
+class Word(msgspec.Struct, frozen=True):
+    """What a condition is to say."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
 
 
-async def set_condition(
-    tools: Tools, termination: Termination, type_: str, status: str, reason: str, message: str
-) -> None:
-    """Write a condition if it says something new; a mere change of message at most every `status_interval_seconds`.
+async def set_condition(tools: Tools, holders: Sequence[AnyHeld], word: Word) -> None:
+    """Write a condition to each of `holders` (a node, its claim) if it says something new there.
 
-    A condition is for people: when it cannot be written, that is logged, and the termination goes on.
+    A mere change of message is written at most every `status_interval_seconds`. A condition is for people: when it
+    cannot be written, that is logged, and the termination goes on.
     """
+    for held in holders:
+        await _set(tools, held, word)
+
+
+async def _set(tools: Tools, held: Held[H], word: Word) -> None:
     now = tools.clock.now()
-    shown = condition_of(termination.node.conditions, type_)
-    if shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message):
+    shown = condition_of(held.state.conditions, word.type)
+    if shown is not None and (shown.status, shown.reason, shown.message) == (word.status, word.reason, word.message):
         return
     # What we wrote last counts even if the watch, or a write of somebody else, shows an older state.
-    told = termination.told.get(type_)
-    if told is not None and told.status == status and now < told.at + tools.settings.status_interval_seconds:
+    told = held.told.get(word.type)
+    if told is not None and told.status == word.status and now < told.at + tools.settings.status_interval_seconds:
         return
     turned = now
-    if told is not None and told.status == status:
+    if told is not None and told.status == word.status:
         turned = told.turned
-    elif told is None and shown is not None and shown.status == status and shown.last_transition is not None:
+    elif told is None and shown is not None and shown.status == word.status and shown.last_transition is not None:
         turned = shown.last_transition
-    termination.told[type_] = Told(status, at=now, turned=turned)
-    condition = {
-        "type": type_,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": format_time(now),
-        "lastTransitionTime": format_time(turned),
-    }
-    # A strategic merge changes the entry of this type and leaves the kubelet's own alone.
-    patch = StrategicPatch({"status": {"conditions": [condition]}})
-    node: Node | None = None
+    held.told[word.type] = Told(word.status, at=now, turned=turned)
     try:
         # Shielded: told to stop, we still say what we have begun to say.
-        with anyio.move_on_after(PATIENCE_SECONDS, shield=True):
-            key, uid = termination.node.key, termination.uid
-            node = await tools.client.patch(NODE_STATUS, key, patch, subresource="status", uid=uid)
+        with anyio.move_on_after(PATIENCE_SECONDS, shield=True) as patience:
+            await _write(tools, held, word, turned)
     except NotFound:
         return
     except ApiError as error:
-        logger.warning("condition %s could not be written: %s", type_, error, extra={"node": termination.node.name})
+        logger.warning("condition %s could not be written: %s", word.type, error, extra=held.log_keys)
         return
-    if node is None:
-        logger.warning(
-            "condition %s: no answer in %g s", type_, PATIENCE_SECONDS, extra={"node": termination.node.name}
+    if patience.cancelled_caught:
+        logger.warning("condition %s: no answer in %g s", word.type, PATIENCE_SECONDS, extra=held.log_keys)
+
+
+async def _write(tools: Tools, held: Held[H], word: Word, turned: float) -> None:
+    condition = {
+        "type": word.type,
+        "status": word.status,
+        "reason": word.reason,
+        "message": word.message,
+        "lastTransitionTime": format_time(turned),
+    }
+    resource = msgspec.structs.replace(held.resource, abandonable=True)
+    after: H | None
+    if held.resource.group:
+        # Custom resources have no strategic merge, and their conditions no heartbeat.
+        after = await amend(
+            tools.client, resource, held.state, lambda thing: _placed(thing, condition), subresource="status"
         )
-        return
-    termination.wrote(node)
+    else:
+        # A strategic merge changes the entry of this type and leaves the kubelet's own alone.
+        condition["lastHeartbeatTime"] = format_time(tools.clock.now())
+        patch = StrategicPatch({"status": {"conditions": [condition]}})
+        after = await tools.client.patch(resource, held.state.key, patch, subresource="status", uid=held.uid)
+    if after is not None:
+        held.wrote(after)
+
+
+def _placed(thing: H, condition: dict[str, str]) -> Patch:
+    """The entry, put where it stands in the list that was read."""
+    types = [each.type for each in thing.conditions]
+    if not types:
+        return MergePatch({"status": {"conditions": [condition]}})
+    if condition["type"] not in types:
+        return JsonPatch([{"op": "add", "path": "/status/conditions/-", "value": condition}])
+    path = pointer("status", "conditions", str(types.index(condition["type"])))
+    return JsonPatch([{"op": "replace", "path": path, "value": condition}])

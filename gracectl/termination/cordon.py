@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+from gracectl.kube.requests import JsonPatch
+from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.policy.evictability import DISRUPTED_TAINT
 from gracectl.termination.announce import announce
 from gracectl.termination.steps import Answer, Proceed, Release, Tools
 from gracectl.termination.termination import Termination
-from gracectl.termination.writes import amend_node, pointer
+from gracectl.termination.writes import amend, pointer
 
 
 async def cordon(tools: Tools, termination: Termination) -> Answer:
     """Set spec.unschedulable, the taint and the load balancer label in one write."""
     before = termination.node
     if missing(before):
-        after = await amend_node(tools.client, before, missing)
+        after = await amend(tools.client, NODES, before, missing)
         if after is None:
             return Release("the node is gone")
-        termination.wrote(after)
+        termination.held.wrote(after)
         message = "takes no more pods and no traffic from outside: it is being terminated"
-        announce(tools, termination, names.EventReason.CORDONED, message)
+        announce(tools, (termination.held,), names.EventReason.CORDONED, message)
     if termination.cordoned_at is None:
         termination.cordoned_at = tools.clock.now()
     return Proceed()
 
 
-def missing(node: Node) -> list[dict[str, Any]]:
-    """The JSON patch operations that are still needed; taints of others are left exactly as they are.
+def missing(node: Node) -> JsonPatch | None:
+    """What is still needed; taints of others are left exactly as they are.
 
     A taint of that key and effect counts whatever its value: the API server takes no two of them.
     """
@@ -43,7 +45,7 @@ def missing(node: Node) -> list[dict[str, Any]]:
         operations.append({"op": "add", "path": path, "value": value})
     if names.EXCLUDE_FROM_LOAD_BALANCERS not in node.labels:
         operations.append(_label(node, names.EXCLUDE_FROM_LOAD_BALANCERS, ""))
-    return operations
+    return JsonPatch(operations) if operations else None
 
 
 def _label(node: Node, key: str, value: str) -> dict[str, Any]:

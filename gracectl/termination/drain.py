@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import anyio
+
+from gracectl.eviction.deleter import Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
 from gracectl.policy.explain import brief, explain
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.termination.announce import announce
-from gracectl.termination.conditions import set_condition
+from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.pods import announce_ambiguity
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
 
 STANDSTILL_SECONDS = 60.0
 """A drain in which nobody leaves for so long is worth an Event; a budget that waits for a replacement is not."""
+
+LAST_WORD_SECONDS = 1.0
+"""At the deadline the instance ends; the server has this long to take the last deletions before."""
 
 
 async def drain(tools: Tools, termination: Termination) -> Answer:
@@ -28,25 +34,38 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     is_first_look = termination.plan is None
     termination.plan = decision
     tools.evictor.want(termination.node.name, candidates(decision.leaving, termination))
+    tools.deleter.want(termination.node.name, doomed(decision, termination))
     # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
         announce_ambiguity(tools.recorder, candidate)
+    if decision.overdue:
+        return await _end_by_force(tools, termination, decision)
     if decision.drained:
-        await set_condition(tools, termination, names.DRAINED, names.TRUE, "Drained", "all pods are gone")
+        await set_condition(tools, termination.holders, Word(names.DRAINED, names.TRUE, "Drained", "all pods are gone"))
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
         message = explain(decision)
         if is_first_look:
-            announce(tools, termination, names.EventReason.DRAINING, message)
+            announce(tools, termination.holders, names.EventReason.DRAINING, message)
         _tell_of_standstill(tools, termination, decision, message)
-        await set_condition(tools, termination, names.DRAINED, names.FALSE, "Draining", message)
+        await set_condition(tools, termination.holders, Word(names.DRAINED, names.FALSE, "Draining", message))
     patience = tools.settings.status_interval_seconds
     if decision.next_change is not None:
         # Counted from now: the condition may have taken its time.
         patience = min(patience, decision.next_change - tools.clock.now())
     return Wait(max(patience, 0.0), waits_for)
+
+
+async def _end_by_force(tools: Tools, termination: Termination, decision: Plan) -> Answer:
+    """The deadline has come: what is left has been told to end at once, and nobody waits for it any more."""
+    with anyio.move_on_after(LAST_WORD_SECONDS):
+        await tools.deleter.settle(termination.node.name)
+    if decision.left:
+        message = f"the deadline has passed; not waited for: {explain(decision)}"
+        await set_condition(tools, termination.holders, Word(names.DRAINED, names.FALSE, "DeadlinePassed", message))
+    return Proceed()
 
 
 def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, message: str) -> None:
@@ -57,7 +76,7 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
         termination.still_since = now
     elif now >= termination.still_since + STANDSTILL_SECONDS:
         termination.still_since = float("inf")  # once in each standstill: the condition keeps saying it
-        announce(tools, termination, names.EventReason.DRAIN_BLOCKED, message, "Warning")
+        announce(tools, termination.holders, names.EventReason.DRAIN_BLOCKED, message, "Warning")
 
 
 def view_of(tools: Tools, termination: Termination) -> NodeView:
@@ -68,6 +87,7 @@ def view_of(tools: Tools, termination: Termination) -> NodeView:
         pods=pods,
         budgets=tools.observed.budgets_by_pod(pods),
         cordoned_at=termination.cordoned_at,
+        deadline=termination.deadline.at if termination.deadline else None,
         settings=tools.settings.policy,
     )
 
@@ -82,6 +102,19 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
             node=termination.node.name,
             budgets=entry.budgets,
             terminating_since=termination.started,
+            deadline=termination.deadline.at if termination.deadline else None,
         )
         for entry in entries
+    ]
+
+
+def doomed(decision: Plan, termination: Termination) -> list[Doomed]:
+    """Pods that will be deleted if they are still there when their time comes, as the deleter wants them."""
+    deadline = termination.deadline
+    if deadline is None:
+        return []
+    return [
+        Doomed(entry.pod.namespace, entry.pod.name, entry.pod.uid, termination.node.name, deadline.at)
+        for entry in decision.left
+        if entry.delete_at is not None
     ]

@@ -1,35 +1,42 @@
-"""The last step and its opposite: our finalizer comes off when the instance is gone, and goes onto managed nodes."""
+"""The last step and its opposite: our finalizer comes off when the instance is gone, and goes onto what is managed."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
+from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
+from gracectl.termination.held import AnyHeld
 from gracectl.termination.steps import Answer, Proceed, Tools
 from gracectl.termination.termination import Termination
-from gracectl.termination.writes import amend_node, pointer
+from gracectl.termination.writes import amend, pointer
 
 
 async def release(tools: Tools, termination: Termination) -> Answer:
-    """Take our finalizer off; the API server removes the node when no other one holds it."""
-    after = await amend_node(tools.client, termination.node, removal)
-    if after is not None:
-        termination.wrote(after)
+    """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself."""
+    await let_go(tools, termination.held)
     return Proceed()
 
 
-def removal(node: Node) -> list[dict[str, Any]]:
-    """The JSON patch that takes our finalizer off, by its place: the write is refused if the list has changed."""
-    if names.FINALIZER not in node.finalizers:
-        return []
-    return [{"op": "remove", "path": pointer("metadata", "finalizers", str(node.finalizers.index(names.FINALIZER)))}]
+async def let_go(tools: Tools, held: AnyHeld) -> None:
+    """Take our finalizer off."""
+    after = await amend(tools.client, held.resource, held.state, removal)
+    if after is not None:
+        held.wrote(after)
 
 
-def addition(node: Node) -> list[dict[str, Any]]:
-    """The JSON patch that adds our finalizer; a node that is being deleted takes no new ones."""
-    if node.deletion_timestamp is not None or names.FINALIZER in node.finalizers:
-        return []
-    if node.finalizers:
-        return [{"op": "add", "path": "/metadata/finalizers/-", "value": names.FINALIZER}]
-    return [{"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]}]
+def removal(thing: Node | NodeClaim) -> JsonPatch | None:
+    """The patch that takes our finalizer off, by its place: the write is refused if the list has changed."""
+    if names.FINALIZER not in thing.finalizers:
+        return None
+    path = pointer("metadata", "finalizers", str(thing.finalizers.index(names.FINALIZER)))
+    return JsonPatch([{"op": "remove", "path": path}])
+
+
+def addition(thing: Node | NodeClaim) -> JsonPatch | None:
+    """The patch that adds our finalizer; what is being deleted takes no new ones."""
+    if thing.deletion_timestamp is not None or names.FINALIZER in thing.finalizers:
+        return None
+    if thing.finalizers:
+        return JsonPatch([{"op": "add", "path": "/metadata/finalizers/-", "value": names.FINALIZER}])
+    return JsonPatch([{"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]}])

@@ -21,9 +21,9 @@ from gracectl.cloud.provider import (
 )
 from gracectl.model import names
 from gracectl.termination.announce import announce
-from gracectl.termination.conditions import set_condition
+from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
-from gracectl.termination.termination import Termination
+from gracectl.termination.termination import Ending, Termination
 
 T = TypeVar("T")
 
@@ -45,13 +45,13 @@ PATIENCE_SECONDS = 60.0
 async def notice_loss(tools: Tools, termination: Termination) -> Answer:
     """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
     node, wait, now = termination.node, termination.instance, tools.clock.monotonic()
-    if node.ready or not node.provider_id or now < wait.next_notice:
+    if node.ready or not termination.provider_id or now < wait.next_notice:
         return Proceed()
     if wait.asked_at is not None and termination.plan is not None and termination.plan.drained:
         return Proceed()  # the step that has asked for its end asks for the rest
     wait.next_notice = now + NOTICE_SECONDS
     try:
-        state = await _answer(tools.provider.state(node.provider_id), NOTICE_PATIENCE_SECONDS)
+        state = await _answer(tools.provider.state(termination.provider_id), NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
         logger.warning("provider %s cannot tell: %s", tools.provider.name, error, extra={"node": node.name})
         return Proceed()
@@ -61,48 +61,50 @@ async def notice_loss(tools: Tools, termination: Termination) -> Answer:
     return Release("its instance is gone already")
 
 
-async def end_instance(tools: Tools, termination: Termination) -> Answer:
+async def end_instance(tools: Tools, ending: Ending) -> Answer:
     """Ask for the end of the instance, then until it is over."""
-    node, wait, now = termination.node, termination.instance, tools.clock.monotonic()
-    if tools.provider.needs_provider_id and not node.provider_id:
-        message = f"node {node.name} has no spec.providerID, so nobody knows which instance to end"
-        error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off the node")
-        return await _failed(tools, termination, error)
+    provider_id, wait, now = ending.provider_id, ending.instance, tools.clock.monotonic()
+    if tools.provider.needs_provider_id and not provider_id:
+        message = f"{ending.lack}, so nobody knows which instance to end"
+        error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
+        return await _failed(tools, ending, error)
     if now < wait.next_call:
-        return Wait(wait.next_call - now, termination.waits_for)
+        return Wait(wait.next_call - now, ending.waits_for)
     try:
         if wait.asked_at is None or now >= wait.asked_at + REMIND_SECONDS:
-            await _answer(tools.provider.terminate(node.provider_id), PATIENCE_SECONDS)
-            await _accepted(tools, termination)
-        if await _answer(tools.provider.state(node.provider_id), PATIENCE_SECONDS) is InstanceState.GONE:
-            raise InstanceGone(f"instance {node.provider_id} is gone")
+            await _answer(tools.provider.terminate(provider_id), PATIENCE_SECONDS)
+            await _accepted(tools, ending)
+        if await _answer(tools.provider.state(provider_id), PATIENCE_SECONDS) is InstanceState.GONE:
+            raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
         if tools.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
-            announce(tools, termination, names.EventReason.INSTANCE_TERMINATED, str(gone))
+            announce(tools, ending.holders, names.EventReason.INSTANCE_TERMINATED, str(gone))
         return Proceed()
     except ProviderError as error:
-        return await _failed(tools, termination, error)
+        return await _failed(tools, ending, error)
     wait.retry.reset()
     wait.next_call = tools.clock.monotonic() + wait.poll.next()
-    return Wait(wait.next_call - tools.clock.monotonic(), f"instance {node.provider_id} is ending")
+    return Wait(wait.next_call - tools.clock.monotonic(), f"instance {provider_id} is ending")
 
 
-async def _accepted(tools: Tools, termination: Termination) -> None:
-    node, is_first = termination.node, termination.instance.asked_at is None
-    termination.instance.asked_at = tools.clock.monotonic()
-    message = f"instance {node.provider_id} is asked to end"
+async def _accepted(tools: Tools, ending: Ending) -> None:
+    is_first = ending.instance.asked_at is None
+    ending.instance.asked_at = tools.clock.monotonic()
+    message = f"instance {ending.provider_id} is asked to end"
     if is_first:
-        announce(tools, termination, names.EventReason.INSTANCE_TERMINATING, message)
-    await set_condition(tools, termination, names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
+        announce(tools, ending.holders, names.EventReason.INSTANCE_TERMINATING, message)
+    word = Word(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
+    await set_condition(tools, ending.holders, word)
 
 
-async def _failed(tools: Tools, termination: Termination, error: ProviderError) -> Answer:
-    wait = termination.instance
+async def _failed(tools: Tools, ending: Ending, error: ProviderError) -> Answer:
+    wait = ending.instance
     seconds = wait.retry.next()
     wait.next_call = tools.clock.monotonic() + seconds
     message = f"provider {tools.provider.name}: {error}"
-    announce(tools, termination, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
-    await set_condition(tools, termination, names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
+    announce(tools, ending.holders, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
+    word = Word(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
+    await set_condition(tools, ending.holders, word)
     return Wait(seconds, message)
 
 

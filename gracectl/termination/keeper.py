@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
+from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.runtime.backoff import Backoff
@@ -20,7 +21,7 @@ from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.finalizer import addition
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
-from gracectl.termination.writes import amend_node
+from gracectl.termination.writes import amend
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class FinalizerKeeper:
         node = self._observed.node(name)
         if node is None or not self._is_wanted(node):
             return None
-        after = await amend_node(self._client, node, addition)
+        after = await amend(self._client, NODES, node, addition)
         if after is not None and names.FINALIZER in after.finalizers:
             logger.info("finalizer added: the node will be drained when it is deleted", extra={"node": name})
         return None

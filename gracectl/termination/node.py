@@ -15,13 +15,16 @@ from gracectl.kube.events import Subject
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.termination.claim import end_claim
 from gracectl.termination.cordon import cordon
+from gracectl.termination.deadline import set_deadline
 from gracectl.termination.drain import drain
 from gracectl.termination.finalizer import release
 from gracectl.termination.instance import end_instance, notice_loss
@@ -34,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 RELEASE = Step("finalizer", release)
 STEPS = (
+    Step("claim", end_claim),
+    Step("deadline", set_deadline),
     Step("notice", notice_loss),
     Step("cordon", cordon),
     Step("drain", drain),
@@ -64,6 +69,7 @@ class NodeTermination:
         observed.pods.subscribe(self._pod_changed)
         observed.budgets.subscribe(self._budget_changed)
         observed.attachments.subscribe(self._attachment_changed)
+        observed.claims.subscribe(self._claim_changed)
 
     async def run(self) -> None:
         """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
@@ -98,7 +104,7 @@ class NodeTermination:
         self._left_alone.pop(name, None)
         if termination is None:
             termination = self._open(node)
-        termination.refresh(node)
+        termination.held.refresh(node)
         return await self._walk(termination)
 
     async def _walk(self, termination: Termination) -> Requeue | None:
@@ -117,7 +123,7 @@ class NodeTermination:
 
     async def _let_go(self, termination: Termination, reason: str) -> None:
         logger.info("nothing is left to drain: %s", reason, extra={"node": termination.node.name})
-        self._tools.evictor.withdraw(termination.node.name)
+        self._withdraw(termination.node.name)
         termination.pass_through(RELEASE.name, self._tools.clock.now())
         await release(self._tools, termination)
 
@@ -133,7 +139,7 @@ class NodeTermination:
 
     def _close(self, termination: Termination) -> None:
         name = termination.node.name
-        self._tools.evictor.withdraw(name)
+        self._withdraw(name)
         del self._under_way[name]
         progress = termination.progress(self._tools.clock.now(), is_finished=True)
         self._finished.append(progress)
@@ -143,7 +149,7 @@ class NodeTermination:
     def _leave_alone(self, node: Node, termination: Termination | None) -> None:
         """Held, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
         if termination is not None:
-            self._tools.evictor.withdraw(node.name)
+            self._withdraw(node.name)
             del self._under_way[node.name]
         if self._left_alone.get(node.name) == node.uid:
             return
@@ -154,6 +160,11 @@ class NodeTermination:
         )
         logger.warning("unmanaged node is held: %s", message, extra={"node": node.name})
         self._tools.recorder.record(Subject.of(NODES, node), names.EventReason.UNMANAGED_NODE_HELD, message, "Warning")
+
+    def _withdraw(self, name: str) -> None:
+        """Nobody of this node is asked to leave any more."""
+        self._tools.evictor.withdraw(name)
+        self._tools.deleter.withdraw(name)
 
     # What makes a node worth another look.
 
@@ -173,6 +184,13 @@ class NodeTermination:
         attachment = new or old
         if attachment is not None and attachment.node_name in self._under_way:
             self._queue.add(attachment.node_name)
+
+    def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        for claim in (old, new):
+            if claim is not None:
+                for node in self._tools.observed.nodes_of(claim):
+                    if node.name in self._under_way:
+                        self._queue.add(node.name)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         # What a budget allows changes with every eviction and is the lane's business; whom it selects is the plan's.

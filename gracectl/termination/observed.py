@@ -7,13 +7,17 @@ import msgspec
 from gracectl.kube.cache import Cache
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.budgets import budgets_of
+from gracectl.policy.ownership import belongs
 
 BY_NODE = "node"
 BY_NAMESPACE = "namespace"
+BY_PROVIDER_ID = "providerID"
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -23,6 +27,8 @@ class Observed(msgspec.Struct, frozen=True):
     pods: Cache[Pod]
     budgets: Cache[PodDisruptionBudget]
     attachments: Cache[VolumeAttachment]
+    claims: Cache[NodeClaim]
+    """Live and empty where the cluster has no node claims."""
 
     async def wait_live(self) -> None:
         """Return when each cache has taken over its first complete list."""
@@ -30,10 +36,38 @@ class Observed(msgspec.Struct, frozen=True):
         await self.pods.wait_live()
         await self.budgets.wait_live()
         await self.attachments.wait_live()
+        await self.claims.wait_live()
 
     def node(self, name: str) -> Node | None:
         """The node of that name."""
         return self.nodes.get("", name)
+
+    def claim(self, name: str) -> NodeClaim | None:
+        """The claim of that name."""
+        return self.claims.get("", name)
+
+    def claims_of(self, node: Node) -> tuple[NodeClaim, ...]:
+        """The claims that promise the instance behind a node: one, unless something is wrong or there is none."""
+        found = {claim.name: claim for claim in self.claims.by_index(BY_NODE, node.name)}
+        if node.provider_id:
+            found |= {claim.name: claim for claim in self.claims.by_index(BY_PROVIDER_ID, node.provider_id)}
+        return tuple(claim for claim in found.values() if belongs(node, claim))
+
+    def nodes_of(self, claim: NodeClaim) -> tuple[Node, ...]:
+        """The nodes of a claim: one once it has registered, unless something is wrong."""
+        found = {}
+        if claim.node_name and (node := self.node(claim.node_name)):
+            found[node.name] = node
+        if claim.provider_id:
+            found |= {node.name: node for node in self.nodes.by_index(BY_PROVIDER_ID, claim.provider_id)}
+        return tuple(node for node in found.values() if belongs(node, claim))
+
+    def is_managed(self, claim: NodeClaim, selector: LabelSelector) -> bool:
+        """Whether a claim is ours to end: its nodes decide, and before it has any, its own labels."""
+        nodes = self.nodes_of(claim)
+        if nodes:
+            return any(selector.matches(node.labels) for node in nodes)
+        return selector.matches(claim.labels)
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """The pods bound to a node."""
@@ -61,13 +95,20 @@ class Observed(msgspec.Struct, frozen=True):
 def observe_nothing_yet() -> Observed:
     """Empty caches with the indexes that terminations need; reflectors fill them."""
     return Observed(
-        nodes=Cache("nodes"),
+        nodes=Cache("nodes", {BY_PROVIDER_ID: lambda node: (node.provider_id,) if node.provider_id else ()}),
         pods=Cache("pods", {BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else ()}),
         budgets=Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)}),
         attachments=Cache("attachments", {BY_NODE: lambda attachment: (attachment.node_name,)}),
+        claims=Cache(
+            "claims",
+            {
+                BY_NODE: lambda claim: (claim.node_name,) if claim.node_name else (),
+                BY_PROVIDER_ID: lambda claim: (claim.provider_id,) if claim.provider_id else (),
+            },
+        ),
     )
 
 
-def is_held(node: Node) -> bool:
-    """Whether the node is being deleted and our finalizer holds it."""
-    return node.deletion_timestamp is not None and names.FINALIZER in node.finalizers
+def is_held(thing: Node | NodeClaim) -> bool:
+    """Whether the node or claim is being deleted and our finalizer holds it."""
+    return thing.deletion_timestamp is not None and names.FINALIZER in thing.finalizers

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 
+from gracectl.eviction.deleter import Deletion, Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.kube.errors import ApiError, BudgetExhausted, Misconfigured
 from gracectl.kube.events import EventRecorder, Subject
 from gracectl.kube.resources import PODS
 from gracectl.model.names import EventReason
+from gracectl.model.times import format_time
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,22 @@ class PodAnnouncer:
         message = f"evicted by gracectl: node {candidate.node} is being terminated"
         self._recorder.record(_subject(candidate), EventReason.EVICTED, message)
         logger.info("pod evicted", extra=_keys(candidate))
+
+    def deleted(self, deletion: Deletion) -> None:
+        """The owner of the pod sees who ended it before its time, why, and how much of its grace it gets."""
+        pod = deletion.pod
+        message = (
+            f"deleted by gracectl with {deletion.granted} s of the {deletion.requested} s of grace that it asks for: "
+            f"node {pod.node} must end by {format_time(pod.deadline)}, whatever budgets and protection say"
+        )
+        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_DEADLINE, message, "Warning")
+        logger.info("pod deleted for the deadline", extra=_keys(pod))
+
+    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
+        """The deadline stands, so it is asked again; but somebody may have to act."""
+        message = f"could not be deleted for the deadline of node {pod.node}: {refusal}"
+        self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
+        logger.warning("pod %s", message, extra=_keys(pod))
 
     def refused(self, candidate: Candidate, refusal: ApiError) -> None:
         """A spent budget is the ordinary case and stands in the node's condition; the rest is for somebody to mend."""
@@ -48,9 +66,9 @@ def announce_ambiguity(recorder: EventRecorder, candidate: Candidate) -> None:
     recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
 
 
-def _subject(candidate: Candidate) -> Subject:
+def _subject(candidate: Candidate | Doomed) -> Subject:
     return Subject(PODS.api_version, PODS.kind, candidate.namespace, candidate.name, candidate.uid)
 
 
-def _keys(candidate: Candidate) -> dict[str, str]:
+def _keys(candidate: Candidate | Doomed) -> dict[str, str]:
     return {"pod": f"{candidate.namespace}/{candidate.name}", "uid": candidate.uid, "node": candidate.node}

@@ -11,9 +11,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from gracectl.cloud.provider import Provider
+from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
+from gracectl.kube.resources import Resource
+from gracectl.model.claim import NodeClaim
 from gracectl.runtime.clock import Clock
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
@@ -26,10 +29,13 @@ class Tools(msgspec.Struct, frozen=True):
     client: KubeClient
     observed: Observed
     evictor: Evictor
+    deleter: PodDeleter
     provider: Provider
     recorder: EventRecorder
     clock: Clock
     settings: TerminationSettings
+    claim_resource: Callable[[], Resource[NodeClaim]]
+    """The version of node claims that the cluster serves."""
 
 
 class Proceed(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
 """One node's termination while it is under way: what is known of it beyond the objects themselves.
 
 Nothing here must survive: after a restart it is built anew from the node, and every step finds out for itself what is
-done already. It keeps the freshest node we have seen (our own writes come back late through the watch), when the cordon
-was seen, when the provider is to be asked next, and how long each step has taken.
+done already. It keeps the freshest node and claim we have seen, when the cordon was seen, when the provider is to be
+asked next, and how long each step has taken.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gracectl.kube.resources import NODES
+from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
+from gracectl.policy.deadlines import Deadline
 from gracectl.policy.plan import Plan
 from gracectl.runtime.backoff import Backoff
+from gracectl.termination.held import AnyHeld, Held
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -27,6 +31,7 @@ class Progress(msgspec.Struct, frozen=True):
     seconds: Mapping[str, float]
     pods_left: int
     waits_for: str
+    deadline: float | None = None
     finished: float | None = None
 
 
@@ -41,43 +46,65 @@ class InstanceWait(msgspec.Struct):
     """Before this instant nobody asks whether the instance of a node that is not Ready is still there."""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """The status of a condition as we wrote it last, `at` when, and when it `turned` to that (Unix seconds)."""
+class Ending:
+    """A node or a claim whose instance is to end, on which objects that is told, and what it waits for."""
 
-    status: str
-    at: float
-    turned: float
+    def __init__(self, instance: InstanceWait) -> None:
+        self.instance = instance
+        self.waits_for = ""
+
+    @property
+    def lack(self) -> str:
+        """Where `provider_id` was looked for, for people: `node worker-1 has no spec.providerID`."""
+        raise NotImplementedError
+
+    @property
+    def provider_id(self) -> str:
+        """Which instance; empty when nobody knows."""
+        raise NotImplementedError
+
+    @property
+    def holders(self) -> tuple[AnyHeld, ...]:
+        """Where people are told of it: the object itself first."""
+        raise NotImplementedError
 
 
-class Termination:
-    """The memory of one termination; identified by the node's UID, as a namesake is another node."""
+class Termination(Ending):
+    """The memory of one node's termination; identified by the node's UID, as a namesake is another node."""
 
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
-        self.node = node
+        super().__init__(instance)
+        self.held = Held(NODES, node)
+        self.claim: Held[NodeClaim] | None = None
         self.uid = node.uid
         self.started = now if node.deletion_timestamp is None else node.deletion_timestamp
         self.cordoned_at: float | None = None
+        self.deadline: Deadline | None = None
         self.plan: Plan | None = None
         self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should
-        self.instance = instance
-        self.told: dict[str, Told] = {}
-        self.waits_for = ""
-        self._replaced: set[str] = set()
         self._step = ""
         self._step_since = now
         self._seconds: dict[str, float] = {}
 
-    def refresh(self, cached: Node) -> None:
-        """Take over what the cache shows, unless it is a state that our own writes have replaced since."""
-        if cached.resource_version not in self._replaced:
-            self._replaced.clear()
-            self.node = cached
+    @property
+    def node(self) -> Node:
+        """The node as fresh as we know it."""
+        return self.held.state
 
-    def wrote(self, node: Node) -> None:
-        """The server has answered our write with this state of the node."""
-        if node.resource_version != self.node.resource_version:
-            self._replaced.add(self.node.resource_version)
-        self.node = node
+    @property
+    def lack(self) -> str:
+        """See Ending."""
+        return f"node {self.node.name} has no spec.providerID"
+
+    @property
+    def provider_id(self) -> str:
+        """Which instance; empty when nobody knows."""
+        return self.node.provider_id or (self.claim.state.provider_id if self.claim else "")
+
+    @property
+    def holders(self) -> tuple[AnyHeld, ...]:
+        """The node, and its claim if it has one."""
+        return (self.held, self.claim) if self.claim else (self.held,)
 
     def pass_through(self, step: str, now: float) -> None:
         """A walk has come to this step: it is where the termination stands, unless a walk has come so far before."""
@@ -109,6 +136,7 @@ class Termination:
             seconds={**self._seconds, **running},
             pods_left=len(self.plan.left) if self.plan else 0,
             waits_for=self.waits_for,
+            deadline=self.deadline.at if self.deadline else None,
             finished=now if is_finished else None,
         )
 

@@ -15,7 +15,7 @@ from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.evictability import ignored
 from gracectl.policy.plan import plan
 from gracectl.termination.announce import announce
-from gracectl.termination.conditions import set_condition
+from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.drain import view_of
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
@@ -33,14 +33,14 @@ async def detach(tools: Tools, termination: Termination) -> Answer:
         )
         waited_for = plan(view, tools.clock.now()).detaching
     if not waited_for:
-        await set_condition(
-            tools, termination, names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached"
-        )
+        word = Word(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
+        await set_condition(tools, termination.holders, word)
         return Proceed()
     message = "attached: " + ", ".join(sorted(a.volume_name or a.name for a in waited_for))
     if message != termination.waits_for:
-        announce(tools, termination, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
-    await set_condition(tools, termination, names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
+        announce(tools, termination.holders, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
+    word = Word(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
+    await set_condition(tools, termination.holders, word)
     return Wait(tools.settings.status_interval_seconds, message)
 
 

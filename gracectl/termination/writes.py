@@ -1,49 +1,50 @@
-"""Optimistic writes to a node: computed from the state we know, refused by the server if that is stale, computed again.
+"""Optimistic writes: computed from the state we know, refused by the server if that is stale, computed again.
 
-Lists such as taints are replaced whole by merge patches, so nothing is written without the version it was read at.
+Lists such as taints, finalizers and conditions are replaced whole by merge patches, so nothing is written without the
+version it was read at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Conflict, NotFound
-from gracectl.kube.requests import JsonPatch
-from gracectl.kube.resources import NODES
-from gracectl.model.node import Node
-
-Operations = Sequence[dict[str, Any]]
+from gracectl.kube.requests import Patch
+from gracectl.kube.resources import Resource
+from gracectl.termination.held import H
 
 ATTEMPTS = 5
 """Somebody else (the kubelet, a cloud controller) may write between our read and our write, but not for ever."""
 
 
-async def amend_node(client: KubeClient, node: Node, needed: Callable[[Node], Operations]) -> Node | None:
-    """Apply the JSON patch that `needed` says; an empty one means that nothing is missing.
+async def amend(
+    client: KubeClient, resource: Resource[H], thing: H, needed: Callable[[H], Patch | None], *, subresource: str = ""
+) -> H | None:
+    """Apply the patch that `needed` says; None means that nothing is missing.
 
-    Returns the node as it is now, or None when it is gone or another one has its name. Raises Conflict when somebody
+    Returns the object as it is now, or None when it is gone or another one has its name. Raises Conflict when somebody
     else won every time, and whatever else the client raises.
     """
     for attempt in range(ATTEMPTS):
-        operations = needed(node)
-        if not operations:
-            return node
+        patch = needed(thing)
+        if patch is None:
+            return thing
+        version = thing.resource_version
         try:
-            return await client.patch(NODES, node.key, JsonPatch(operations), resource_version=node.resource_version)
+            return await client.patch(resource, thing.key, patch, subresource=subresource, resource_version=version)
         except NotFound:
             return None
         except Conflict:
             if attempt == ATTEMPTS - 1:
                 raise
         try:
-            current = await client.get(NODES, node.key)
+            current = await client.get(resource, thing.key)
         except NotFound:
             return None
-        if current.uid != node.uid:
+        if current.uid != thing.uid:
             return None
-        node = current
+        thing = current
     raise AssertionError("the last attempt returns or raises")
 
 

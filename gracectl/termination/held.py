@@ -1,0 +1,67 @@
+"""An object that is being ended, as fresh as we know it, and what we have told people on it.
+
+Our own writes come back late through the watch: the answer to a write counts until the watch has caught up with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from gracectl.kube.events import Subject
+from gracectl.kube.resources import Resource
+from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
+
+H = TypeVar("H", bound=Node | NodeClaim)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The status of a condition as we wrote it last, `at` when, and when it `turned` to that (Unix seconds)."""
+
+    status: str
+    at: float
+    turned: float
+
+
+class Held(Generic[H]):
+    """A node or a claim, identified by its uid: a namesake is another one. `resource` is where it is written to."""
+
+    def __init__(self, resource: Resource[H], state: H) -> None:
+        self.resource = resource
+        self.state = state
+        self.uid = state.uid
+        self.told: dict[str, Told] = {}
+        self._replaced: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.state.name
+
+    @property
+    def subject(self) -> Subject:
+        """What an Event on it is about."""
+        return Subject.of(self.resource, self.state)
+
+    @property
+    def log_keys(self) -> dict[str, str]:
+        """How lines of the log name it."""
+        return {self.resource.kind.lower(): self.name}
+
+    def refresh(self, cached: H) -> None:
+        """Take over what the cache shows, unless it is a state that our own writes have replaced since."""
+        if cached.resource_version not in self._replaced:
+            self._replaced.clear()
+            self.state = cached
+
+    def wrote(self, state: H) -> None:
+        """The server has answered our write, or our question, with this state."""
+        if state.resource_version != self.state.resource_version:
+            self._replaced.add(self.state.resource_version)
+        self.state = state
+
+
+AnyHeld = Held[Any]
+"""A node's or a claim's."""
