@@ -47,6 +47,7 @@ class ClusterOptions(PartOptions, frozen=True, kw_only=True):
     `seed` fixes names, uids and every chance. `parts`: which of PARTS run (see PartOptions for how they behave).
     `window`: how many changes per kind a watch can go back. `event_seconds`: how long an Event is kept. `tokens`: users
     by bearer token (a bare name is a superuser; None: no token is needed). `service_accounts`: every pod needs one.
+    `definitions`: CustomResourceDefinitions that are served from the first moment (`shipped_definitions()` for ours).
     """
 
     speed: float = 1.0
@@ -59,6 +60,7 @@ class ClusterOptions(PartOptions, frozen=True, kw_only=True):
     clock_offset_seconds: float = 0.0
     tokens: Mapping[str, str | User] | None = None
     service_accounts: bool = False
+    definitions: tuple[JsonObject, ...] = ()
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ class EmbeddedCluster:
             service_accounts=self.options.service_accounts,
             webhooks=webhooks,
         )
+        self.server.predefine(*self.options.definitions)
         self.api = InProcess(self.server.handle, headers)
         self.views = Views(self.api, clock)
         self.kubelet = HollowKubelet(self.views, self.pace, self._kubelet_settings())

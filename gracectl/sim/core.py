@@ -28,6 +28,7 @@ from gracectl.sim.apply.owners import Owners
 from gracectl.sim.discovery import VERSION, Discovery
 from gracectl.sim.extensions.bodies import CustomBodies
 from gracectl.sim.extensions.customs import custom_type
+from gracectl.sim.extensions.definition import GROUP, PLURAL
 from gracectl.sim.extensions.extensions import Extensions
 from gracectl.sim.faults import Faults
 from gracectl.sim.faults.chronicle import Chronicle
@@ -39,7 +40,7 @@ from gracectl.sim.kinds.rbac import review_kinds
 from gracectl.sim.kinds.scales import Scales
 from gracectl.sim.openapi.openapi import OpenApi
 from gracectl.sim.server.agenda import Agenda
-from gracectl.sim.server.api import Handler, Request, Response
+from gracectl.sim.server.api import Handler, JsonObject, Request, Response
 from gracectl.sim.server.bodies import Bodies
 from gracectl.sim.server.calls import Call, User
 from gracectl.sim.server.deletes import Deleter
@@ -114,6 +115,7 @@ class ApiServer:
         watches = Watches(self.store, self.agenda, self._random)
         self._verbs = Verbs(self._reader, self._writer, self._deleter, watches, self._bodies)
         self._mounts: dict[str, Handler] = {}
+        self._first_definitions: tuple[JsonObject, ...] = ()
         self._handled = 0
         self._compose()
 
@@ -134,6 +136,11 @@ class ApiServer:
     def mount(self, prefix: str, handler: Handler) -> None:
         """Let `handler` answer every path that begins with `prefix` (the simulated cloud lives so)."""
         self._mounts[prefix] = handler
+
+    def predefine(self, *definitions: JsonObject) -> None:
+        """Let these CustomResourceDefinitions be there, and served, from the first request on. One that is wrong lets
+        that request raise Refusal."""
+        self._first_definitions = definitions
 
     async def handle(self, request: Request) -> Response:
         """Answer one request. Raises ConnectionLost where a fault breaks the connection."""
@@ -157,12 +164,19 @@ class ApiServer:
 
     async def _begin(self) -> None:
         self._handled = 1
-        namespaces = self.registry.find("", "v1", "namespaces")
-        assert namespaces is not None
-        call = Call(Request(method="POST", path="/api/v1/namespaces"), Route(namespaces, None, "", ""))
         for name in FIRST_NAMESPACES:
-            await self._writer.create(call, {"metadata": {"name": name}})
+            await self._put_in("", "v1", "namespaces", {"metadata": {"name": name}})
         bootstrap.put_in(self.store, self.stamps.now)
+        for definition in self._first_definitions:
+            await self._put_in(GROUP, "v1", PLURAL, definition)
+            self._extensions.serve_now(definition["metadata"]["name"])
+
+    async def _put_in(self, group: str, version: str, plural: str, body: JsonObject) -> None:
+        resource = self.registry.find(group, version, plural)
+        assert resource is not None
+        path = f"/apis/{group}/{version}/{plural}" if group else f"/api/{version}/{plural}"
+        call = Call(Request(method="POST", path=path, body=body), Route(resource, None, "", ""))
+        await self._writer.create(call, body)
 
     async def aclose(self) -> None:
         """Let go of what the server holds outside itself. It may still be asked afterwards."""

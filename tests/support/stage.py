@@ -22,6 +22,7 @@ from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.server import api
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PREFIX
@@ -208,7 +209,8 @@ class Stage:
 
 @asynccontextmanager
 async def staged(*nodes: str, settings: Settings | None = None, seed: int = 0, **options: Any) -> AsyncIterator[Stage]:
-    """A cluster that runs, with these nodes."""
+    """A cluster that runs, with these nodes. It has the definitions that gracectl ships, unless told otherwise."""
+    options.setdefault("definitions", shipped_definitions())
     stage = Stage(settings or Settings(), ClusterOptions(seed=seed, **options), seed)
     async with anyio.create_task_group() as group:
         await group.start(stage.cluster.run)

@@ -77,6 +77,11 @@ class Extensions:
         self._scales = scales
         self._verbs = verbs
 
+    def serve_now(self, name: str) -> None:
+        """Serve a definition that has just been written without the moments that it takes."""
+        self._name(name)
+        self._establish(name)
+
     @property
     def _table(self) -> Table:
         return self._store.table(TABLE)
