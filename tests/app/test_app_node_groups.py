@@ -1,0 +1,79 @@
+"""`nodeGroups` of the settings file: the deadline and the drain of nodes without a claim that says otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gracectl.config import ConfigError, load_settings
+from gracectl.policy.settings import DrainSettings, PolicySettings
+
+GROUPS = """
+drain: {minimumSeconds: 5}
+nodeGroups:
+  - selector: {matchLabels: {pool: batch}}
+    terminationGracePeriod: 1h30m
+  - selector: {matchLabels: {pool: web}}
+    drain: {minimumSeconds: 0}
+  - selector: {}
+    terminationGracePeriod: 0s
+"""
+
+
+def policy(tmp_path: Path, text: str) -> PolicySettings:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    return load_settings(file).termination.policy
+
+
+@pytest.mark.parametrize(
+    ("labels", "seconds", "minimum"),
+    [
+        ({"pool": "batch"}, 5400.0, 5.0),
+        ({"pool": "batch", "also": "web"}, 5400.0, 5.0),
+        ({"pool": "web"}, None, 0.0),
+        ({}, 0.0, 5.0),
+    ],
+)
+def test_the_first_group_that_matches_counts(
+    tmp_path: Path, labels: dict[str, str], seconds: float | None, minimum: float
+) -> None:
+    settings = policy(tmp_path, GROUPS)
+    group = settings.group_of(labels)
+    assert group is not None
+    assert group.termination_grace_seconds == seconds
+    assert settings.drain_of(labels) == DrainSettings(minimum_seconds=minimum)
+
+
+def test_without_a_group_there_is_no_deadline(tmp_path: Path) -> None:
+    settings = policy(tmp_path, "nodeGroups: [{selector: {matchLabels: {pool: batch}}, terminationGracePeriod: 1h}]")
+    assert settings.group_of({"pool": "web"}) is None
+    assert settings.drain_of({"pool": "web"}) == DrainSettings()
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ("[{selector: {}, terminationGracePeriod: 1d}]", "nodeGroups[0].terminationGracePeriod: '1d' is no"),
+        ("[{selector: {}, terminationGracePeriod: 1.5h}]", "nodeGroups[0].terminationGracePeriod: '1.5h' is no"),
+        ("[{selector: {}, terminationGracePeriod: -1h}]", "nodeGroups[0].terminationGracePeriod: '-1h' is no"),
+        ("[{selector: {}, terminationGracePeriod: ''}]", "nodeGroups[0].terminationGracePeriod: '' is no"),
+        ("[{selector: {}, terminationGracePeriod: 15}]", "nodeGroups[0].terminationGracePeriod: Expected `str"),
+        (
+            "[{selector: {}, terminationGracePeriod: 99999999999h}]",
+            "nodeGroups[0].terminationGracePeriod: '99999999999h' is no duration: it is longer than",
+        ),
+        ("[{terminationGracePeriod: 1h}]", "nodeGroups[0]: Object missing required field `selector`"),
+        ("[{selector: {}}, {selector: {matchLabel: {}}}]", "nodeGroups[1].selector: Object contains unknown field"),
+        (
+            "[{selector: {}}, {selector: {matchExpressions: [{key: a, operator: In}]}}]",
+            "nodeGroups[1].selector: operator In on label 'a' needs at least one value",
+        ),
+        ("{}", "nodeGroups: Expected `array`"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, groups: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy(tmp_path, f"nodeGroups: {groups}")
+    assert str(caught.value).startswith(f"settings file {tmp_path / 'settings.yaml'}: {message}")
