@@ -54,6 +54,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     scale: float
     seed: int | None
     speed: float | None
+    crds: bool | None
 
 
 def _list(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -91,6 +92,11 @@ def _show(context: click.Context, parameter: click.Parameter, name: str | None) 
     callback=finite,
     help="2: twice as fast.  [default: the scenario's]",
 )
+@click.option(
+    "--crds/--no-crds",
+    default=None,
+    help="Whether the definitions that `gracectl crds` prints are there.  [default: as the scenario says, mostly yes]",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port to listen on; default: a free one.")
 @click.option("--bind", default=LOOPBACK, show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option("--tls", is_flag=True, help="HTTPS, with a certificate that the kubeconfig carries.")
@@ -102,7 +108,7 @@ def _show(context: click.Context, parameter: click.Parameter, name: str | None) 
     help="Where to write the kubeconfig; default: a folder that goes with it.",
 )
 def simulate(
-    *, port: int, bind: str, tls: bool, rbac: bool, kubeconfig: Path | None, **world: str | float | None
+    *, port: int, bind: str, tls: bool, rbac: bool, kubeconfig: Path | None, **world: str | float | bool | None
 ) -> None:
     """Run an embedded cluster, for kubectl and for controllers.
 
@@ -133,6 +139,9 @@ def chosen(world: World) -> Scenario:
         scenario = msgspec.structs.replace(scenario, seed=world.seed)
     if world.speed is not None:
         scenario = msgspec.structs.replace(scenario, speed=world.speed)
+    if world.crds is not None:
+        server = msgspec.structs.replace(scenario.server, crds=world.crds)
+        scenario = msgspec.structs.replace(scenario, server=server)
     return scaled(scenario, world.scale)
 
 

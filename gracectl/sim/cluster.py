@@ -26,9 +26,10 @@ from gracectl.sim.kinds.nodes import NodeStrategy
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.server.calls import User
 from gracectl.sim.world import cloud as clouds
-from gracectl.sim.world.client import InProcess, ask
+from gracectl.sim.world.client import MERGE, InProcess, ask
 from gracectl.sim.world.cloud import Cloud, CloudSettings, Instance
 from gracectl.sim.world.kubelet import HollowKubelet, KubeletSettings
+from gracectl.sim.world.nodeclaims import NODE_CLAIMS, ClaimSpec, claim_manifest, claim_status, owned_by
 from gracectl.sim.world.pace import Pace
 from gracectl.sim.world.parts import KUBELET, MAKERS, NODE_LIFECYCLE, Part, PartOptions
 from gracectl.sim.world.parts import PARTS as PARTS
@@ -66,6 +67,7 @@ class ClusterOptions(PartOptions, frozen=True, kw_only=True):
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A node to be: `pods` is how many it takes, `capacity` what else it has room for (resource quantities, over those
     that every node has); `labels` are added to those that every node has, `taints` are as manifests write them.
+    `claim`: its NodeClaim, for which the cluster must have the definition.
     """
 
     name: str
@@ -76,6 +78,12 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
     taints: tuple[JsonObject, ...] = ()
     capacity: Mapping[str, str] = {}
+    claim: ClaimSpec | None = None
+
+    @property
+    def own_labels(self) -> dict[str, str]:
+        """The labels that not every node has, those that come with the claim too."""
+        return {**(self.claim.node_labels if self.claim else {}), **self.labels}
 
 
 class EmbeddedCluster:
@@ -156,12 +164,20 @@ class EmbeddedCluster:
     # -- putting things in ---------------------------------------------------------------------------------------------
 
     async def add_node(self, spec: NodeSpec) -> str:
-        """Start an instance and register its node; returns the instance's id. Raises Refused (409: the name is
-        taken).
+        """Start an instance and register its node, with its claim if it is to have one; returns the instance's id.
+        Raises Refused (409: the name is taken).
         """
         chance = self.pace.chance("instance", spec.name, len(self.cloud.instances))
         id_ = f"i-{chance.getrandbits(68):017x}"
-        _, node = await ask(self.api, "POST", NODES, _node(spec, PROVIDER_ID + id_))
+        node, claim = _node(spec, PROVIDER_ID + id_), None
+        if spec.claim is not None:
+            _, claim = await ask(self.api, "POST", NODE_CLAIMS, claim_manifest(spec.claim, node))
+            node = owned_by(claim, node)
+        _, node = await ask(self.api, "POST", NODES, node)
+        if claim is not None:
+            status = {"status": claim_status(node, self.server.stamps.now)}
+            path = path_of(NODE_CLAIMS, name=claim["metadata"]["name"], subresource="status")
+            await ask(self.api, "PATCH", path, status, content_type=MERGE)
         self.cloud.create(id_, spec.name)
         self.kubelet.revive(spec.name)
         self._nodes.remember(node)
@@ -177,7 +193,7 @@ class EmbeddedCluster:
         if namespace:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             await ask(self.api, "POST", KINDS["Namespace"], body, allow=(409,))
-        path = KINDS[manifest["kind"]]
+        path = NODE_CLAIMS if manifest["kind"] == "NodeClaim" else KINDS[manifest["kind"]]
         _, created = await ask(self.api, "POST", path_of(path, namespace), manifest)
         self._settling.learn(path, created)
         answer: JsonObject = created
@@ -271,7 +287,7 @@ def _node(spec: NodeSpec, provider_id: str) -> JsonObject:
                 "node.kubernetes.io/instance-type": spec.instance_type,
                 "topology.kubernetes.io/region": "sim",
                 "topology.kubernetes.io/zone": spec.zone,
-                **spec.labels,
+                **spec.own_labels,
             },
             **({"annotations": dict(spec.annotations)} if spec.annotations else {}),
         },

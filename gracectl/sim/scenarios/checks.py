@@ -11,13 +11,18 @@ from collections.abc import Iterator, Mapping
 from gracectl.model.selectors import SelectorError, parse_selector
 from gracectl.sim.cluster import PARTS
 from gracectl.sim.faults import Rule
+from gracectl.sim.scenarios.options import definitions_of
 from gracectl.sim.scenarios.reading import ScenarioError
 from gracectl.sim.scenarios.scenario import Bound, Scenario
+
+CLAIM, NEVER = "NodeClaim", "Never"
+DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
+"""As NodeClaims write durations."""
 
 
 def check(scenario: Scenario) -> None:
     """Raises ScenarioError with everything that is wrong, a line each."""
-    complaints = [*_parts(scenario), *_selectors(scenario), *_faults(scenario), *_bounds(scenario)]
+    complaints = [*_parts(scenario), *_selectors(scenario), *_faults(scenario), *_bounds(scenario), *_claims(scenario)]
     if complaints:
         raise ScenarioError("\n".join(f"scenario {scenario.name}: {complaint}" for complaint in complaints))
 
@@ -84,3 +89,24 @@ def _bounds(scenario: Scenario) -> Iterator[str]:
     for index, budget in enumerate(scenario.budgets):
         if bool(budget.app) == (budget.selector is not None):
             yield f"budgets[{index}]: says not which pods; give it one of app and selector"
+
+
+def _claims(scenario: Scenario) -> Iterator[str]:
+    groups = {f"nodes[{index}]": group for index, group in enumerate(scenario.nodes)}
+    for index, step in enumerate(scenario.timeline):
+        groups |= {f"timeline[{index}].addNodes[{number}]": group for number, group in enumerate(step.add_nodes)}
+    served = {definition["spec"]["names"]["kind"] for definition in definitions_of(scenario)}
+    for place, group in groups.items():
+        if group.claims is None:
+            continue
+        if CLAIM not in served:
+            why = "the scenario's own definition is created after the nodes; leave it out"
+            remedy = why if scenario.server.crds else "server.crds is false (--no-crds); let it be true"
+            yield f"{place}.claims: there can be no NodeClaims: {remedy}"
+        for field, text, also in (
+            ("terminationGracePeriod", group.claims.termination_grace_period, ""),
+            ("expireAfter", group.claims.expire_after, NEVER),
+        ):
+            if text and text != also and not DURATION.fullmatch(text):
+                remedy = f"write whole seconds, minutes and hours, such as 15m or 1h30m{f', or {also}' if also else ''}"
+                yield f"{place}.claims.{field}: {text!r} is none; {remedy}"

@@ -15,6 +15,7 @@ from gracectl.sim.scenarios.scenario import (
     Batch,
     Bound,
     Budget,
+    Claims,
     NodeGroup,
     Pods,
     PriorityClass,
@@ -25,6 +26,7 @@ from gracectl.sim.scenarios.scenario import (
     Volume,
 )
 from gracectl.sim.server.api import Json, JsonObject
+from gracectl.sim.world.nodeclaims import ClaimSpec
 
 SYSTEM = "kube-system"
 NUMBER = "{n}"
@@ -50,7 +52,23 @@ def node_specs(group: NodeGroup) -> Iterator[NodeSpec]:
             annotations=filled(group.annotations, number),
             taints=tuple({k: v for k, v in msgspec.to_builtins(taint).items() if v} for taint in group.taints),
             capacity=quantities(group.capacity),
+            claim=None if group.claims is None else claim(group.claims, number, group.count),
         )
+
+
+def claim(form: Claims, number: int, count: int) -> ClaimSpec:
+    """The claim of the node of this number in a group of so many."""
+    names = dict(numbers(form.name, count)) if form.name else {}
+    return ClaimSpec(
+        name=names.get(number, ""),
+        node_pool=numbered(form.node_pool, number),
+        capacity_type=form.capacity_type,
+        termination_grace_period=form.termination_grace_period,
+        expire_after=form.expire_after,
+        labels=filled(form.labels, number),
+        annotations=filled(form.annotations, number),
+        spec=form.spec,
+    )
 
 
 def deployments(form: Replicated) -> Iterator[JsonObject]:

@@ -50,11 +50,16 @@ def workload_key(object_: JsonObject) -> Workload:
 class Nursery:
     """Grows models on one node of each kind that there is in `nodes`."""
 
-    def __init__(self, clock: Clock, seed: int, nodes: Sequence[NodeSpec]) -> None:
+    def __init__(self, clock: Clock, options: ClusterOptions, nodes: Sequence[NodeSpec]) -> None:
+        """`options`: of the cluster for which models are grown."""
         # Without behaviours nothing takes any time.
-        self._cluster = EmbeddedCluster(clock, ClusterOptions(seed=seed, parts=PARTS - IDLE))
+        self._cluster = EmbeddedCluster(
+            clock, ClusterOptions(seed=options.seed, parts=PARTS - IDLE, definitions=options.definitions)
+        )
         self._nodes = [
-            msgspec.structs.replace(spec, pods=PODS, capacity={**spec.capacity, **ROOM})
+            msgspec.structs.replace(
+                spec, pods=PODS, capacity={**spec.capacity, **ROOM}, labels=spec.own_labels, claim=None
+            )
             for spec in {kind_of(node): node for node in nodes}.values()
         ]
 
@@ -128,4 +133,4 @@ def _single(workload: JsonObject) -> JsonObject:
 
 def kind_of(spec: NodeSpec) -> bytes:
     """What tells nodes apart for a pod: everything but their names and their room."""
-    return orjson.dumps((spec.zone, spec.instance_type, dict(spec.labels), spec.taints), option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps((spec.zone, spec.instance_type, spec.own_labels, spec.taints), option=orjson.OPT_SORT_KEYS)

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from gracectl.sim.cluster import PARTS, ClusterOptions
+from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.scenarios.scenario import Scenario
+from gracectl.sim.server.api import JsonObject
+
+
+def definitions_of(scenario: Scenario) -> tuple[JsonObject, ...]:
+    """The definitions that gracectl ships, but for those that the scenario brings along itself."""
+    if not scenario.server.crds:
+        return ()
+    own = {
+        (manifest.get("metadata") or {}).get("name")
+        for manifest in scenario.objects
+        if manifest.get("kind") == "CustomResourceDefinition"
+    }
+    return tuple(each for each in shipped_definitions() if each["metadata"]["name"] not in own)
 
 
 def options_of(scenario: Scenario) -> ClusterOptions:
@@ -23,4 +37,5 @@ def options_of(scenario: Scenario) -> ClusterOptions:
         event_seconds=server.event_ttl,
         window=server.window,
         clock_offset_seconds=server.clock_offset,
+        definitions=definitions_of(scenario),
     )

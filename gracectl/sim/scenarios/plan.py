@@ -89,6 +89,7 @@ def _checked(manifest: JsonObject, place: str) -> JsonObject:
 def _refuse_twins(nodes: list[NodeSpec], objects: list[JsonObject]) -> None:
     seen: set[tuple[str, str, str]] = set()
     named = [("Node", "", node.name) for node in nodes]
+    named += [("NodeClaim", "", node.claim.name_for(node.name)) for node in nodes if node.claim is not None]
     named += [
         (object_["kind"], object_["metadata"].get("namespace", ""), object_["metadata"].get("name", ""))
         for object_ in objects

@@ -41,6 +41,22 @@ class Taint(Base, frozen=True, kw_only=True):
     value: str = ""
 
 
+class Claims(Base, frozen=True, kw_only=True):
+    """A NodeClaim for each node of a group, as Karpenter leaves it once the node has joined.
+
+    `spec` is more spec, over what is made from the other fields.
+    """
+
+    name: str = ""
+    node_pool: Name = "default"
+    capacity_type: Literal["on-demand", "spot", "reserved"] = "on-demand"
+    termination_grace_period: str = ""
+    expire_after: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    spec: JsonObject = {}
+
+
 class NodeGroup(Base, frozen=True, kw_only=True):
     """Nodes that are alike. `{n}` in the name is their number, from 1; `zones` are dealt out in turn."""
 
@@ -53,6 +69,7 @@ class NodeGroup(Base, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
+    claims: Claims | None = None
 
 
 class Bound(Base, frozen=True, kw_only=True):
@@ -149,12 +166,14 @@ class Volume(Base, frozen=True, kw_only=True):
 
 class Server(Base, frozen=True, kw_only=True):
     """The API server. `window`: how many changes per kind a watch can go back. `clock_offset`: seconds by which its
-    time of day is wrong. `event_ttl`: how long an Event is kept.
+    time of day is wrong. `event_ttl`: how long an Event is kept. `crds`: whether the definitions of `gracectl crds`
+    are there.
     """
 
     window: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     clock_offset: float = 0.0
     event_ttl: Seconds = 3600.0
+    crds: bool = True
 
 
 class Controllers(Base, frozen=True, kw_only=True):

@@ -78,7 +78,7 @@ async def settle(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[Js
         places.check(object_)
     # Webhooks are asked about what is created here, not about its models.
     harmless = [object_ for object_ in found.needed if not object_["kind"].endswith("WebhookConfiguration")]
-    models = await Nursery(clock, plan.options.seed, plan.nodes).grow(harmless, found.workloads, plan.static_pods)
+    models = await Nursery(clock, plan.options, plan.nodes).grow(harmless, found.workloads, plan.static_pods)
     for spec in plan.nodes:
         _live(cluster, spec, models.nodes[kind_of(spec)])
     for object_ in found.needed:

@@ -1,0 +1,26 @@
+"""`gracectl crds`: the CustomResourceDefinitions that gracectl works with, as they ship."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import click
+
+SUFFIX = ".yaml"
+
+
+@click.command()
+def crds() -> None:
+    """Print the CustomResourceDefinitions of gracectl.
+
+    To put them into a cluster, or to bring them up to date there: gracectl crds | kubectl apply --server-side -f -
+    (where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it).
+    """
+    click.echo(manifests(), nl=False)
+
+
+def manifests() -> str:
+    """All of them as one YAML stream, with their comments."""
+    folder = files("gracectl") / "crds"
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(SUFFIX)), key=lambda file: file.name)
+    return "---\n".join(file.read_text(encoding="utf-8") for file in found)
