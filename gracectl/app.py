@@ -46,10 +46,15 @@ RIGHTS = (
     *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
     Right("get", "persistentvolumeclaims"),
     *(Right(verb, "events") for verb in ("create", "patch")),
+)
+"""Everything that the controller ever asks of a cluster without node claims."""
+
+CLAIM_VERSIONS = (NODE_CLAIMS, NODE_CLAIMS_V1BETA1)
+CLAIM_RIGHTS = (
     *(Right(verb, "nodeclaims", "karpenter.sh") for verb in ("get", "list", "watch", "patch", "delete")),
     Right("patch", "nodeclaims", "karpenter.sh", "status"),
 )
-"""Everything that the controller ever asks of a cluster."""
+"""What comes to that where the cluster has node claims."""
 
 # A server that does not answer when we start is told at once; later, patience is the better policy.
 _FIRST_CONTACT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
@@ -61,6 +66,14 @@ class MissingRights(Exception):
     def __init__(self, rights: tuple[Right, ...]) -> None:
         super().__init__("the credentials do not allow to " + "; ".join(str(right) for right in rights))
         self.rights = rights
+
+
+async def rights_for(client: KubeClient) -> tuple[Right, ...]:
+    """What the controller needs on this cluster. Raises ApiError."""
+    for version in CLAIM_VERSIONS:
+        if await client.serves(version):
+            return RIGHTS + CLAIM_RIGHTS
+    return RIGHTS
 
 
 class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +122,7 @@ class Controller:
         self._deleter.listen(announcer)
         claims = Reflector(
             self._client,
-            (NODE_CLAIMS, NODE_CLAIMS_V1BETA1),
+            CLAIM_VERSIONS,
             observed.claims,
             clock,
             settings=ReflectorSettings(optional=True),
@@ -144,7 +157,7 @@ class Controller:
         """Make sure of the server and of our rights; returns its version. Raises ApiError or MissingRights."""
         client = KubeClient(self._transport, self._clock, settings=_FIRST_CONTACT)
         version = await client.server_version()
-        if missing := await missing_rights(client, RIGHTS):
+        if missing := await missing_rights(client, await rights_for(client)):
             raise MissingRights(missing)
         return version
 

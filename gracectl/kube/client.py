@@ -18,7 +18,15 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.kube import requests
-from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Throttled, Withdrawn, error_for
+from gracectl.kube.errors import (
+    ApiError,
+    NotServed,
+    RequestTimeout,
+    ServerFault,
+    Throttled,
+    Withdrawn,
+    error_for,
+)
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import Json, JsonPatch, Key, Patch, Preconditions
 from gracectl.kube.resources import Resource, T
@@ -193,6 +201,20 @@ class KubeClient:
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), "a version", error) from error
 
+    async def serves(self, resource: Resource[T]) -> bool:
+        """Whether the server has this resource in this version. Asked of its discovery, which needs no right to the
+        resource itself: without one the server refuses what it does not serve just as well (403, not 404)."""
+        path = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+        request = Request(method="GET", path=path, timeout=self._settings.timeout)
+        try:
+            response = await self._call(request, repeatable=True)
+            served = msgspec.json.decode(response.body, type=_ServedVersion).resources
+        except NotServed:
+            return False
+        except msgspec.DecodeError as error:
+            raise _not_understood(operation_of(request), "a list of resources", error) from error
+        return any(each.name == resource.plural for each in served)
+
     @asynccontextmanager
     async def watch(
         self,
@@ -304,6 +326,14 @@ class KubeClient:
 
 class _Version(msgspec.Struct):
     gitVersion: str  # noqa: N815  the server's spelling
+
+
+class _ServedResource(msgspec.Struct):
+    name: str
+
+
+class _ServedVersion(msgspec.Struct):
+    resources: list[_ServedResource]
 
 
 def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerFault:

@@ -157,16 +157,8 @@ class Reflector(Generic[T]):
                     objects.extend(page.items)
                     version = page.resource_version
                     self._last_line = self._clock.monotonic()
-        except NotServed as error:
-            if self._try_another_version():
-                return False
-            if not self._settings.optional:
-                await self._fail(error)
-            else:
-                await self._be_absent(error)
-            return False
         except ApiError as error:
-            await self._fail(error)
+            await self._cannot_list(error)
             return False
         self._absences = 0
         self._cache.replace(objects)
@@ -174,14 +166,33 @@ class Reflector(Generic[T]):
         self._lists += 1
         return True
 
+    async def _cannot_list(self, error: ApiError) -> None:
+        if isinstance(error, NotServed) and self._try_another_version():
+            return
+        if self._settings.optional and await self._is_absent(error):
+            await self._be_absent(error)
+        else:
+            await self._fail(error)
+
+    async def _is_absent(self, error: ApiError) -> bool:
+        """Whether the server serves no version. Who lacks the right is not told so, but refused: then it is asked."""
+        if not isinstance(error, Forbidden):
+            return isinstance(error, NotServed)
+        try:
+            return not any([await self._client.serves(version) for version in self._versions])
+        except ApiError:
+            return False
+
     def _try_another_version(self) -> bool:
         """Go on to the next version; False when all have been tried, and it is the first one's turn again."""
         following = (self._versions.index(self._resource) + 1) % len(self._versions)
         self._resource = self._versions[following]
         return following > 0
 
-    async def _be_absent(self, error: NotServed) -> None:
+    async def _be_absent(self, error: ApiError) -> None:
         self._absences += 1
+        # It was not there when we began: what is amiss when it comes is no reason to end all that goes on without it.
+        self._proven = True
         # A starting API server may answer 404 before it has read its custom resource definitions: objects
         # that we knew are only given up when it says so twice.
         if self._absences > 1 or not len(self._cache):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import anyio
 import pytest
 from support.inprocess import InProcessTransport
-from support.rights import account_token, grant, guarded, rule
+from support.rights import account_token, as_admin, grant, guarded, rule
 from support.stage import CloudProvider, Stage, staged
 
-from gracectl.app import RIGHTS, Controller, MissingRights
+from gracectl.app import CLAIM_RIGHTS, RIGHTS, Controller, MissingRights
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.kube.access import Right
@@ -17,14 +17,15 @@ from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.supervise import PartDied
 from gracectl.sim.core import ApiServer
+from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.faults import Refuse, Rule
 
 pytestmark = pytest.mark.anyio
 
 EVERYTHING = (
-    rule("get list watch patch", "nodes"),
+    rule("get list watch patch delete", "nodes"),
     rule("patch", "nodes/status"),
-    rule("get list watch", "pods"),
+    rule("get list watch delete", "pods"),
     rule("create", "pods/eviction"),
     rule("list watch", "poddisruptionbudgets", "policy"),
     rule("list watch", "volumeattachments", "storage.k8s.io"),
@@ -32,6 +33,12 @@ EVERYTHING = (
     rule("create patch", "events"),
 )
 """What the README asks for, no more."""
+
+OF_CLAIMS = (
+    rule("get list watch patch delete", "nodeclaims", "karpenter.sh"),
+    rule("patch", "nodeclaims/status", "karpenter.sh"),
+)
+"""And where the cluster has NodeClaims."""
 
 
 def a_controller(server: ApiServer, clock: LoopClock, token: str = "") -> tuple[Controller, InProcessTransport]:
@@ -61,15 +68,18 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
             await stage.delete_node("n1")
             await stage.until_gone("n1")
         asked = {Right(op.verb, op.plural, op.group, op.subresource) for _, _, op, _ in stage.transport.executed}
-        assert asked <= set(RIGHTS)
+        assert asked <= set(RIGHTS + CLAIM_RIGHTS)
 
 
-async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others() -> None:
-    async with staged("n1") as stage:
+@pytest.mark.parametrize("has_claims", [True, False])
+async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others(has_claims: bool) -> None:
+    """The rights to NodeClaims are asked for where the cluster has such, and not missed where it has none."""
+    definitions = shipped_definitions() if has_claims else ()
+    async with staged("n1", definitions=definitions) as stage:
         await stage.create({**POD})
         token = await account_token(stage.server, "gracectl", "kube-system")
         account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
-        await grant(stage.server, account, *EVERYTHING)
+        await grant(stage.server, account, *EVERYTHING, *(OF_CLAIMS if has_claims else ()))
         stage.transport = InProcessTransport(stage.server, stage.clock, token=token)
         async with stage.controller() as controller:
             await controller.check()
@@ -77,7 +87,8 @@ async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_other
             await stage.delete_node("n1")
             await stage.until_gone("n1")
         assert {each.operation.verb for each in stage.transport.executed} >= {"patch", "create"}
-        assert not [each.operation for each in stage.transport.executed if each.status in (401, 403)]
+        refused = {each.operation.plural for each in stage.transport.executed if each.status in (401, 403)}
+        assert refused == (set() if has_claims else {"nodeclaims"})  # a server refuses before it looks what it serves
         assert not stage.cluster.pods()
 
 
@@ -88,8 +99,24 @@ async def test_check_lists_every_right_that_is_missing() -> None:
     with pytest.raises(MissingRights) as caught:
         await controller.check()
     missing = [str(right) for right in caught.value.rights]
-    assert missing == ["get nodes", "list nodes", "watch nodes", "patch nodes", "create pods/eviction"]
+    assert missing == [
+        *(f"{verb} nodes" for verb in ("get", "list", "watch", "patch", "delete")),
+        "create pods/eviction",
+    ]
     assert "; ".join(missing) in str(caught.value)
+
+
+async def test_check_asks_for_the_rights_to_node_claims_only_where_there_are_such() -> None:
+    clock = LoopClock()
+    server = await guarded(clock, "gracectl", *EVERYTHING)
+    controller, _ = a_controller(server, clock, "t")
+    await controller.check()
+    claims, *_ = shipped_definitions()
+    await as_admin(server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", claims)
+    await clock.sleep(5)
+    with pytest.raises(MissingRights) as caught:
+        await controller.check()
+    assert caught.value.rights == CLAIM_RIGHTS
 
 
 async def test_check_tells_a_bad_token_from_missing_rights() -> None:
