@@ -174,16 +174,18 @@ class TimerWheel(Generic[K]):
         return True
 
     def _settle(self, key: K, now: float) -> None:
-        """A key of the open slot: its time has come, or it belongs into a narrower slot, or it is armed no longer."""
+        """A key of the open slot: its time has come, or it belongs into a narrower slot, or it is armed no longer.
+
+        Since the slot was opened it may have been armed anew: then it is found once more, which does no harm.
+        """
         at = self._at.get(key)
         if at is None:
             return
         tick = self._tick(at)
         if tick > self._elapsed:
             self._spread += 1
-            self._put_in(key, tick)  # where it is already, if it was armed anew since the slot was opened
+            self._put_in(key, tick)
             return
-        self._take_out(key, tick)  # it may have been armed anew, too
         del self._at[key]
         self._fired += 1
         self._lateness_total += now - at
