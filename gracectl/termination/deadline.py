@@ -14,27 +14,30 @@ from gracectl.policy.deadlines import Deadline, deadline_of, written
 from gracectl.termination.announce import announce
 from gracectl.termination.held import H, Held
 from gracectl.termination.steps import Answer, Proceed, Tools
-from gracectl.termination.termination import Termination
+from gracectl.termination.termination import Ending, Termination
 from gracectl.termination.writes import amend
 
 
 async def set_deadline(tools: Tools, termination: Termination) -> Answer:
     """Find out the deadline, write it to node and claim, and tell people what will happen then."""
     claim = termination.claim.state if termination.claim else None
-    deadline = deadline_of(termination.node, claim, tools.settings.policy)
+    await publish(tools, termination, deadline_of(termination.node, claim, tools.settings.policy))
+    return Proceed()
+
+
+async def publish(tools: Tools, ending: Ending, deadline: Deadline | None) -> None:
+    """Write a deadline to all holders of a node's or claim's end, and tell people when it is news."""
     if deadline is None:
-        termination.deadline = None
-        return Proceed()
+        ending.deadline = None
+        return
     # The annotation has whole seconds: what everybody reads there is what counts.
     deadline = msgspec.structs.replace(deadline, at=parse_time(format_time(deadline.at)))
-    is_news = termination.deadline is None or termination.deadline.at != deadline.at
-    termination.deadline = deadline
+    is_news = ending.deadline is None or ending.deadline.at != deadline.at
+    ending.deadline = deadline
     if is_news:
-        announce(tools, termination.holders, names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, words(deadline))
-    await _write(tools, termination.held, deadline.at)
-    if termination.claim is not None:
-        await _write(tools, termination.claim, deadline.at)
-    return Proceed()
+        announce(tools, ending.holders, names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, words(deadline))
+    for held in ending.holders:
+        await _write(tools, held, deadline.at)
 
 
 def words(deadline: Deadline) -> str:

@@ -35,8 +35,8 @@ from gracectl.termination.volumes import detach
 
 logger = logging.getLogger(__name__)
 
-RELEASE = Step("finalizer", release)
-STEPS = (
+RELEASE: Step[Termination] = Step("finalizer", release)
+STEPS: tuple[Step[Termination], ...] = (
     Step("claim", end_claim),
     Step("deadline", set_deadline),
     Step("notice", notice_loss),
@@ -115,17 +115,20 @@ class NodeTermination:
                     termination.rest_at(step.name, self._tools.clock.now(), reason)
                     return Requeue(seconds)
                 case Release(reason=reason):
-                    await self._let_go(termination, reason)
-                    return None
+                    return await self._let_go(termination, reason)
                 case Proceed():
                     pass
         return None
 
-    async def _let_go(self, termination: Termination, reason: str) -> None:
+    async def _let_go(self, termination: Termination, reason: str) -> Requeue | None:
         logger.info("nothing is left to drain: %s", reason, extra={"node": termination.node.name})
         self._withdraw(termination.node.name)
         termination.pass_through(RELEASE.name, self._tools.clock.now())
-        await release(self._tools, termination)
+        match await release(self._tools, termination):
+            case Wait(seconds=seconds, reason=waits_for):
+                termination.rest_at(RELEASE.name, self._tools.clock.now(), waits_for)
+                return Requeue(seconds)
+        return None
 
     def _open(self, node: Node) -> Termination:
         settings, now = self._tools.settings.instance, self._tools.clock.now()

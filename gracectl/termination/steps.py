@@ -7,6 +7,7 @@ still missing. A step that fails raises; its node is tried again with backoff, t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -20,7 +21,9 @@ from gracectl.model.claim import NodeClaim
 from gracectl.runtime.clock import Clock
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
-from gracectl.termination.termination import Termination
+from gracectl.termination.termination import Ending
+
+E = TypeVar("E", bound=Ending)
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -58,8 +61,8 @@ class Release(msgspec.Struct, frozen=True):
 Answer = Proceed | Wait | Release
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One step under its name, as `status`, logs and metrics show it."""
+class Step(msgspec.Struct, Generic[E], frozen=True):
+    """One step of a node's or a claim's end under its name, as `status`, logs and metrics show it."""
 
     name: str
-    run: Callable[[Tools, Termination], Awaitable[Answer]]
+    run: Callable[[Tools, E], Awaitable[Answer]]

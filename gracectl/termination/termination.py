@@ -49,9 +49,17 @@ class InstanceWait(msgspec.Struct):
 class Ending:
     """A node or a claim whose instance is to end, on which objects that is told, and what it waits for."""
 
-    def __init__(self, instance: InstanceWait) -> None:
+    looks_first = False
+    """Whether somebody else may have ended the instance already, so that the provider is looked at before it is asked.
+    """
+
+    def __init__(self, instance: InstanceWait, now: float) -> None:
         self.instance = instance
+        self.deadline: Deadline | None = None
         self.waits_for = ""
+        self._step = ""
+        self._step_since = now
+        self._seconds: dict[str, float] = {}
 
     @property
     def lack(self) -> str:
@@ -68,23 +76,42 @@ class Ending:
         """Where people are told of it: the object itself first."""
         raise NotImplementedError
 
+    def pass_through(self, step: str, now: float) -> None:
+        """A walk has come to this step: it is where the termination stands, unless a walk has come so far before."""
+        if step not in self._seconds:
+            self._stand_at(step, now)
+
+    def rest_at(self, step: str, now: float, waits_for: str) -> None:
+        """A walk has ended at this step, for this reason; it may be an earlier one than before (a late pod)."""
+        self._stand_at(step, now)
+        self.waits_for = waits_for
+
+    def _stand_at(self, step: str, now: float) -> None:
+        """Time counts for the step at which the termination stands."""
+        if step != self._step:
+            self._count(now)
+            self._step, self._step_since = step, now
+            self._seconds.setdefault(step, 0.0)
+            self.waits_for = ""
+
+    def _count(self, now: float) -> None:
+        if self._step:
+            self._seconds[self._step] += now - self._step_since
+
 
 class Termination(Ending):
     """The memory of one node's termination; identified by the node's UID, as a namesake is another node."""
 
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
-        super().__init__(instance)
+        super().__init__(instance, now)
         self.held = Held(NODES, node)
         self.claim: Held[NodeClaim] | None = None
         self.uid = node.uid
         self.started = now if node.deletion_timestamp is None else node.deletion_timestamp
+        self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
         self.cordoned_at: float | None = None
-        self.deadline: Deadline | None = None
         self.plan: Plan | None = None
         self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should
-        self._step = ""
-        self._step_since = now
-        self._seconds: dict[str, float] = {}
 
     @property
     def node(self) -> Node:
@@ -106,24 +133,6 @@ class Termination(Ending):
         """The node, and its claim if it has one."""
         return (self.held, self.claim) if self.claim else (self.held,)
 
-    def pass_through(self, step: str, now: float) -> None:
-        """A walk has come to this step: it is where the termination stands, unless a walk has come so far before."""
-        if step not in self._seconds:
-            self._stand_at(step, now)
-
-    def rest_at(self, step: str, now: float, waits_for: str) -> None:
-        """A walk has ended at this step, for this reason; it may be an earlier one than before (a late pod)."""
-        self._stand_at(step, now)
-        self.waits_for = waits_for
-
-    def _stand_at(self, step: str, now: float) -> None:
-        """Time counts for the step at which the termination stands."""
-        if step != self._step:
-            self._count(now)
-            self._step, self._step_since = step, now
-            self._seconds.setdefault(step, 0.0)
-            self.waits_for = ""
-
     def progress(self, now: float, *, is_finished: bool = False) -> Progress:
         """Where it stands at `now`."""
         running = {self._step: self._seconds[self._step] + now - self._step_since} if self._step else {}
@@ -139,7 +148,3 @@ class Termination(Ending):
             deadline=self.deadline.at if self.deadline else None,
             finished=now if is_finished else None,
         )
-
-    def _count(self, now: float) -> None:
-        if self._step:
-            self._seconds[self._step] += now - self._step_since
