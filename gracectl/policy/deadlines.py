@@ -38,8 +38,10 @@ def parse_grace_period(text: str) -> float:
     return parse_duration(text) / NANOSECONDS_PER_SECOND
 
 
-def grace_period_of(node: Node, claim: NodeClaim | None, settings: PolicySettings) -> float | None:
+def grace_period_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> float | None:
     """The TGP of a node in seconds: its claim's own, else its group's. None: it has no deadline.
+
+    Without a node the labels of the claim say which group.
 
     A claim whose TGP cannot be read (its definition does not check it) has none: nobody is forced on a misspelling.
     """
@@ -48,29 +50,44 @@ def grace_period_of(node: Node, claim: NodeClaim | None, settings: PolicySetting
             return parse_grace_period(claim.termination_grace_period)
         except ValueError:
             return None
-    group = settings.group_of(node.labels)
+    labelled = claim if node is None else node
+    group = None if labelled is None else settings.group_of(labelled.labels)
     return None if group is None else group.termination_grace_seconds
 
 
 class Deadline(msgspec.Struct, frozen=True):
-    """When a termination must be over. `grace_period`: the TGP in seconds that it comes from, None if set by hand."""
+    """When a termination must be over: an instant of whole seconds, as its annotation has them.
+
+    `grace_period`: the TGP in seconds that it comes from; None if an annotation demands it.
+    """
 
     at: float
     grace_period: float | None = None
 
 
-def deadline_of(node: Node, claim: NodeClaim | None, settings: PolicySettings) -> Deadline | None:
-    """The deadline of a node that is being deleted; None when it has none.
+def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> Deadline | None:
+    """The deadline of a node, or of a claim without one, that is being deleted; None when it has none.
 
     The earliest of what is written on node and claim and what follows from the TGP: an administrator may tighten a
-    deadline by hand, nobody may loosen it. The claim's deletion starts the clock, without a claim the node's.
+    deadline by hand, nobody may loosen it. The claim's deletion starts the clock, the node's where there is no claim or
+    nobody could delete it yet.
     """
-    instants = [at for each in (node, claim) if each is not None and (at := written(each)) is not None]
+    by_hand = [at for each in (node, claim) if each is not None and (at := written(each)) is not None]
+    found = [Deadline(float(math.floor(at))) for at in by_hand]
     period = grace_period_of(node, claim, settings)
-    start = node.deletion_timestamp if claim is None else claim.deletion_timestamp
+    start = claim.deletion_timestamp if claim is not None else None
+    start = node.deletion_timestamp if start is None and node is not None else start
     if period is not None and start is not None:
-        instants.append(start + period)
-    return Deadline(min(instants), period) if instants else None
+        # First, so that it counts as the origin of the annotation that we have written from it.
+        found.insert(0, Deadline(float(math.floor(start + period)), period))
+    return min(found, key=lambda each: each.at, default=None)
+
+
+def tightest(known: Deadline | None, found: Deadline | None) -> Deadline | None:
+    """What counts of the deadline that was known so far and the one that was found now: never the later."""
+    if known is None or found is None:
+        return known or found
+    return found if found.at <= known.at else known
 
 
 def written(holder: Node | NodeClaim) -> float | None:
@@ -81,6 +98,12 @@ def written(holder: Node | NodeClaim) -> float | None:
         return None
 
 
+def unreadable(holder: Node | NodeClaim) -> str | None:
+    """The text of an annotation that should name the deadline and does not; None when there is nothing wrong."""
+    text = holder.annotations.get(names.TERMINATION_TIMESTAMP)
+    return text if text is not None and written(holder) is None else None
+
+
 def grace_of(pod: Pod) -> int:
     """The seconds that a pod is granted when nobody says otherwise; what is negative counts as one."""
     if pod.grace_seconds is None:
@@ -88,45 +111,77 @@ def grace_of(pod: Pod) -> int:
     return LEAST_GRACE_SECONDS if pod.grace_seconds < 0 else pod.grace_seconds
 
 
-def delete_at(pod: Pod, deadline: float) -> float | None:
+def delete_at(pod: Pod, deadline: float, now: float) -> float | None:
     """The instant at which the pod is to be deleted so that it has ended by `deadline`; None when that is settled.
 
-    A pod that runs: its grace before the deadline. One that terminates beyond the deadline: as soon as the rest is less
-    than what it was granted. One that terminates in time: at the deadline itself, should it still be there.
+    A pod that runs: its grace before the deadline. One that terminates beyond the deadline: now (an instant that has
+    passed), if the server grants it the time that is left; everybody else that terminates: at the deadline itself,
+    should it still be there.
     """
     if pod.deletion_timestamp is None:
         return deadline - grace_of(pod)
     already = _granted_already(pod)
     if already <= LEAST_GRACE_SECONDS:
         return None
-    return deadline - already + 1 if pod.deletion_timestamp > deadline else deadline
+    if pod.deletion_timestamp <= deadline:
+        return deadline
+    # A grace that is not shorter than the one before would be ignored.
+    at = deadline - already + 1
+    return at if max(at, now) < shorten_before(pod, deadline) else deadline
 
 
 def granted(pod: Pod, deadline: float, now: float) -> int | None:
-    """The grace (seconds) with which to delete the pod at `now`; None when a deletion would change nothing.
+    """The grace (seconds) with which to delete the pod at `now`; None when that would do nothing, or harm.
 
-    Never more than its own, never less than one, and beyond the deadline by a part of a second at most, which the
-    server's whole seconds cut off. The server ignores a grace that is not shorter than the one granted before.
+    Never less than one, else never more than its own, and beyond the deadline by a part of a second at most, which the
+    server's whole seconds cut off.
     """
     left = math.ceil(deadline - now)
     if pod.deletion_timestamp is None:
         return max(LEAST_GRACE_SECONDS, min(grace_of(pod), left))
     already = _granted_already(pod)
-    if already <= max(LEAST_GRACE_SECONDS, left):
+    if now >= deadline:
+        return LEAST_GRACE_SECONDS if already > LEAST_GRACE_SECONDS else None
+    if already <= left or pod.deletion_timestamp <= deadline or now >= shorten_before(pod, deadline):
         return None
-    return max(LEAST_GRACE_SECONDS, left)
+    return left
+
+
+def shorten_before(pod: Pod, deadline: float) -> float:
+    """Before this instant a terminating pod may be told to end by `deadline`; later that would kill it too early.
+
+    A server counts a shorter grace from the first DELETE, and if it would be over by then (since 1.33, kubernetes
+    pull 122646) grants one second instead of what was asked for; a kubelet counts what is granted from when it sees
+    it. So the shorter grace must reach from the first DELETE beyond the second one. A second more, for its way.
+    """
+    return (_asked_at(pod) + deadline - 1) / 2
+
+
+def ends_at(pod: Pod, deadline: float | None = None) -> float | None:
+    """Until when at most a terminating pod has grace; None for a running one.
+
+    That is its deletionTimestamp, unless its grace was cut for the deadline: the server counts a shorter grace from the
+    first DELETE, the kubelet from the second one, which we send within as much time (see `shorten_before`).
+    """
+    if pod.deletion_timestamp is None:
+        return None
+    if deadline is None or not was_shortened(pod, deadline):
+        return pod.deletion_timestamp
+    return max(pod.deletion_timestamp, min(deadline, pod.deletion_timestamp + _granted_already(pod)))
 
 
 def was_shortened(pod: Pod, deadline: float) -> bool:
-    """Whether a terminating pod's grace was cut for the deadline, so that its deletionTimestamp says nothing.
-
-    The server counts a shorter grace from the first DELETE: the timestamp may lie in the past while the pod has all the
-    time that it was granted.
-    """
+    """Whether a terminating pod's grace may have been cut for the deadline: it is less than its own, which would have
+    been too long."""
     if pod.deletion_timestamp is None or pod.deletion_grace_seconds is None:
         return False
-    asked_at = pod.deletion_timestamp - pod.deletion_grace_seconds
-    return pod.deletion_grace_seconds < grace_of(pod) and asked_at + grace_of(pod) > deadline
+    return pod.deletion_grace_seconds < grace_of(pod) and _asked_at(pod) + grace_of(pod) > deadline
+
+
+def _asked_at(pod: Pod) -> float:
+    """When a terminating pod was deleted first."""
+    assert pod.deletion_timestamp is not None
+    return pod.deletion_timestamp - _granted_already(pod)
 
 
 def _granted_already(pod: Pod) -> int:

@@ -8,7 +8,7 @@ from gracectl.model import names
 from gracectl.model.node import Taint
 from gracectl.model.pod import Pod
 from gracectl.model.tolerations import tolerates
-from gracectl.policy.deadlines import was_shortened
+from gracectl.policy.deadlines import ends_at
 
 DISRUPTED_TAINT = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
 """What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
@@ -46,12 +46,6 @@ def is_static(pod: Pod) -> bool:
 
 
 def stuck_at(pod: Pod, deadline: float | None = None) -> float | None:
-    """The instant from which a terminating pod is ignored, None for a running one.
-
-    A pod's deletionTimestamp is when its grace ends; but of a grace that was cut for the deadline it says nothing, and
-    such a pod is waited for until then.
-    """
-    if pod.deletion_timestamp is None:
-        return None
-    ends = pod.deletion_timestamp + STUCK_AFTER_SECONDS
-    return max(ends, deadline) if deadline is not None and was_shortened(pod, deadline) else ends
+    """The instant from which a terminating pod is ignored, None for a running one. `deadline` is the termination's."""
+    ends = ends_at(pod, deadline)
+    return None if ends is None else ends + STUCK_AFTER_SECONDS

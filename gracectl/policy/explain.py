@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gracectl.model.times import format_time
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 
@@ -13,14 +15,32 @@ HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
 
 
 def explain(plan: Plan, *, shown: int = 3) -> str:
-    """`5 pods left: shop/web-1 (budget …), …, and 2 more`: the first `shown` by name, those that block first."""
+    """`5 pods left: shop/web-1 (budget …), …, and 2 more; the node ends by …`: the first `shown`, what blocks first."""
     left = sorted(plan.left, key=lambda entry: URGENCY.index(entry.outcome))
     if not left:
         return "all pods are gone"
-    parts = [explain_pod(entry) for entry in left[:shown]]
-    if len(left) > shown:
-        parts.append(f"and {len(left) - shown} more")
-    return f"{len(left)} pod{'s' if len(left) > 1 else ''} left: {', '.join(parts)}"
+    ends = f"; the node ends by {format_time(plan.deadline)}" if plan.deadline is not None else ""
+    return f"{_count(left)} left: {_listed([explain_pod(entry) for entry in left], shown)}{ends}"
+
+
+def left_behind(plan: Plan, *, shown: int = 3) -> str:
+    """`the deadline … has passed with 5 pods left: shop/web-1 (running), …, and 2 more`; empty when there are none."""
+    if plan.deadline is None or not plan.left:
+        return ""
+    names = [
+        f"{_called(entry)} ({'running' if entry.pod.deletion_timestamp is None else 'terminating'})"
+        for entry in plan.left
+    ]
+    return f"the deadline {format_time(plan.deadline)} has passed with {_count(names)} left: {_listed(names, shown)}"
+
+
+def _count(pods: Sequence[object]) -> str:
+    return f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
+
+
+def _listed(words: Sequence[str], shown: int) -> str:
+    more = [f"and {len(words) - shown} more"] if len(words) > shown else []
+    return ", ".join([*words[:shown], *more])
 
 
 def brief(plan: Plan) -> str:

@@ -14,10 +14,9 @@ import msgspec
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.model.times import format_time
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.budgets import Leave, may_leave
-from gracectl.policy.deadlines import delete_at
+from gracectl.policy.deadlines import delete_at, ends_at, shorten_before
 from gracectl.policy.evictability import Ignored, ignored, stuck_at
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import PolicySettings
@@ -91,6 +90,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The deadline has passed: nothing is waited for any more."""
     next_change: float | None
     """The next instant at which the clock alone changes this plan; None when only an event can."""
+    deadline: float | None = None
+    """When everything must be over; None when it may take as long as it takes."""
 
     @property
     def left(self) -> tuple[PodPlan, ...]:
@@ -133,6 +134,7 @@ def plan(view: NodeView, now: float) -> Plan:
         detaching=() if is_overdue else detaching,
         overdue=is_overdue,
         next_change=min((at for at in instants if at is not None and at > now), default=None),
+        deadline=view.deadline,
     )
 
 
@@ -149,16 +151,17 @@ class _Round(msgspec.Struct, frozen=True):
         deadline = self.view.deadline
         if deadline is None:
             return self._undisturbed(pod, protection)
-        at = delete_at(pod, deadline)
-        if at is not None and at <= self.now:
-            reason = f"is deleted: the node must end by {format_time(deadline)}"
-            return PodPlan(pod, Outcome.DELETE, wave_of(pod), reason, delete_at=at)
-        return msgspec.structs.replace(self._undisturbed(pod, protection), delete_at=at)
+        at = delete_at(pod, deadline, self.now)
+        if at is None or at > self.now:
+            return msgspec.structs.replace(self._undisturbed(pod, protection), delete_at=at)
+        is_running = pod.deletion_timestamp is None
+        reason = "is deleted now for the deadline" if is_running else "terminating, its grace is cut for the deadline"
+        return PodPlan(pod, Outcome.DELETE, wave_of(pod), reason, delete_at=at)
 
     def _undisturbed(self, pod: Pod, protection: Protection | None) -> PodPlan:
         wave = wave_of(pod)
         if pod.deletion_timestamp is not None:
-            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", pod.deletion_timestamp)
+            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", ends_at(pod, self.view.deadline))
         if protection:
             return PodPlan(pod, Outcome.PROTECTED, wave, _words(protection), protection.until)
         if self.holder:
@@ -196,9 +199,15 @@ def _settled_at(view: NodeView) -> float | None:
 
 def _instants(pods: tuple[PodPlan, ...], deadline: float | None) -> Iterator[float | None]:
     for entry in pods:
-        if entry.outcome is not Outcome.IGNORED:
-            yield entry.delete_at
-            yield stuck_at(entry.pod, deadline) if entry.pod.deletion_timestamp is not None else entry.until
+        if entry.outcome is Outcome.IGNORED:
+            continue
+        yield entry.delete_at
+        if entry.pod.deletion_timestamp is None:
+            yield entry.until
+            continue
+        yield stuck_at(entry.pod, deadline)
+        if entry.outcome is Outcome.DELETE and deadline is not None:
+            yield shorten_before(entry.pod, deadline)
 
 
 def _words(protection: Protection) -> str:
