@@ -18,7 +18,8 @@ from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
-from gracectl.policy.settings import DrainSettings, NodeGroup, PolicySettings, ProtectionSettings
+from gracectl.policy.health import Tally
+from gracectl.policy.settings import DrainSettings, HealthSettings, NodeGroup, PolicySettings, ProtectionSettings
 from gracectl.runtime.documents import DocumentError, document, file_text
 from gracectl.termination.settings import InstanceSettings, TerminationSettings
 
@@ -75,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     """For nodes without a claim of their own that says otherwise; the first one that matches."""
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()
+    health: HealthSettings = HealthSettings()
     eviction: EvictionSettings = EvictionSettings()
     instance: InstanceSettings = InstanceSettings()
     provider: ProviderSettings = ProviderSettings()
@@ -87,7 +89,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
         groups = tuple(group.group() for group in self.node_groups)
         joined = TerminationSettings(
             instance=self.instance,
-            policy=PolicySettings(drain=self.drain, protection=self.protection, node_groups=groups),
+            policy=PolicySettings(drain=self.drain, protection=self.protection, health=self.health, node_groups=groups),
         )
         if self.node_selector is None:
             return joined
@@ -114,6 +116,8 @@ def load_settings(path: Path | None) -> Settings:
 
 def _check(settings: Settings) -> None:
     """ValueError, with the field in front, for what the types alone cannot tell."""
+    with _named("health.maximumUnhealthy"):
+        Tally(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
     if settings.node_selector is not None:
         with _named("nodeSelector"):
             settings.node_selector.selector().validate()
@@ -138,6 +142,8 @@ def _explained(error: msgspec.ValidationError) -> str:
     field = place.rstrip("`").removeprefix("$").removeprefix(".") or "the document"
     if "unknown field" in reason:
         reason += "; remove it or correct its name (the README lists every field)"
+    elif reason == "Expected `str`, got `bool`":
+        reason += "; put the word in quotes"
     elif choices := _choices(field):
         reason += f"; choose one of {', '.join(choices)}"
     return f"{field}: {reason}"
@@ -146,9 +152,11 @@ def _explained(error: msgspec.ValidationError) -> str:
 def _choices(field: str) -> tuple[str, ...]:
     """The words that a field takes, if it takes only some."""
     kind: inspect.Type = inspect.type_info(Settings)
-    for name in field.split("."):
+    for name in (part.partition("[")[0] for part in field.split(".")):
         fields = {one.encode_name: one.type for one in kind.fields} if isinstance(kind, inspect.StructType) else {}
         if name not in fields:
             return ()
         kind = fields[name]
+        if isinstance(kind, inspect.VarTupleType):
+            kind = kind.item_type
     return tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else ()

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gracectl.model import names
 from gracectl.model.selectors import LabelSelector
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -25,6 +26,31 @@ class DrainSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     minimum_seconds: Seconds = 2.0
 
 
+class ConditionPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A node whose condition `type` has this status is unhealthy, and may be so for `toleration_seconds`."""
+
+    type: Annotated[str, msgspec.Meta(min_length=1)]
+    status: Literal["True", "False", "Unknown"]
+    toleration_seconds: Seconds
+
+
+NOT_READY = (
+    ConditionPolicy(names.READY, names.FALSE, 900.0),
+    ConditionPolicy(names.READY, names.UNKNOWN, 900.0),
+)
+
+
+class HealthSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Whether and when a node is ended because it is unhealthy."""
+
+    enabled: bool = True
+    conditions: tuple[ConditionPolicy, ...] = NOT_READY
+    maximum_unhealthy: Annotated[int, msgspec.Meta(ge=0)] | str = "20%"
+    """With more unhealthy nodes than this, a number or a share of the managed ones, none is ended for its health."""
+    force: bool = False
+    """End it at once, with everything on it, instead of as budgets and protection allow."""
+
+
 class NodeGroup(msgspec.Struct, frozen=True):
     """What holds for the nodes that `selector` matches. None: what holds for all."""
 
@@ -39,6 +65,7 @@ class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()
+    health: HealthSettings = HealthSettings()
     node_groups: tuple[NodeGroup, ...] = ()
     """The first one whose selector matches a node's labels is its group."""
 

@@ -18,6 +18,15 @@ DEFAULTS: dict[str, Any] = {
     "nodeGroups": (),
     "drain": {"minimumSeconds": 2.0},
     "protection": {"from": "creation", "maximumSeconds": None},
+    "health": {
+        "enabled": True,
+        "conditions": (
+            {"type": "Ready", "status": "False", "tolerationSeconds": 900.0},
+            {"type": "Ready", "status": "Unknown", "tolerationSeconds": 900.0},
+        ),
+        "maximumUnhealthy": "20%",
+        "force": False,
+    },
     "eviction": {
         "qps": 100.0,
         "burst": 100,
@@ -165,6 +174,18 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "nodeSelector: {matchExpressions: [{key: a, operator: Near}]}",
             "nodeSelector: 'Near' is no selector operator",
         ),
+        ("health: {maximumUnhealthy: -1}", "health.maximumUnhealthy: Expected `int` >= 0"),
+        ("health: {maximumUnhealthy: -5%}", "health.maximumUnhealthy: '-5%' is negative"),
+        ("health: {maximumUnhealthy: many}", "health.maximumUnhealthy: 'many' is neither an integer nor a percentage"),
+        (
+            "health: {conditions: [{type: Ready, status: False, tolerationSeconds: 1}]}",
+            "health.conditions[0].status: Expected `str`, got `bool`; put the word in quotes",
+        ),
+        (
+            "health: {conditions: [{type: Ready, status: Bad, tolerationSeconds: 1}]}",
+            "health.conditions[0].status: Invalid enum value 'Bad'; choose one of False, True, Unknown",
+        ),
+        ("health: {conditions: [{type: Ready, status: Unknown}]}", "health.conditions[0]: Object missing required"),
         ("provider: {options: 3}", "provider.options: Expected `object`, got `int`"),
     ],
 )

@@ -1,0 +1,160 @@
+"""What ends a node although nobody has deleted it, and what may keep it from that (DESIGN 3.1 no 3 to 5).
+
+Nobody waits for such an end, so it is voluntary: the pods come first. A pod that is protected, or whose budget blocks,
+keeps its node, unless an administrator has set a termination grace period: then the node is ended all the same, and has
+until its deadline to do what the pod asks for ("eventual disruption" of the grace period seed).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.times import format_time
+from gracectl.policy.budgets import Leave, may_leave
+from gracectl.policy.evictability import ignored
+from gracectl.policy.health import ailments_of, first_to_end
+from gracectl.policy.protection import Protection, protection_of
+from gracectl.policy.settings import PolicySettings
+
+
+class Cause(StrEnum):
+    """Why a node is to end."""
+
+    UNHEALTHY = "unhealthy"
+    TERMINABLE = "terminable"
+    EXPIRED = "expired"
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """From `at` (Unix seconds) on a node is to end; `words` say why, to people who read them then."""
+
+    cause: Cause
+    at: float
+    words: str
+
+
+def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: PolicySettings) -> tuple[Trigger, ...]:
+    """All that will end these nodes, or this claim with them, if nothing changes; in the order in which it is told.
+
+    Raises nothing: a claim whose expireAfter cannot be read never expires (see `expires_at`).
+    """
+    nodes = tuple(nodes)
+    found = [trigger for node in nodes for trigger in (_unhealthy(node, settings), _terminable(node)) if trigger]
+    if claim is not None and (expired := _expired(claim)):
+        found.append(expired)
+    return tuple(sorted(found, key=lambda trigger: list(Cause).index(trigger.cause)))
+
+
+def expires_at(claim: NodeClaim) -> float | None:
+    """The instant at which a claim reaches its expireAfter; None: never. ValueError if that cannot be read.
+
+    Counted from the claim's creation, whether or not it has a node. Absent means Never here, unlike in Karpenter.
+    """
+    written = claim.expire_after
+    if written is None or written == names.NEVER:
+        return None
+    seconds = parse_duration(written) / NANOSECONDS_PER_SECOND
+    if seconds < 0:
+        raise ValueError(f"{written!r} is negative")
+    return claim.created + seconds
+
+
+def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:
+    ailment = first_to_end(ailments_of(node, settings.health))
+    if ailment is None or ailment.since is None:
+        return None
+    words = (
+        f"node {node.name} is unhealthy: its condition {ailment.type} has been {ailment.status} since "
+        f"{format_time(ailment.since)}, for the {ailment.toleration:g} s that are tolerated"
+    )
+    return Trigger(Cause.UNHEALTHY, ailment.tolerated_until, words)
+
+
+def _terminable(node: Node) -> Trigger | None:
+    if node.labels.get(names.LIFECYCLE_PHASE) != names.LIFECYCLE_PHASE_TERMINABLE:
+        return None
+    words = f"node {node.name} has the label {names.LIFECYCLE_PHASE}={names.LIFECYCLE_PHASE_TERMINABLE}"
+    return Trigger(Cause.TERMINABLE, -math.inf, words)
+
+
+def _expired(claim: NodeClaim) -> Trigger | None:
+    try:
+        at = expires_at(claim)
+    except ValueError:
+        return None
+    if at is None:
+        return None
+    words = f"node claim {claim.name}, made {format_time(claim.created)}, has reached its expireAfter of "
+    return Trigger(Cause.EXPIRED, at, words + str(claim.expire_after))
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A pod that keeps its node from a voluntary end. `until`: the instant at which that is over by itself, if it is
+    one of those; `remedy`: what else would end it."""
+
+    pod: Pod
+    reason: str
+    until: float | None
+    remedy: str
+
+
+def holds_of(
+    pods: Iterable[Pod],
+    budgets: Mapping[str, tuple[PodDisruptionBudget, ...]],
+    now: float,
+    settings: PolicySettings,
+) -> tuple[Hold, ...]:
+    """The pods of a node that keep it, ordered by name; `budgets` by pod UID. Each is asked for by itself: that a
+    budget cannot let all of them go at once is for the drain to wait out."""
+    counted = (pod for pod in sorted(pods, key=lambda pod: pod.key) if ignored(pod, now) is None)
+    found = (_hold(pod, budgets.get(pod.uid, ()), now, settings) for pod in counted)
+    return tuple(hold for hold in found if hold is not None)
+
+
+def frees_at(holds: tuple[Hold, ...]) -> float | None:
+    """The first instant at which the clock alone could free the node; None if only an event can."""
+    instants = [hold.until for hold in holds if hold.until is not None]
+    return max(instants) if holds and len(instants) == len(holds) else None
+
+
+def explain_holds(holds: tuple[Hold, ...]) -> str:
+    """`pod shop/job is protected by … until …; it is over when …, and 2 more pods`: for people."""
+    first = holds[0]
+    until = f" until {format_time(first.until)}" if first.until is not None else ""
+    more = len(holds) - 1
+    others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
+    return (
+        f"pod {first.pod.namespace}/{first.pod.name} {first.reason}{until}{others}; that ends it: {first.remedy}, or "
+        "a terminationGracePeriod (of nodeGroups, if the claim has none), or somebody who deletes it"
+    )
+
+
+def _hold(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settings: PolicySettings) -> Hold | None:
+    if pod.deletion_timestamp is not None:
+        return None
+    if protection := protection_of(pod, now, settings.protection):
+        return Hold(pod, _words(protection), protection.until, f"take {protection.kind} off the pod")
+    verdict = may_leave(pod, budgets)
+    match verdict.leave:
+        case Leave.SPENT:
+            return Hold(pod, f"may not leave: {verdict.reason}", None, "more healthy replicas, or a wider budget")
+        case Leave.AMBIGUOUS:
+            return Hold(pod, f"may not leave: {verdict.reason}", None, "leave it to one budget")
+        case Leave.UNOBSERVED:
+            return Hold(pod, f"may not leave: {verdict.reason}", None, "which should take no time")
+        case Leave.FREE | Leave.ALLOWED:
+            return None
+
+
+def _words(protection: Protection) -> str:
+    return f'is protected by {protection.kind} "{protection.value}"'
