@@ -30,12 +30,14 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import Part, run_parts
+from gracectl.termination.claims import ClaimProgress, NodeClaimTermination
 from gracectl.termination.keeper import FinalizerKeeper
 from gracectl.termination.node import NodeTermination
 from gracectl.termination.observed import observe_nothing_yet
 from gracectl.termination.pods import PodAnnouncer
 from gracectl.termination.steps import Tools
 from gracectl.termination.termination import Progress
+from gracectl.termination.voluntary import VoluntaryTermination
 
 RIGHTS = (
     *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
@@ -80,6 +82,7 @@ class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of every part."""
 
     terminations: QueueStatistics
+    claim_terminations: QueueStatistics
     evictor: EvictorStatistics
     client: ClientStatistics
     events: EventStatistics
@@ -141,7 +144,9 @@ class Controller:
         )
         backoff = partial(Backoff, rng=rng)
         self._terminations = NodeTermination(tools, backoff)
-        self._keeper = FinalizerKeeper(self._client, observed, clock, settings.termination, backoff)
+        self._voluntary = VoluntaryTermination(tools, backoff)
+        self._claims = NodeClaimTermination(tools, backoff)
+        self._keeper = FinalizerKeeper(tools, backoff)
         # What pods and nodes have in common (labels, names) is kept once for both caches.
         sharing = Sharing()
         nodes, pods = NODES.read_by(NodeDecoder(sharing)), PODS.read_by(PodDecoder(sharing))
@@ -170,6 +175,8 @@ class Controller:
             "deleter": self._deleter.run,
             "finalizer keeper": self._keeper.run,
             "node terminations": self._terminations.run,
+            "voluntary terminations": self._voluntary.run,
+            "node claim terminations": self._claims.run,
         }
         try:
             await run_parts(parts, stop)
@@ -189,11 +196,22 @@ class Controller:
         """The last terminations that have come to their end."""
         return self._terminations.finished()
 
+    def claims_under_way(self) -> tuple[ClaimProgress, ...]:
+        """Where the end of each node claim stands."""
+        return self._claims.under_way()
+
+    def claims_finished(self) -> tuple[ClaimProgress, ...]:
+        """The last node claims that have come to their end."""
+        return self._claims.finished()
+
     def statistics(self) -> ControllerStatistics:
         """What every part has done so far."""
-        caches = (self._observed.nodes, self._observed.pods, self._observed.budgets, self._observed.attachments)
+        observed = self._observed
+        caches = (observed.nodes, observed.pods, observed.budgets, observed.attachments, observed.claims)
         return ControllerStatistics(
             terminations=self._terminations.statistics(),
+            voluntary=self._voluntary.statistics(),
+            claim_terminations=self._claims.statistics(),
             evictor=self._evictor.statistics(),
             client=self._client.statistics(),
             events=self._recorder.statistics(),

@@ -169,7 +169,7 @@ class KubeClient:
             grace_seconds=grace_seconds,
             dry_run=dry_run,
         )
-        await self._call(request, repeatable=bool(uid or resource_version))
+        await self._call(request, repeatable=bool(uid or resource_version), finish=not resource.abandonable)
 
     async def evict(
         self,

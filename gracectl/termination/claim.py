@@ -1,12 +1,18 @@
 """The first step: a node and its claim end together, so that both share one clock.
 
 The claim is found anew on each walk. A node that belongs to several claims is treated as having none, and somebody is
-told.
+told. Invariant: whatever a claim does, its node ends by the deadline. So what cannot be done about the claim is told,
+and tried again with the next walk; only the node's finalizer waits for it, since nobody else would delete the claim.
 """
 
 from __future__ import annotations
 
-from gracectl.kube.errors import NotFound
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+
+from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.policy.ownership import only_claim
@@ -17,37 +23,71 @@ from gracectl.termination.steps import Answer, Proceed, Tools
 from gracectl.termination.termination import Termination
 from gracectl.termination.writes import amend
 
+RETRY_SECONDS = 5.0
+"""A drain is looked at with every event of a pod; a claim that could not be deleted is tried no more often than this.
+"""
+
+PATIENCE_SECONDS = 5.0
+"""A server that does not answer for its claims must not hold up the node."""
+
 
 async def end_claim(tools: Tools, termination: Termination) -> Answer:
-    """Make sure that the node's claim, if it has one, is being deleted."""
+    """Make sure that the node's claim, if it has one, is being deleted; goes on in any case."""
     claims = tools.observed.claims_of(termination.node)
     claim = only_claim(claims)
     if claim is None:
-        # A claim that we knew and that is gone has let its annotation and its deadline on the node.
+        # A claim that we knew and that is gone has left its deadline in the annotation of the node.
         termination.claim = None
         if claims:
-            listed = ", ".join(sorted(each.name for each in claims))
-            message = f"several node claims stand for this node ({listed}), so none is followed; delete all but one"
-            announce(tools, (termination.held,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
+            _tell_of_several(tools, termination, claims)
         return Proceed()
-    if termination.claim is None or termination.claim.uid != claim.uid:
-        termination.claim = Held(tools.claim_resource(), claim)
-    termination.claim.refresh(claim)
-    if termination.claim.state.deletion_timestamp is None:
-        await delete_claim(tools, termination.claim)
+    held = termination.claim
+    if held is None or held.uid != claim.uid:
+        held = termination.claim = Held(tools.claim_resource(), claim)
+    held.resource = tools.claim_resource()
+    held.refresh(claim)
+    if held.state.deletion_timestamp is not None or tools.clock.monotonic() < termination.next_claim:
+        return Proceed()
+    try:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await delete_claim(tools, held)
+    except (ApiError, TimeoutError) as error:
+        termination.next_claim = tools.clock.monotonic() + RETRY_SECONDS
+        _tell_of_failure(tools, termination, str(error) or f"no answer in {PATIENCE_SECONDS:g} s")
     return Proceed()
+
+
+def _tell_of_failure(tools: Tools, termination: Termination, error: str) -> None:
+    assert termination.claim is not None
+    message = f"node claim {termination.claim.name} cannot be deleted with node {termination.node.name}: {error}"
+    announce(tools, termination.holders, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
+
+
+def _tell_of_several(tools: Tools, termination: Termination, claims: Sequence[NodeClaim]) -> None:
+    listed = ", ".join(sorted(each.name for each in claims))
+    message = f"several node claims stand for this node ({listed}), so none is followed; delete all but one"
+    announce(tools, (termination.held,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
 
 
 async def delete_claim(tools: Tools, held: Held[NodeClaim]) -> None:
     """Delete a claim that our finalizer holds, so that its deletionTimestamp stands until its nodes are gone."""
+    resource = msgspec.structs.replace(held.resource, abandonable=True)
     # A claim that nobody holds would be gone at once, and the clock with it.
-    kept = await amend(tools.client, held.resource, held.state, addition)
+    kept = await amend(tools.client, resource, held.state, addition)
     if kept is None:
         return
     held.wrote(kept)
+    if kept.deletion_timestamp is not None:
+        return
     try:
-        await tools.client.delete(held.resource, kept.key, uid=held.uid)
+        await tools.client.delete(resource, kept.key, uid=held.uid)
         # The answer to a deletion does not always hold the object; when its clock began must be known now.
-        held.wrote(await tools.client.get(held.resource, kept.key))
+        after = await tools.client.get(resource, kept.key)
     except NotFound:
         return
+    except Conflict as conflict:
+        if conflict.uid_mismatch:
+            return
+        raise
+    if after.uid == held.uid:
+        held.wrote(after)

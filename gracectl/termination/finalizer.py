@@ -7,13 +7,22 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.termination.held import AnyHeld
-from gracectl.termination.steps import Answer, Proceed, Tools
+from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
 from gracectl.termination.writes import amend, pointer
 
+CLAIM_SECONDS = 5.0
+"""A node whose claim cannot be deleted is looked at again this often."""
+
 
 async def release(tools: Tools, termination: Termination) -> Answer:
-    """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself."""
+    """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself.
+
+    Not before its claim is being deleted: when the node is gone, nobody would think of that any more.
+    """
+    claim = termination.claim
+    if claim is not None and claim.state.deletion_timestamp is None:
+        return Wait(CLAIM_SECONDS, f"node claim {claim.name} cannot be deleted")
     await let_go(tools, termination.held)
     return Proceed()
 

@@ -51,8 +51,12 @@ class Held(Generic[H]):
         return {self.resource.kind.lower(): self.name}
 
     def refresh(self, cached: H) -> None:
-        """Take over what the cache shows, unless it is a state that our own writes have replaced since."""
-        if cached.resource_version not in self._replaced:
+        """Take over what the cache shows, unless it is a state that our own writes have replaced since.
+
+        A deletion is never taken back: what shows none is older than a state that shows one.
+        """
+        is_older = cached.deletion_timestamp is None and self.state.deletion_timestamp is not None
+        if not is_older and cached.resource_version not in self._replaced:
             self._replaced.clear()
             self.state = cached
 

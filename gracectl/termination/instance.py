@@ -71,10 +71,7 @@ async def end_instance(tools: Tools, ending: Ending) -> Answer:
     if now < wait.next_call:
         return Wait(wait.next_call - now, ending.waits_for)
     try:
-        if wait.asked_at is None or now >= wait.asked_at + REMIND_SECONDS:
-            await _answer(tools.provider.terminate(provider_id), PATIENCE_SECONDS)
-            await _accepted(tools, ending)
-        if await _answer(tools.provider.state(provider_id), PATIENCE_SECONDS) is InstanceState.GONE:
+        if await _asked(tools, ending) is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
         if tools.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
@@ -85,6 +82,21 @@ async def end_instance(tools: Tools, ending: Ending) -> Answer:
     wait.retry.reset()
     wait.next_call = tools.clock.monotonic() + wait.poll.next()
     return Wait(wait.next_call - tools.clock.monotonic(), f"instance {provider_id} is ending")
+
+
+async def _asked(tools: Tools, ending: Ending) -> InstanceState:
+    """What has become of the instance, which is asked to end unless somebody else has done so already."""
+    wait = ending.instance
+    if wait.asked_at is None and ending.looks_first:
+        state = await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
+        if state is InstanceState.ENDING:
+            await _accepted(tools, ending)
+        if state in (InstanceState.ENDING, InstanceState.GONE):
+            return state
+    if wait.asked_at is None or tools.clock.monotonic() >= wait.asked_at + REMIND_SECONDS:
+        await _answer(tools.provider.terminate(ending.provider_id), PATIENCE_SECONDS)
+        await _accepted(tools, ending)
+    return await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
 
 
 async def _accepted(tools: Tools, ending: Ending) -> None:

@@ -62,6 +62,14 @@ class Observed(msgspec.Struct, frozen=True):
             found |= {node.name: node for node in self.nodes.by_index(BY_PROVIDER_ID, claim.provider_id)}
         return tuple(node for node in found.values() if belongs(node, claim))
 
+    def rivals_of(self, claim: NodeClaim) -> tuple[NodeClaim, ...]:
+        """Other claims that promise the same instance and are not being deleted: none, unless something is wrong."""
+        found = [other for node in self.nodes_of(claim) for other in self.claims_of(node)]
+        if claim.provider_id:
+            found += self.claims.by_index(BY_PROVIDER_ID, claim.provider_id)
+        rivals = {each.name: each for each in found if each.uid != claim.uid and each.deletion_timestamp is None}
+        return tuple(rivals.values())
+
     def is_managed(self, claim: NodeClaim, selector: LabelSelector) -> bool:
         """Whether a claim is ours to end: its nodes decide, and before it has any, its own labels."""
         nodes = self.nodes_of(claim)

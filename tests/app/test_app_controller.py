@@ -181,6 +181,7 @@ async def test_the_statistics_are_of_every_part() -> None:
             "pods": (True, 0),
             "budgets": (True, 0),
             "attachments": (True, 0),
+            "claims": (True, 0),
         }
         assert numbers.client.count("patch", "nodes") == 2
         assert numbers.evictor.requests == 0
