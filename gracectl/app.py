@@ -83,6 +83,7 @@ class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     terminations: QueueStatistics
     claim_terminations: QueueStatistics
+    voluntary_terminations: QueueStatistics
     evictor: EvictorStatistics
     client: ClientStatistics
     events: EventStatistics
@@ -210,7 +211,7 @@ class Controller:
         caches = (observed.nodes, observed.pods, observed.budgets, observed.attachments, observed.claims)
         return ControllerStatistics(
             terminations=self._terminations.statistics(),
-            voluntary=self._voluntary.statistics(),
+            voluntary_terminations=self._voluntary.statistics(),
             claim_terminations=self._claims.statistics(),
             evictor=self._evictor.statistics(),
             client=self._client.statistics(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,13 @@ from gracectl.policy.evictability import ignored
 from gracectl.policy.health import ailments_of, first_to_end
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import PolicySettings
+
+REMEDIES: Final = {
+    Leave.SPENT: "give the budget more healthy pods or a wider bound",
+    Leave.AMBIGUOUS: "change their selectors so that one is left",
+    Leave.UNOBSERVED: "wait for the disruption controller",
+}
+"""What would let a pod leave whose budget blocks."""
 
 
 class Cause(StrEnum):
@@ -100,7 +108,7 @@ def _expired(claim: NodeClaim) -> Trigger | None:
 
 class Hold(msgspec.Struct, frozen=True):
     """A pod that keeps its node from a voluntary end. `until`: the instant at which that is over by itself, if it is
-    one of those; `remedy`: what else would end it."""
+    one of those; `remedy`: what else would let the node go."""
 
     pod: Pod
     reason: str
@@ -134,8 +142,8 @@ def explain_holds(holds: tuple[Hold, ...]) -> str:
     more = len(holds) - 1
     others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
     return (
-        f"pod {first.pod.namespace}/{first.pod.name} {first.reason}{until}{others}; that ends it: {first.remedy}, or "
-        "a terminationGracePeriod (of nodeGroups, if the claim has none), or somebody who deletes it"
+        f"pod {first.pod.namespace}/{first.pod.name} {first.reason}{until}{others}; to let the node end, "
+        f"{first.remedy}, or give it a terminationGracePeriod (in nodeGroups, if its claim has none), or delete it"
     )
 
 
@@ -145,15 +153,8 @@ def _hold(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settin
     if protection := protection_of(pod, now, settings.protection):
         return Hold(pod, _words(protection), protection.until, f"take {protection.kind} off the pod")
     verdict = may_leave(pod, budgets)
-    match verdict.leave:
-        case Leave.SPENT:
-            return Hold(pod, f"may not leave: {verdict.reason}", None, "more healthy replicas, or a wider budget")
-        case Leave.AMBIGUOUS:
-            return Hold(pod, f"may not leave: {verdict.reason}", None, "leave it to one budget")
-        case Leave.UNOBSERVED:
-            return Hold(pod, f"may not leave: {verdict.reason}", None, "which should take no time")
-        case Leave.FREE | Leave.ALLOWED:
-            return None
+    remedy = REMEDIES.get(verdict.leave)
+    return None if remedy is None else Hold(pod, f"may not leave: {verdict.reason}", None, remedy)
 
 
 def _words(protection: Protection) -> str:

@@ -1,0 +1,139 @@
+"""When a node is unhealthy and for how long that is tolerated; when too many are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders import NOW, a_node
+
+from gracectl.model import names
+from gracectl.model.meta import Condition
+from gracectl.policy.health import Ailment, Tally, ailments_of, first_to_end, is_unhealthy
+from gracectl.policy.settings import ConditionPolicy, HealthSettings
+
+DEFAULT = HealthSettings()
+WITH_NETWORK = HealthSettings(conditions=(*DEFAULT.conditions, ConditionPolicy("NetworkUnavailable", "True", 60.0)))
+
+
+def ready(status: str, since: float | None = NOW - 100, **fields: Any) -> Condition:
+    return Condition("Ready", status, last_transition=since, **fields)
+
+
+def network(status: str, since: float = NOW - 100) -> Condition:
+    return Condition("NetworkUnavailable", status, last_transition=since)
+
+
+@pytest.mark.parametrize(
+    ("settings", "conditions", "tolerated_until"),
+    [
+        (DEFAULT, [ready("True")], None),
+        (DEFAULT, [ready("False")], NOW + 800),
+        (DEFAULT, [ready("Unknown")], NOW + 800),
+        (DEFAULT, [ready("Unknown", NOW - 5000)], NOW - 4100),
+        # Nobody knows since when: unhealthy, and never ended for it.
+        (DEFAULT, [ready("Unknown", None)], math.inf),
+        # Never heard of: from its creation on, both before and after Kubernetes calls it Unknown.
+        (DEFAULT, [], NOW - 300 + 900),
+        (DEFAULT, [ready("Unknown", NOW - 240, reason=names.NEVER_REPORTED)], NOW - 300 + 900),
+        (DEFAULT, [ready("True"), Condition("MemoryPressure", "True", last_transition=NOW)], None),
+        (DEFAULT, [ready("True"), network("True")], None),
+        (WITH_NETWORK, [ready("True"), network("False")], None),
+        (WITH_NETWORK, [ready("True"), network("True")], NOW - 40),
+        # Several: whichever ends first.
+        (WITH_NETWORK, [ready("False"), network("True")], NOW - 40),
+        (WITH_NETWORK, [ready("False", NOW - 890), network("True", NOW)], NOW + 10),
+        (WITH_NETWORK, [ready("False", None), network("True", NOW)], NOW + 60),
+        (HealthSettings(conditions=(ConditionPolicy("NetworkUnavailable", "Unknown", 1.0),)), [], None),
+        (HealthSettings(conditions=(ConditionPolicy("Ready", "False", 1.0),)), [], None),
+        (HealthSettings(conditions=()), [ready("False")], None),
+        (HealthSettings(enabled=False), [ready("False")], None),
+        (HealthSettings(enabled=False), [], None),
+    ],
+)
+def test_how_long_what_is_bad_is_tolerated(
+    settings: HealthSettings, conditions: list[Condition], tolerated_until: float | None
+) -> None:
+    node = a_node(created=NOW - 300, conditions=tuple(conditions))
+    first = first_to_end(ailments_of(node, settings))
+    assert (first.tolerated_until if first else None) == tolerated_until
+    assert is_unhealthy(node, settings) is (tolerated_until is not None)
+
+
+def test_every_bad_condition_is_named() -> None:
+    node = a_node(conditions=(network("True", 5.0), ready("Unknown", 7.0)))
+    assert ailments_of(node, WITH_NETWORK) == (
+        Ailment("Ready", "Unknown", 7.0, 900.0),
+        Ailment("NetworkUnavailable", "True", 5.0, 60.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("maximum", "managed", "allowed"),
+    [
+        ("20%", 0, 0),
+        ("20%", 1, 1),
+        ("20%", 5, 1),
+        ("20%", 6, 2),
+        ("20%", 10, 2),
+        ("20%", 5000, 1000),
+        ("0%", 10, 0),
+        ("100%", 7, 7),
+        (0, 10, 0),
+        (3, 10, 3),
+        (3, 1, 3),
+    ],
+)
+def test_how_many_may_be_unhealthy(maximum: int | str, managed: int, allowed: int) -> None:
+    tally = Tally(unhealthy=allowed, managed=managed, maximum=maximum)
+    assert tally.allowed == allowed
+    assert not tally.is_too_many
+    assert msgspec.structs.replace(tally, unhealthy=allowed + 1).is_too_many
+
+
+@given(percent=st.integers(0, 100), managed=st.integers(0, 6000), data=st.data())
+def test_the_brake_holds_exactly_when_the_share_is_exceeded_by_a_whole_node(
+    percent: int, managed: int, data: st.DataObject
+) -> None:
+    unhealthy = data.draw(st.integers(0, managed))
+    # By counting: the fewest nodes that are at least that share.
+    may_be = next(n for n in range(managed + 1) if n * 100 >= percent * managed)
+    assert Tally(unhealthy=unhealthy, managed=managed, maximum=f"{percent}%").is_too_many == (unhealthy > may_be)
+
+
+@given(
+    percent=st.integers(0, 100),
+    managed=st.integers(1, 60),
+    steps=st.lists(st.tuples(st.sampled_from(["sick", "end", "gone"]), st.integers(1, 9)), max_size=40),
+)
+def test_an_outage_that_spreads_cannot_outrun_the_brake(
+    percent: int, managed: int, steps: list[tuple[str, int]]
+) -> None:
+    """Whoever asks, and however often in one instant: as long as no node has gone, no more than the share is ended."""
+    sick, ended = 0, 0
+    for step, count in steps:
+        if step == "sick":
+            sick = min(managed, sick + count)
+        elif step == "end":
+            for _ in range(count):
+                if ended < sick and not Tally(unhealthy=sick, managed=managed, maximum=f"{percent}%").is_too_many:
+                    ended += 1
+            assert ended * 100 <= percent * managed + 99
+        elif ended:
+            ended, sick, managed = ended - 1, sick - 1, managed - 1
+            assert ended <= sick
+
+
+def test_figures_for_people() -> None:
+    assert str(Tally(unhealthy=3, managed=10, maximum="20%")) == "3 of 10 managed nodes are unhealthy, 2 (20%) may be"
+    assert str(Tally(unhealthy=1, managed=1, maximum=0)) == "1 of 1 managed node is unhealthy, 0 may be"
+
+
+@pytest.mark.parametrize("maximum", ["", "20", "-1%", "1.5%", "20 %", -1])
+def test_a_maximum_that_means_nothing_is_refused(maximum: int | str) -> None:
+    with pytest.raises(ValueError, match="neither an integer nor a percentage|is negative"):
+        Tally(unhealthy=0, managed=0, maximum=maximum).validate()

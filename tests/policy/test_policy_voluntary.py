@@ -1,0 +1,172 @@
+"""What ends a node that nobody deletes, from which instant on, and which pods keep it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import Condition
+from gracectl.model.pod import Pod, Toleration
+from gracectl.policy.settings import HealthSettings, PolicySettings, ProtectionSettings
+from gracectl.policy.voluntary import Cause, expires_at, explain_holds, frees_at, holds_of, triggers_of
+
+SETTINGS = PolicySettings()
+TERMINABLE = {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}
+
+
+def a_claim(**fields: Any) -> NodeClaim:
+    return NodeClaim(name="c1", uid="uid-c1", **{"created": NOW, **fields})
+
+
+def well() -> Condition:
+    return Condition("Ready", "True", last_transition=NOW)
+
+
+def lost(since: float = NOW) -> Condition:
+    return Condition("Ready", "Unknown", last_transition=since)
+
+
+# -- triggers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        (None, None),
+        ("Never", None),
+        ("720h", NOW + 720 * 3600),
+        ("1h30m", NOW + 5400),
+        ("90s", NOW + 90),
+        ("1.5s", NOW + 1.5),
+        ("0s", NOW),
+        ("0", NOW),
+    ],
+)
+def test_when_a_claim_expires(written: str | None, at: float | None) -> None:
+    assert expires_at(a_claim(expire_after=written)) == at
+    triggers = triggers_of((), a_claim(expire_after=written), SETTINGS)
+    assert [(trigger.cause, trigger.at) for trigger in triggers] == ([] if at is None else [(Cause.EXPIRED, at)])
+
+
+@pytest.mark.parametrize("written", ["", "never", "30d", "h", "-1h", "99999999999h"])
+def test_an_expiry_that_cannot_be_read_never_comes(written: str) -> None:
+    with pytest.raises(ValueError, match="is no duration|is negative"):
+        expires_at(a_claim(expire_after=written))
+    assert triggers_of((), a_claim(expire_after=written), SETTINGS) == ()
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_terminable"),
+    [({}, False), (TERMINABLE, True), ({names.LIFECYCLE_PHASE: "active"}, False), ({names.LIFECYCLE_PHASE: ""}, False)],
+)
+def test_the_label_asks_for_the_end_at_once(labels: dict[str, str], is_terminable: bool) -> None:
+    triggers = triggers_of([a_node(labels=labels, conditions=(well(),))], None, SETTINGS)
+    assert [(t.cause, t.at) for t in triggers] == ([(Cause.TERMINABLE, -math.inf)] if is_terminable else [])
+
+
+def test_all_triggers_are_told_health_first() -> None:
+    node = a_node(labels=TERMINABLE, conditions=(lost(NOW - 1000),))
+    other = a_node("n2", conditions=(lost(NOW - 10),))
+    claim = a_claim(expire_after="1h")
+    triggers = triggers_of([node, other], claim, SETTINGS)
+    assert [(trigger.cause, trigger.at) for trigger in triggers] == [
+        (Cause.UNHEALTHY, NOW - 100),
+        (Cause.UNHEALTHY, NOW + 890),
+        (Cause.TERMINABLE, -math.inf),
+        (Cause.EXPIRED, NOW + 3600),
+    ]
+    assert triggers[0].words == (
+        "node n1 is unhealthy: its condition Ready has been Unknown since 1970-01-12T13:30:00Z, for the 900 s that are "
+        "tolerated"
+    )
+    assert triggers[3].words == "node claim c1, made 1970-01-12T13:46:40Z, has reached its expireAfter of 1h"
+
+
+def test_what_is_switched_off_or_undated_ends_nothing() -> None:
+    off = PolicySettings(health=HealthSettings(enabled=False))
+    assert triggers_of([a_node(conditions=(lost(0),))], None, off) == ()
+    assert triggers_of([a_node(conditions=(Condition("Ready", "False"),))], None, SETTINGS) == ()
+
+
+# -- pods that keep their node -----------------------------------------------------------------------------------------
+
+STAYS = (Toleration(key=names.DISRUPTED_TAINT_KEY, operator="Exists"),)
+
+
+def spent(**fields: Any) -> PodDisruptionBudget:
+    return a_budget(disruptions_allowed=0, current_healthy=2, desired_healthy=3, **fields)
+
+
+@pytest.mark.parametrize(
+    ("pod", "budgets", "until"),
+    [
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}), [], None),
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "nonsense"}), [], None),
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "2h"}), [], NOW + 3600),
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "2h"}), [spent()], NOW + 3600),
+        (a_pod(labels={names.DO_NOT_EVICT: "true"}), [], None),
+        (a_pod(), [spent()], None),
+        (a_pod(), [a_budget(generation=2)], None),
+        (a_pod(), [a_budget(), a_budget("also")], None),
+        (a_pod(ready=False), [spent()], None),
+    ],
+)
+def test_a_pod_that_keeps_its_node(pod: Pod, budgets: list[PodDisruptionBudget], until: float | None) -> None:
+    holds = holds_of([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS)
+    assert [(hold.pod, hold.until) for hold in holds] == [(pod, until)]
+    assert frees_at(holds) == until
+
+
+@pytest.mark.parametrize(
+    ("pod", "budgets"),
+    [
+        (a_pod(), []),
+        (a_pod(), [a_budget()]),
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "1h"}), []),  # over: it was made an hour ago
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, deletion_timestamp=NOW + 5), []),
+        (a_pod(deletion_timestamp=NOW + 5), [spent()]),
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, phase="Succeeded"), []),
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=STAYS), []),
+        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, owners=owned_by("Node")), []),
+        (a_pod(phase="Pending", ready=False), [spent()]),
+        (a_pod(ready=False), [spent(unhealthy_pod_eviction_policy="AlwaysAllow")]),
+        (a_pod(ready=False), [a_budget(disruptions_allowed=0)]),
+    ],
+)
+def test_a_pod_that_does_not(pod: Pod, budgets: list[PodDisruptionBudget]) -> None:
+    assert holds_of([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS) == ()
+
+
+def test_two_pods_of_a_budget_that_allows_one_do_not_block_each_other() -> None:
+    pods = [a_pod("web-1"), a_pod("web-2")]
+    assert holds_of(pods, {pod.uid: (a_budget(),) for pod in pods}, NOW, SETTINGS) == ()
+
+
+def test_the_node_is_free_when_the_last_protection_ends_unless_something_else_holds_it() -> None:
+    pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
+    assert frees_at(holds_of(pods, {}, NOW, SETTINGS)) == NOW + 4 * 3600
+    assert frees_at(holds_of([*pods, a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS)) is None
+    assert frees_at(()) is None
+
+
+def test_the_longest_protection_that_an_administrator_grants_counts_here_too() -> None:
+    capped = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
+    holds = holds_of([a_pod(annotations={names.DO_NOT_DISRUPT: "true"})], {}, NOW, capped)
+    assert frees_at(holds) == NOW + 3600
+
+
+def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() -> None:
+    pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
+    assert explain_holds(holds_of(pods, {}, NOW, SETTINGS)) == (
+        'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); that ends '
+        "it: take do-not-disrupt off the pod, or a terminationGracePeriod (of nodeGroups, if the claim has none), or "
+        "somebody who deletes it"
+    )
+    message = explain_holds(holds_of([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
+    assert message.startswith("pod shop/web-1 may not leave: budget shop/web allows no disruption now (2 of 3 healthy")
