@@ -159,18 +159,19 @@ class TimerWheel(Generic[K]):
         present = self._tick(now)
         if present / self._rate > now:
             present -= 1
-        self._next = None
-        for level, slots in enumerate(self._levels):
-            if slots:
-                first = min(slots)
-                self._next = first << level * _BITS
-                break
-        if self._next is None or self._next > present:
+        # What differs from the present in a later digit only is nearer: the lowest level has the earliest slot.
+        level = next((level for level, slots in enumerate(self._levels) if slots), None)
+        if level is None:
+            self._next, self._elapsed = None, present
+            return False
+        digits = min(self._levels[level])
+        self._next = digits << level * _BITS
+        if self._next > present:
             # Nothing lies between, so no timer's level changes by it, and those armed next are seen from nearby.
             self._elapsed = present
             return False
         self._elapsed = self._next
-        self._open.extend(slots.pop(first))
+        self._open.extend(self._levels[level].pop(digits))
         return True
 
     def _settle(self, key: K, now: float) -> None:
