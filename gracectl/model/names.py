@@ -130,6 +130,8 @@ class EventReason(StrEnum):
     # the deadline
     TERMINATION_GRACE_PERIOD_EXPIRING = "TerminationGracePeriodExpiring"
     """Node, claim: the deadline is set, everything is forced then."""
+    TERMINATION_GRACE_PERIOD_EXPIRED = "TerminationGracePeriodExpired"
+    """Node, claim: the deadline has passed while pods were left; the message names them."""
     DELETED_FOR_DEADLINE = "DeletedForDeadline"
     """Pod: deleted, not evicted, because it would outlive the deadline."""
     DELETION_FAILED = "DeletionFailed"

@@ -31,17 +31,20 @@ class Word(msgspec.Struct, frozen=True):
     message: str
 
 
-async def set_condition(tools: Tools, holders: Sequence[AnyHeld], word: Word) -> None:
+async def set_condition(
+    tools: Tools, holders: Sequence[AnyHeld], word: Word, *, seconds: float = PATIENCE_SECONDS
+) -> None:
     """Write a condition to each of `holders` (a node, its claim) if it says something new there.
 
     A mere change of message is written at most every `status_interval_seconds`. A condition is for people: when it
-    cannot be written, that is logged, and the termination goes on.
+    cannot be written within `seconds` (PATIENCE_SECONDS at most), that is logged, and the termination goes on.
     """
-    for held in holders:
-        await _set(tools, held, word)
+    async with anyio.create_task_group() as group:
+        for held in holders:
+            group.start_soon(_set, tools, held, word, min(seconds, PATIENCE_SECONDS))
 
 
-async def _set(tools: Tools, held: Held[H], word: Word) -> None:
+async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
     now = tools.clock.now()
     shown = condition_of(held.state.conditions, word.type)
     if shown is not None and (shown.status, shown.reason, shown.message) == (word.status, word.reason, word.message):
@@ -58,7 +61,7 @@ async def _set(tools: Tools, held: Held[H], word: Word) -> None:
     held.told[word.type] = Told(word.status, at=now, turned=turned)
     try:
         # Shielded: told to stop, we still say what we have begun to say.
-        with anyio.move_on_after(PATIENCE_SECONDS, shield=True) as patience:
+        with anyio.move_on_after(seconds, shield=True) as patience:
             await _write(tools, held, word, turned)
     except NotFound:
         return
@@ -66,7 +69,7 @@ async def _set(tools: Tools, held: Held[H], word: Word) -> None:
         logger.warning("condition %s could not be written: %s", word.type, error, extra=held.log_keys)
         return
     if patience.cancelled_caught:
-        logger.warning("condition %s: no answer in %g s", word.type, PATIENCE_SECONDS, extra=held.log_keys)
+        logger.warning("condition %s: no answer in %g s", word.type, seconds, extra=held.log_keys)
 
 
 async def _write(tools: Tools, held: Held[H], word: Word, turned: float) -> None:

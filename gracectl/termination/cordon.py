@@ -1,11 +1,12 @@
-"""The first step: the node takes no more pods and no more traffic from outside, before the first pod leaves."""
+"""The fourth step: the node takes no more pods and no more traffic from outside, before the first pod leaves."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gracectl.kube.requests import JsonPatch
-from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.policy.evictability import DISRUPTED_TAINT
@@ -19,7 +20,9 @@ async def cordon(tools: Tools, termination: Termination) -> Answer:
     """Set spec.unschedulable, the taint and the load balancer label in one write."""
     before = termination.node
     if missing(before):
-        after = await amend(tools.client, NODES, before, missing)
+        # A write that was abandoned at the deadline is not missed, and one that is repeated changes nothing.
+        resource = msgspec.structs.replace(termination.held.resource, abandonable=True)
+        after = await amend(tools.client, resource, before, missing)
         if after is None:
             return Release("the node is gone")
         termination.held.wrote(after)

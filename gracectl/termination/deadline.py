@@ -1,20 +1,22 @@
 """The second step: when everything must be over is written where everybody, and our successor, can read it.
 
-Invariant: what is written is never moved to a later instant.
+Invariant: while a termination is under way its deadline is never moved to a later instant, whoever writes what.
 """
 
 from __future__ import annotations
 
+import anyio
 import msgspec
 
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
-from gracectl.model.times import format_time, parse_time
-from gracectl.policy.deadlines import Deadline, deadline_of, written
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
+from gracectl.model.times import format_time
+from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadable, written
 from gracectl.termination.announce import announce
 from gracectl.termination.held import H, Held
 from gracectl.termination.steps import Answer, Proceed, Tools
-from gracectl.termination.termination import Ending, Termination
+from gracectl.termination.termination import LAST_WORD_SECONDS, Ending, Termination
 from gracectl.termination.writes import amend
 
 
@@ -25,30 +27,50 @@ async def set_deadline(tools: Tools, termination: Termination) -> Answer:
     return Proceed()
 
 
-async def publish(tools: Tools, ending: Ending, deadline: Deadline | None) -> None:
-    """Write a deadline to all holders of a node's or claim's end, and tell people when it is news."""
-    if deadline is None:
-        ending.deadline = None
-        return
-    # The annotation has whole seconds: what everybody reads there is what counts.
-    deadline = msgspec.structs.replace(deadline, at=parse_time(format_time(deadline.at)))
-    is_news = ending.deadline is None or ending.deadline.at != deadline.at
-    ending.deadline = deadline
-    if is_news:
-        announce(tools, ending.holders, names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, words(deadline))
+async def publish(tools: Tools, ending: Ending, found: Deadline | None) -> None:
+    """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
+    write it to all holders of a node's or claim's end.
+
+    What counts is known before anything is written: a server that does not answer moves no deadline.
+    """
+    before = ending.deadline
+    ending.deadline = tightest(before, found)
     for held in ending.holders:
-        await _write(tools, held, deadline.at)
+        _warn_of_unreadable(tools, ending, held)
+    if ending.deadline is None:
+        return
+    if before is None or before.at != ending.deadline.at:
+        reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
+        announce(tools, ending.holders, reason, words(ending.deadline))
+    with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
+        for held in ending.holders:
+            await _write(tools, held, ending.deadline.at)
 
 
 def words(deadline: Deadline) -> str:
-    """What people are told: when, since when, and what it means for the pods."""
-    cause = "deadline set by hand"
+    """What people are told: when, why then, and what it means for the pods."""
+    cause = f"annotation {names.TERMINATION_TIMESTAMP}"
     if deadline.grace_period is not None:
-        cause = f"termination grace period {deadline.grace_period:g} s"
+        cause = f"termination grace period {format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)}"
     return (
-        f"ends by {format_time(deadline.at)} ({cause}); until then pods leave as budgets and protection allow, but "
-        "each is deleted, whatever holds it, early enough to have its own grace before that"
+        f"ends by {format_time(deadline.at)} ({cause}): pods leave as budgets and protection allow, but whatever holds "
+        "it, each is deleted early enough to have its own grace before then, or at once if it is too late for that"
     )
+
+
+def _warn_of_unreadable(tools: Tools, ending: Ending, held: Held[H]) -> None:
+    text = unreadable(held.state)
+    if text is None or (held.uid, text) in ending.complained:
+        return
+    ending.complained.add((held.uid, text))
+    then = "there is no deadline"
+    if ending.deadline is not None:
+        then = f"{format_time(ending.deadline.at)} is written instead"
+    message = (
+        f'annotation {names.TERMINATION_TIMESTAMP} is "{text[:100]}", which is no instant such as '
+        f"2026-01-01T00:00:00Z: {then}"
+    )
+    announce(tools, (held,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
 
 
 async def _write(tools: Tools, held: Held[H], deadline: float) -> None:
@@ -60,6 +82,8 @@ async def _write(tools: Tools, held: Held[H], deadline: float) -> None:
             return None
         return MergePatch({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: text}}})
 
-    after = await amend(tools.client, held.resource, held.state, tightened)
+    # A write that was abandoned at the deadline is not missed, and one that is repeated changes nothing.
+    resource = msgspec.structs.replace(held.resource, abandonable=True)
+    after = await amend(tools.client, resource, held.state, tightened)
     if after is not None:
         held.wrote(after)

@@ -1,6 +1,8 @@
-"""The second step: the pods leave, as the plan allows; this is where a termination spends its time.
+"""The fifth step: the pods leave, as the plan allows; this is where a termination spends its time.
 
-The plan decides, the evictor asks; this step hands one to the other and tells people what it waits for.
+The plan decides, the evictor asks, the deleter deletes; this step hands one to the others and tells people what it
+waits for. Invariant: once the deadline has passed, nothing here waits for people to be told, or for longer than a
+second for anything.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import anyio
 from gracectl.eviction.deleter import Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
-from gracectl.policy.explain import brief, explain
+from gracectl.policy.explain import brief, explain, left_behind
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
@@ -22,9 +24,7 @@ from gracectl.termination.termination import Termination
 
 STANDSTILL_SECONDS = 60.0
 """A drain in which nobody leaves for so long is worth an Event; a budget that waits for a replacement is not."""
-
-LAST_WORD_SECONDS = 1.0
-"""At the deadline the instance ends; the server has this long to take the last deletions before."""
+MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 
 
 async def drain(tools: Tools, termination: Termination) -> Answer:
@@ -38,10 +38,12 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
         announce_ambiguity(tools.recorder, candidate)
-    if decision.overdue:
+    if decision.overdue and (decision.left or termination.left_behind):
         return await _end_by_force(tools, termination, decision)
+    patience = termination.time_left(tools.clock)
     if decision.drained:
-        await set_condition(tools, termination.holders, Word(names.DRAINED, names.TRUE, "Drained", "all pods are gone"))
+        word = Word(names.DRAINED, names.TRUE, "Drained", "all pods are gone")
+        await set_condition(tools, termination.holders, word, seconds=patience)
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
@@ -50,27 +52,43 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
         if is_first_look:
             announce(tools, termination.holders, names.EventReason.DRAINING, message)
         _tell_of_standstill(tools, termination, decision, message)
-        await set_condition(tools, termination.holders, Word(names.DRAINED, names.FALSE, "Draining", message))
-    patience = tools.settings.status_interval_seconds
+        word = Word(names.DRAINED, names.FALSE, "Draining", message)
+        await set_condition(tools, termination.holders, word, seconds=patience)
+    interval = tools.settings.status_interval_seconds
     if decision.next_change is not None:
         # Counted from now: the condition may have taken its time.
-        patience = min(patience, decision.next_change - tools.clock.now())
-    return Wait(max(patience, 0.0), waits_for)
+        interval = min(interval, decision.next_change - tools.clock.now())
+    return Wait(max(interval, 0.0), waits_for)
+
+
+def order_deletions(tools: Tools, termination: Termination) -> None:
+    """Whatever keeps the drain from beginning (a cordon that cannot be written): whose time comes for the deadline is
+    deleted."""
+    if termination.deadline is not None:
+        decision = plan(view_of(tools, termination), tools.clock.now())
+        tools.deleter.want(termination.node.name, doomed(decision, termination))
 
 
 async def _end_by_force(tools: Tools, termination: Termination, decision: Plan) -> Answer:
     """The deadline has come: what is left has been told to end at once, and nobody waits for it any more."""
-    with anyio.move_on_after(LAST_WORD_SECONDS):
-        await tools.deleter.settle(termination.node.name)
-    if decision.left:
-        message = f"the deadline has passed; not waited for: {explain(decision)}"
-        await set_condition(tools, termination.holders, Word(names.DRAINED, names.FALSE, "DeadlinePassed", message))
+    if not termination.left_behind:
+        termination.left_behind = left_behind(decision)
+        reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
+        announce(tools, termination.holders, reason, termination.left_behind, "Warning")
+    if not termination.instance.was_tried:
+        # First the instance is asked to end, then conditions are written: a server that does not answer takes long.
+        with anyio.move_on_after(termination.time_left(tools.clock)):
+            await tools.deleter.settle(termination.node.name)
+        return Proceed()
+    status = names.FALSE if decision.left else names.TRUE
+    word = Word(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
+    await set_condition(tools, termination.holders, word)
     return Proceed()
 
 
 def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, message: str) -> None:
     now = tools.clock.monotonic()
-    if any(entry.outcome in (Outcome.EVICT, Outcome.TERMINATING) for entry in decision.left):
+    if any(entry.outcome in MOVING for entry in decision.left):
         termination.still_since = None
     elif termination.still_since is None:
         termination.still_since = now

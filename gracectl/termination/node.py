@@ -10,6 +10,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+import anyio
+
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import NODES
@@ -25,16 +27,17 @@ from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.claim import end_claim
 from gracectl.termination.cordon import cordon
 from gracectl.termination.deadline import set_deadline
-from gracectl.termination.drain import drain
+from gracectl.termination.drain import drain, order_deletions
 from gracectl.termination.finalizer import release
 from gracectl.termination.instance import end_instance, notice_loss
 from gracectl.termination.observed import is_held
-from gracectl.termination.steps import Proceed, Release, Step, Tools, Wait
+from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
 from gracectl.termination.termination import InstanceWait, Progress, Termination
 from gracectl.termination.volumes import detach
 
 logger = logging.getLogger(__name__)
 
+INSTANCE: Step[Termination] = Step("instance", end_instance)
 RELEASE: Step[Termination] = Step("finalizer", release)
 STEPS: tuple[Step[Termination], ...] = (
     Step("claim", end_claim),
@@ -43,12 +46,15 @@ STEPS: tuple[Step[Termination], ...] = (
     Step("cordon", cordon),
     Step("drain", drain),
     Step("volumes", detach),
-    Step("instance", end_instance),
+    INSTANCE,
     RELEASE,
 )
 
 FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 """Seconds before a node whose step has failed is looked at again; doubled with each failure."""
+
+CORDON_PATIENCE_SECONDS = 5.0
+"""Pods whose time has come for the deadline are deleted after the cordon, but wait for it no longer than this."""
 
 REMEMBERED = 1000
 """Finished terminations that are kept for `status` and the summary of a demo."""
@@ -61,6 +67,7 @@ class NodeTermination:
         self._tools = tools
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._uncordoned: WorkQueue[str] = WorkQueue(tools.clock)
         self._under_way: dict[str, Termination] = {}
         self._left_alone: dict[str, str] = {}  # by name, the UIDs of unmanaged nodes that people were told of
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
@@ -74,7 +81,9 @@ class NodeTermination:
     async def run(self) -> None:
         """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
         await self._tools.observed.wait_live()
-        await run_workers(self._queue, self.reconcile, self._tools.settings.workers, expected=(ApiError,))
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_workers, self._uncordoned, self._delete_uncordoned, 1)
+            group.start_soon(run_workers, self._queue, self.reconcile, self._tools.settings.workers, (ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
         """Where each termination stands now, oldest first."""
@@ -105,12 +114,18 @@ class NodeTermination:
         if termination is None:
             termination = self._open(node)
         termination.held.refresh(node)
-        return await self._walk(termination)
+        began_in_time = not termination.is_overdue(self._tools.clock.now())
+        try:
+            return await self._walk(termination)
+        finally:
+            if began_in_time and termination.deadline is not None:
+                # Whatever the walk has come to, and however long a step that has failed backs off.
+                self._queue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     async def _walk(self, termination: Termination) -> Requeue | None:
         for step in STEPS:
             termination.pass_through(step.name, self._tools.clock.now())
-            match await step.run(self._tools, termination):
+            match await self._take(step, termination):
                 case Wait(seconds=seconds, reason=reason):
                     termination.rest_at(step.name, self._tools.clock.now(), reason)
                     return Requeue(seconds)
@@ -119,6 +134,34 @@ class NodeTermination:
                 case Proceed():
                     pass
         return None
+
+    async def _take(self, step: Step[Termination], termination: Termination) -> Answer:
+        """Run a step, but let none that comes before the end of the instance outlast the deadline.
+
+        Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
+        may be abandoned: the next walk finds out what came of it.
+        """
+        if step in (INSTANCE, RELEASE):
+            return await step.run(self._tools, termination)
+        try:
+            with anyio.move_on_after(termination.time_left(self._tools.clock)):
+                return await step.run(self._tools, termination)
+            failure = "no answer in time"
+        except ApiError as error:
+            if not termination.is_overdue(self._tools.clock.now()):
+                raise
+            failure = str(error)
+        extra = {"node": termination.node.name}
+        logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
+        return Proceed()
+
+    async def _delete_uncordoned(self, name: str) -> Requeue | None:
+        """Do for a node that cannot be cordoned what the deadline demands of its drain; awaits nothing."""
+        termination = self._under_way.get(name)
+        if termination is None or termination.cordoned_at is not None:
+            return None
+        order_deletions(self._tools, termination)
+        return Requeue(CORDON_PATIENCE_SECONDS)
 
     async def _let_go(self, termination: Termination, reason: str) -> Requeue | None:
         logger.info("nothing is left to drain: %s", reason, extra={"node": termination.node.name})
@@ -137,6 +180,7 @@ class NodeTermination:
             retry=self._backoff(settings.retry_initial_seconds, settings.retry_maximum_seconds),
         )
         termination = self._under_way[node.name] = Termination(node, wait, now)
+        self._uncordoned.add_after(node.name, CORDON_PATIENCE_SECONDS)
         logger.info("node is being terminated", extra={"node": node.name, "uid": node.uid})
         return termination
 

@@ -7,6 +7,7 @@ asked next, and how long each step has taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -17,7 +18,14 @@ from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.plan import Plan
 from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock
 from gracectl.termination.held import AnyHeld, Held
+
+LAST_WORD_SECONDS = 1.0
+"""At the deadline the instance ends; a server that does not answer has this long for everything that comes before."""
+
+PATIENCE_SECONDS = 5.0
+"""A server that does not answer holds up an instance whose end was asked for by no more than this, step by step."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -45,6 +53,11 @@ class InstanceWait(msgspec.Struct):
     next_notice: float = 0.0
     """Before this instant nobody asks whether the instance of a node that is not Ready is still there."""
 
+    @property
+    def was_tried(self) -> bool:
+        """Whether the provider was asked to end the instance, with or without success."""
+        return self.asked_at is not None or self.next_call > 0
+
 
 class Ending:
     """A node or a claim whose instance is to end, on which objects that is told, and what it waits for."""
@@ -56,6 +69,7 @@ class Ending:
     def __init__(self, instance: InstanceWait, now: float) -> None:
         self.instance = instance
         self.deadline: Deadline | None = None
+        self.complained: set[tuple[str, str]] = set()  # by uid, annotations that nobody can read and were told of
         self.waits_for = ""
         self._step = ""
         self._step_since = now
@@ -111,7 +125,9 @@ class Termination(Ending):
         self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
         self.cordoned_at: float | None = None
         self.plan: Plan | None = None
+        self.left_behind = ""  # once the deadline has passed: what was left then, for people
         self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should
+        self._hurries_since: float | None = None  # since when (monotonic) the deadline was seen to have passed
 
     @property
     def node(self) -> Node:
@@ -132,6 +148,28 @@ class Termination(Ending):
     def holders(self) -> tuple[AnyHeld, ...]:
         """The node, and its claim if it has one."""
         return (self.held, self.claim) if self.claim else (self.held,)
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and self.deadline.at <= now
+
+    def time_left(self, clock: Clock) -> float:
+        """The seconds that what comes before the end of the instance may take from now on; inf without a deadline.
+
+        That is until the deadline; from then on LAST_WORD_SECONDS for everything, counted from the first look; and when
+        the provider has been asked, PATIENCE_SECONDS for each thing, so that it is asked again in time.
+        """
+        if self.deadline is None:
+            return math.inf
+        left = self.deadline.at - clock.now()
+        if left > 0:
+            return left
+        if self.instance.was_tried:
+            return PATIENCE_SECONDS
+        now = clock.monotonic()
+        if self._hurries_since is None:
+            self._hurries_since = now
+        return max(self._hurries_since + LAST_WORD_SECONDS - now, 0.0)
 
     def progress(self, now: float, *, is_finished: bool = False) -> Progress:
         """Where it stands at `now`."""

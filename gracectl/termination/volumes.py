@@ -1,4 +1,4 @@
-"""The third step: wait until the volumes of the pods that have left are detached, so that no disk is written by two.
+"""The sixth step: wait until the volumes of the pods that have left are detached, so that no disk is written by two.
 
 Volumes of pods that stay (static ones, those that tolerate the taint) cannot detach before the instance ends, and are
 not waited for.
@@ -22,35 +22,53 @@ from gracectl.termination.termination import Termination
 
 
 async def detach(tools: Tools, termination: Termination) -> Answer:
-    """Done when no volume of a drained pod is attached to the node."""
-    attachments = tools.observed.attachments_on(termination.node.name)
-    waited_for: tuple[VolumeAttachment, ...] = ()
-    if attachments:
-        view = msgspec.structs.replace(
-            view_of(tools, termination),
-            attachments=attachments,
-            staying_volumes=await staying_volumes(tools, termination),
-        )
-        waited_for = plan(view, tools.clock.now()).detaching
-    if not waited_for:
+    """Done when no volume of a drained pod is attached to the node, or the deadline has passed."""
+    is_overdue = termination.is_overdue(tools.clock.now())
+    if is_overdue and not termination.instance.was_tried:
+        return Proceed()  # first the instance is asked to end, then people are told what was left behind
+    attached = await _attached(tools, termination)
+    patience = termination.time_left(tools.clock)
+    if not attached:
         word = Word(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
+        await set_condition(tools, termination.holders, word, seconds=patience)
+        return Proceed()
+    if is_overdue:
+        message = f"the deadline has passed; still attached: {_listed(attached)}"
+        word = Word(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
         await set_condition(tools, termination.holders, word)
         return Proceed()
-    message = "attached: " + ", ".join(sorted(a.volume_name or a.name for a in waited_for))
+    message = f"attached: {_listed(attached)}"
     if message != termination.waits_for:
         announce(tools, termination.holders, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
     word = Word(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
-    await set_condition(tools, termination.holders, word)
+    await set_condition(tools, termination.holders, word, seconds=patience)
+    # The instant of the deadline is not missed: every node that has one is looked at then.
     return Wait(tools.settings.status_interval_seconds, message)
+
+
+async def _attached(tools: Tools, termination: Termination) -> tuple[VolumeAttachment, ...]:
+    """The volumes of drained pods that are still attached, whether or not there is time to wait for them."""
+    attachments = tools.observed.attachments_on(termination.node.name)
+    if not attachments:
+        return ()
+    staying = await staying_volumes(tools, termination)
+    view = msgspec.structs.replace(
+        view_of(tools, termination), attachments=attachments, staying_volumes=staying, deadline=None
+    )
+    return plan(view, tools.clock.now()).detaching
+
+
+def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
+    return ", ".join(sorted(each.volume_name or each.name for each in attachments))
 
 
 async def staying_volumes(tools: Tools, termination: Termination) -> frozenset[str]:
     """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
-    now = tools.clock.now()
+    now, deadline = tools.clock.now(), termination.deadline.at if termination.deadline else None
     claims = {
         (pod.namespace, claim)
         for pod in tools.observed.pods_on(termination.node.name)
-        if (verdict := ignored(pod, now)) and verdict.stays
+        if (verdict := ignored(pod, now, deadline)) and verdict.stays
         for claim in pod.claims
     }
     volumes = set()
