@@ -161,6 +161,8 @@ class EventReason(StrEnum):
     INSTANCE_TERMINATING = "InstanceTerminating"
     INSTANCE_TERMINATED = "InstanceTerminated"
     INSTANCE_TERMINATION_FAILED = "InstanceTerminationFailed"
+    INSTANCE_SHARED = "InstanceShared"
+    """Node: it goes without its instance, for which another node stands."""
     FINALIZER_ADDED = "FinalizerAdded"
     FINALIZER_REMOVED = "FinalizerRemoved"
     UNMANAGED_NODE_HELD = "UnmanagedNodeHeld"

@@ -22,6 +22,7 @@ from gracectl.cloud.provider import (
 from gracectl.model import names
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.observed import is_held
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
 from gracectl.termination.termination import Ending, Termination
 
@@ -37,6 +38,9 @@ NOTICE_SECONDS = 10.0
 
 NOTICE_PATIENCE_SECONDS = 5.0
 """The drain goes on after that long without an answer about a lost node."""
+
+OTHERS_SECONDS = 1.0
+"""Other nodes of the same instance are looked for this often."""
 
 PATIENCE_SECONDS = 60.0
 """A provider that does not answer must not hold a worker for ever."""
@@ -59,6 +63,24 @@ async def notice_loss(tools: Tools, termination: Termination) -> Answer:
         return Proceed()
     wait.next_notice = now  # if the finalizer cannot be taken off now, that is tried again before anything else
     return Release("its instance is gone already")
+
+
+async def end_nodes_instance(tools: Tools, termination: Termination) -> Answer:
+    """End the instance of a node, unless another node stands for it.
+
+    A node that came back under another name leaves its old object behind: the end of that must not end the machine
+    under the pods of the new one. Of several that end together the first by name waits for the others.
+    """
+    node = termination.node
+    others = tools.observed.others_on(node, termination.provider_id)
+    if not others or termination.is_overdue(tools.clock.now()):
+        return await end_instance(tools, termination)
+    listed = ", ".join(sorted(other.name for other in others))
+    if all(is_held(other) and other.name > node.name for other in others):
+        return Wait(OTHERS_SECONDS, f"other nodes of the same instance are ending, too: {listed}")
+    message = f"it goes without its instance, for which another node stands ({listed})"
+    announce(tools, (termination.held,), names.EventReason.INSTANCE_SHARED, message)
+    return Proceed()
 
 
 async def end_instance(tools: Tools, ending: Ending) -> Answer:

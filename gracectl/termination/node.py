@@ -29,7 +29,7 @@ from gracectl.termination.cordon import cordon
 from gracectl.termination.deadline import set_deadline
 from gracectl.termination.drain import drain, order_deletions
 from gracectl.termination.finalizer import release
-from gracectl.termination.instance import end_instance, notice_loss
+from gracectl.termination.instance import end_nodes_instance, notice_loss
 from gracectl.termination.observed import is_held
 from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
 from gracectl.termination.termination import InstanceWait, Progress, Termination
@@ -37,7 +37,7 @@ from gracectl.termination.volumes import detach
 
 logger = logging.getLogger(__name__)
 
-INSTANCE: Step[Termination] = Step("instance", end_instance)
+INSTANCE: Step[Termination] = Step("instance", end_nodes_instance)
 RELEASE: Step[Termination] = Step("finalizer", release)
 STEPS: tuple[Step[Termination], ...] = (
     Step("claim", end_claim),

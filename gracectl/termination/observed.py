@@ -62,6 +62,20 @@ class Observed(msgspec.Struct, frozen=True):
             found |= {node.name: node for node in self.nodes.by_index(BY_PROVIDER_ID, claim.provider_id)}
         return tuple(node for node in found.values() if belongs(node, claim))
 
+    def others_on(self, node: Node, provider_id: str) -> tuple[Node, ...]:
+        """Other nodes that stand for the same instance: none, unless something is wrong.
+
+        One that is going and not held by us does not. Of two that nobody has deleted the one whose kubelet reports is
+        the instance's; the other one is left over.
+        """
+        found = self.nodes.by_index(BY_PROVIDER_ID, provider_id) if provider_id else ()
+        return tuple(
+            other
+            for other in found
+            if other.uid != node.uid
+            and (is_held(other) or (other.deletion_timestamp is None and (other.ready or not node.ready)))
+        )
+
     def rivals_of(self, claim: NodeClaim) -> tuple[NodeClaim, ...]:
         """Other claims that promise the same instance and are not being deleted: none, unless something is wrong."""
         found = [other for node in self.nodes_of(claim) for other in self.claims_of(node)]
