@@ -25,14 +25,17 @@ from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.server import api
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.server.store import Table
 from gracectl.sim.world.behaviour import PREFIX
 from gracectl.sim.world.cloud import Cloud
 from gracectl.sim.world.kubelet import KubeletSettings
+from gracectl.sim.world.nodeclaims import API_VERSION, NODE_CLASS
 from support.inprocess import Executed, InProcessTransport, Line, uid_of
 
 NAMESPACE = "shop"
 SILENT = KubeletSettings(heartbeat_seconds=100_000.0)
 NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 STOPS_AFTER_5 = {"behaviour": {"stop-seconds": 5}}
 
 
@@ -131,9 +134,10 @@ class Stage:
             yield controller, line, stop
 
     async def settle(self, controller: Controller) -> None:
-        """Wait until the controller sees everything and every node has its finalizer."""
+        """Wait until the controller sees everything and every node and claim has its finalizer."""
         await controller.wait_live()
-        await self.cluster.until(lambda: all(names.FINALIZER in _finalizers(node) for node in self.nodes()))
+        await self.cluster.until(lambda: all(names.FINALIZER in finalizers_of(node) for node in self.nodes()))
+        await self.until_claims(lambda: all(names.FINALIZER in finalizers_of(claim) for claim in self.claims()))
 
     # -- doing things to the cluster -----------------------------------------------------------------------------------
 
@@ -153,6 +157,36 @@ class Stage:
         path = f"/api/v1/nodes/{name}{subresource}"
         await self.call("PATCH", path, patch, "application/merge-patch+json")
 
+    async def create_claim(self, name: str, status: JsonObject | None = None, **more: Any) -> None:
+        """A claim of somebody else with this status; `labels` and `annotations` go to the metadata, the rest to the
+        spec."""
+        metadata = {"name": name, "labels": more.pop("labels", {}), "annotations": more.pop("annotations", {})}
+        spec = {"nodeClassRef": NODE_CLASS, "requirements": [], **more}
+        await self.call(
+            "POST", CLAIMS, {"apiVersion": API_VERSION, "kind": "NodeClaim", "metadata": metadata, "spec": spec}
+        )
+        if status:
+            await self.patch_claim(name, {"status": status}, "/status")
+
+    async def delete_claim(self, name: str) -> float:
+        """What a person does; returns the instant."""
+        await self.call("DELETE", f"{CLAIMS}/{name}")
+        return self.clock.monotonic()
+
+    async def patch_claim(self, name: str, patch: JsonObject, subresource: str = "") -> None:
+        """A merge patch of somebody else."""
+        await self.call("PATCH", f"{CLAIMS}/{name}{subresource}", patch, "application/merge-patch+json")
+
+    async def until_claims(self, condition: Callable[[], bool]) -> float:
+        """Wait until a condition on claims holds; returns the instant."""
+        while not condition():
+            await self._claims.wait()
+        return self.clock.monotonic()
+
+    async def until_claims_gone(self, *claims: str) -> float:
+        """Wait until none of these claims is left; returns the instant."""
+        return await self.until_claims(lambda: all(self.claim(name) is None for name in claims))
+
     async def until_gone(self, *nodes: str) -> float:
         """Wait until none of these nodes is left; returns the instant."""
         await self.cluster.until(lambda: all(self.node(name) is None for name in nodes))
@@ -171,13 +205,24 @@ class Stage:
     def node(self, name: str) -> JsonObject | None:
         return self.server.store.table("nodes").get("", name)
 
+    def claims(self) -> list[JsonObject]:
+        return list(self._claims)
+
+    def claim(self, name: str) -> JsonObject | None:
+        return self._claims.get("", name)
+
+    @property
+    def _claims(self) -> Table:
+        return self.server.store.table("nodeclaims.karpenter.sh")
+
     def pods_on(self, name: str) -> list[JsonObject]:
         return [pod for pod in self.server.store.table("pods") if pod["spec"].get("nodeName") == name]
 
     def condition(self, node: str, type_: str) -> JsonObject | None:
-        found = self.node(node)
-        conditions = found["status"].get("conditions", []) if found else []
-        return next((each for each in conditions if each["type"] == type_), None)
+        return _condition(self.node(node), type_)
+
+    def claim_condition(self, claim: str, type_: str) -> JsonObject | None:
+        return _condition(self.claim(claim), type_)
 
     async def events(self) -> list[tuple[str, str, str]]:
         """(object, reason, message) of all Events of ours, oldest first."""
@@ -264,8 +309,13 @@ def the_settings(**fields: Any) -> Settings:
     return msgspec.convert(fields, Settings)
 
 
-def _finalizers(node: JsonObject) -> list[str]:
-    found: list[str] = node["metadata"].get("finalizers", [])
+def _condition(thing: JsonObject | None, type_: str) -> JsonObject | None:
+    conditions = (thing or {}).get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == type_), None)
+
+
+def finalizers_of(thing: JsonObject) -> list[str]:
+    found: list[str] = thing["metadata"].get("finalizers", [])
     return found
 
 
