@@ -5,9 +5,12 @@ Invariant: while a termination is under way its deadline is never moved to a lat
 
 from __future__ import annotations
 
+import logging
+
 import anyio
 import msgspec
 
+from gracectl.kube.errors import ApiError
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
@@ -18,6 +21,8 @@ from gracectl.termination.held import H, Held
 from gracectl.termination.steps import Answer, Proceed, Tools
 from gracectl.termination.termination import LAST_WORD_SECONDS, Ending, Termination
 from gracectl.termination.writes import amend
+
+logger = logging.getLogger(__name__)
 
 
 async def set_deadline(tools: Tools, termination: Termination) -> Answer:
@@ -43,8 +48,13 @@ async def publish(tools: Tools, ending: Ending, found: Deadline | None) -> None:
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
         announce(tools, ending.holders, reason, words(ending.deadline))
     with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
-        for held in ending.holders:
-            await _write(tools, held, ending.deadline.at)
+        first, *others = ending.holders
+        await _write(tools, first, ending.deadline.at)
+        for held in others:
+            try:
+                await _write(tools, held, ending.deadline.at)
+            except ApiError as error:  # what the node itself says is enough: its claim must not hold it up
+                logger.warning("the deadline could not be written: %s", error, extra=held.log_keys)
 
 
 def words(deadline: Deadline) -> str:
