@@ -83,7 +83,7 @@ def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:
         return None
     words = (
         f"node {node.name} is unhealthy: its condition {ailment.type} has been {ailment.status} since "
-        f"{format_time(ailment.since)}, for the {ailment.toleration:g} s that are tolerated"
+        f"{format_time(ailment.since)}, and {ailment.toleration:g} s of that are tolerated"
     )
     return Trigger(Cause.UNHEALTHY, ailment.tolerated_until, words)
 

@@ -56,7 +56,7 @@ def test_when_a_claim_expires(written: str | None, at: float | None) -> None:
 
 @pytest.mark.parametrize("written", ["", "never", "30d", "h", "-1h", "99999999999h"])
 def test_an_expiry_that_cannot_be_read_never_comes(written: str) -> None:
-    with pytest.raises(ValueError, match="is no duration|is negative"):
+    with pytest.raises(ValueError, match=r"is no duration|is negative"):
         expires_at(a_claim(expire_after=written))
     assert triggers_of((), a_claim(expire_after=written), SETTINGS) == ()
 
@@ -82,8 +82,8 @@ def test_all_triggers_are_told_health_first() -> None:
         (Cause.EXPIRED, NOW + 3600),
     ]
     assert triggers[0].words == (
-        "node n1 is unhealthy: its condition Ready has been Unknown since 1970-01-12T13:30:00Z, for the 900 s that are "
-        "tolerated"
+        "node n1 is unhealthy: its condition Ready has been Unknown since 1970-01-12T13:30:00Z, and 900 s of that "
+        "are tolerated"
     )
     assert triggers[3].words == "node claim c1, made 1970-01-12T13:46:40Z, has reached its expireAfter of 1h"
 
@@ -164,9 +164,9 @@ def test_the_longest_protection_that_an_administrator_grants_counts_here_too() -
 def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() -> None:
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
     assert explain_holds(holds_of(pods, {}, NOW, SETTINGS)) == (
-        'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); that ends '
-        "it: take do-not-disrupt off the pod, or a terminationGracePeriod (of nodeGroups, if the claim has none), or "
-        "somebody who deletes it"
+        'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); to let the '
+        "node end, take do-not-disrupt off the pod, or give it a terminationGracePeriod (in nodeGroups, if its claim "
+        "has none), or delete it"
     )
     message = explain_holds(holds_of([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
     assert message.startswith("pod shop/web-1 may not leave: budget shop/web allows no disruption now (2 of 3 healthy")

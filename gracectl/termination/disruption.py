@@ -1,0 +1,160 @@
+"""Carries a voluntary end out: the DELETE of what ends as one, what is written before it, and what people are told.
+
+Invariants: the DELETE carries uid and version of the object that was judged; it is sent once; a deadline that was
+pulled to now does not stay on an object that lives on.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gracectl.kube.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotFound
+from gracectl.kube.requests import MergePatch
+from gracectl.kube.resources import NODES
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.names import EventReason
+from gracectl.model.node import Node
+from gracectl.model.times import format_time
+from gracectl.policy.deadlines import written
+from gracectl.policy.voluntary import Cause, Trigger
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.workers import Requeue
+from gracectl.termination.announce import announce
+from gracectl.termination.held import AnyHeld, Held
+from gracectl.termination.steps import Tools
+from gracectl.termination.waiting import UnitKey
+from gracectl.termination.writes import amend
+
+REASONS = {
+    Cause.UNHEALTHY: EventReason.NODE_UNHEALTHY,
+    Cause.TERMINABLE: EventReason.NODE_TERMINABLE,
+    Cause.EXPIRED: EventReason.CLAIM_EXPIRED,
+}
+
+WARNINGS = frozenset(
+    (
+        EventReason.NODE_UNHEALTHY,
+        EventReason.UNHEALTHY_NODES_HELD,
+        EventReason.DISRUPTION_REFUSED,
+        EventReason.SEVERAL_CLAIMS,
+    )
+)
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """What ends as one, as the caches show it: a claim with its nodes, or a node that has no claim (or several, of
+    which none counts)."""
+
+    key: UnitKey
+    nodes: tuple[Node, ...]
+    claim: NodeClaim | None
+    held: AnyHeld
+    """What the DELETE is for."""
+    is_contested: bool = False
+    """Other claims stand for a node of this one, too."""
+
+    @property
+    def holders(self) -> tuple[AnyHeld, ...]:
+        """Where people are told of it."""
+        nodes = tuple(Held(NODES, node) for node in self.nodes)
+        return nodes if self.claim is None else (*nodes, self.held)
+
+
+class Standing(msgspec.Struct):
+    """What is remembered of a unit that has a reason to end, of which nothing must survive."""
+
+    uid: str
+    retry: Backoff
+    next_try: float = 0.0
+    """Monotonic: the server has refused, and is not asked again before."""
+    agreed_at: str = ""
+    """The version of which the server has agreed to delete; the watch has not shown it yet."""
+    told: dict[EventReason, str] = msgspec.field(default_factory=dict)
+    """The gist of what people have been told."""
+    pulled: tuple[str, str | None] | None = None
+    """The deadline that we have written, and what stood there before (None: nothing)."""
+
+
+async def end(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool) -> Requeue | None:
+    """Delete the unit for what is due, unless the server has agreed already, or is not to be asked just yet."""
+    held = unit.held
+    wait = standing.next_try - tools.clock.monotonic()
+    if wait > 0:
+        return Requeue(wait)
+    if standing.agreed_at == held.state.resource_version:
+        return None
+    if names.FINALIZER not in held.state.finalizers:
+        return None  # it would be gone at once, its pods with it; the keeper is on its way, and its write wakes us
+    if is_forced and not _is_overdue(tools, held.state):
+        await _pull_deadline(tools, held, standing)
+        return None  # our write wakes us, and all of this is looked at again
+    try:
+        version = held.state.resource_version
+        await tools.client.delete(held.resource, held.state.key, uid=held.uid, resource_version=version)
+    except NotFound:
+        return None
+    except Conflict:
+        return Requeue(standing.retry.next())  # the watch will have shown by then what it has become
+    except (Denied, Forbidden, Invalid) as refusal:
+        return await _refused(tools, unit, standing, refusal)
+    standing.agreed_at = version
+    message = "is ended: " + "; ".join(trigger.words for trigger in due)
+    if is_forced:
+        message += "; at once, with everything on it (health.force)"
+    tell(tools, unit, standing, REASONS[due[0].cause], message)
+    return None
+
+
+async def _refused(tools: Tools, unit: Unit, standing: Standing, refusal: ApiError) -> Requeue:
+    """Somebody else may forbid it (a node disruption budget): that is his right, and people are told once."""
+    asked_for = refusal.retry_after if isinstance(refusal, Denied) else None
+    seconds = max(standing.retry.next(), asked_for or 0.0)
+    standing.next_try = tools.clock.monotonic() + seconds
+    message = f"is to end, but its deletion is refused, and tried again: {refusal}"
+    tell(tools, unit, standing, EventReason.DISRUPTION_REFUSED, message)
+    await give_back(tools, unit, standing)
+    return Requeue(seconds)
+
+
+def _is_overdue(tools: Tools, thing: Node | NodeClaim) -> bool:
+    deadline = written(thing)
+    return deadline is not None and deadline <= tools.clock.now()
+
+
+async def _pull_deadline(tools: Tools, held: AnyHeld, standing: Standing) -> None:
+    """Write that everything must be over now, so that the termination, once begun, waits for nobody."""
+    text = format_time(tools.clock.now())
+    standing.pulled = (text, held.state.annotations.get(names.TERMINATION_TIMESTAMP))
+
+    def pulled(thing: Node | NodeClaim) -> MergePatch | None:
+        is_settled = thing.deletion_timestamp is not None or _is_overdue(tools, thing)
+        return None if is_settled else _annotation(text)
+
+    await amend(tools.client, held.resource, held.state, pulled)
+
+
+async def give_back(tools: Tools, unit: Unit, standing: Standing) -> None:
+    """The end does not come now: a deadline that we have left on it would make a later one merciless."""
+    if standing.pulled is None:
+        return
+    ours, before = standing.pulled
+
+    def given_back(thing: Node | NodeClaim) -> MergePatch | None:
+        is_ours = thing.annotations.get(names.TERMINATION_TIMESTAMP) == ours and thing.deletion_timestamp is None
+        return _annotation(before) if is_ours else None
+
+    await amend(tools.client, unit.held.resource, unit.held.state, given_back)
+    standing.pulled = None
+
+
+def tell(tools: Tools, unit: Unit, standing: Standing, reason: EventReason, message: str, gist: str = "") -> None:
+    """An Event on all that is to end, and a line of the log: once, until the gist of it changes."""
+    if standing.told.get(reason) == gist:
+        return
+    standing.told[reason] = gist
+    announce(tools, unit.holders, reason, message, "Warning" if reason in WARNINGS else "Normal")
+
+
+def _annotation(text: str | None) -> MergePatch:
+    return MergePatch({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: text}}})
