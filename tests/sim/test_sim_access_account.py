@@ -104,9 +104,10 @@ async def test_over_http_with_its_token() -> None:
                 await client.get(VOLUME_CLAIMS, ("default", "x"))
             with pytest.raises(NotFound):
                 await client.evict(("default", "x"), uid="u")
+            with pytest.raises(NotFound):
+                await client.delete(NODES, ("", "n1"))
             for refused in (
-                client.delete(NODES, ("", "n1")),
-                client.delete(PODS, ("default", "x")),
+                client.delete(VOLUME_CLAIMS, ("default", "x")),
                 client.patch(PODS, ("default", "x"), MergePatch({})),
                 client.create(NODES, "", {"metadata": {"name": "n1"}}),
             ):
