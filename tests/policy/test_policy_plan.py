@@ -13,8 +13,8 @@ from support.builders import NOW, a_budget, a_node, a_pod, owned_by
 from gracectl.model import names
 from gracectl.model.pod import Pod, Toleration
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.explain import brief, explain
-from gracectl.policy.plan import NodeView, Outcome, Plan, plan
+from gracectl.policy.explain import brief, explain, left_behind
+from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.policy.waves import wave_of
 
 DAEMON = owned_by("DaemonSet")
@@ -198,14 +198,172 @@ def test_a_brief_line_begins_with_the_reason_of_the_most_urgent_pod() -> None:
     assert brief(decide()) == ""
 
 
+# -- with a deadline ---------------------------------------------------------------------------------------------------
+
+D = NOW + 900
+
+
+def entry(decision: Plan, name: str) -> PodPlan:
+    return next(each for each in decision.pods if each.pod.name == name)
+
+
+def test_whose_time_has_come_is_deleted_whatever_holds_it() -> None:
+    """Over waves, protection, the pod that holds the node, and budgets; the others wait as before."""
+    for grace, outcome in [
+        (900, dict.fromkeys(("protected", "holder", "last", "blocked", "free"), Outcome.DELETE)),
+        (
+            899,
+            {
+                "protected": Outcome.PROTECTED,
+                "holder": Outcome.PROTECTED,
+                "last": Outcome.WAITING,
+                "blocked": Outcome.WAITING,
+                "free": Outcome.WAITING,
+            },
+        ),
+    ]:
+        blocked = a_pod("blocked", grace_seconds=grace)
+        decision = decide(
+            a_pod("protected", grace_seconds=grace, annotations={names.DO_NOT_DISRUPT: "true"}),
+            a_pod("holder", grace_seconds=grace, labels={names.DO_NOT_EVICT: "true"}),
+            a_pod("last", grace_seconds=grace, owners=DAEMON, priority=2_000_001_000),
+            a_pod("free", grace_seconds=grace),
+            blocked,
+            budgets={blocked.uid: (a_budget(disruptions_allowed=0),)},
+            deadline=D,
+        )
+        assert outcomes(decision) == outcome
+        assert {each.delete_at for each in decision.pods} == {D - grace}
+        assert decision.next_change == (D if outcome["free"] is Outcome.DELETE else NOW + 1)
+        assert not decision.leaving
+
+
+def test_a_pod_without_a_reason_to_stay_is_evicted_until_its_time_comes() -> None:
+    assert outcomes(decide(a_pod(grace_seconds=899), deadline=D)) == {"web-1": Outcome.EVICT}
+    assert outcomes(decide(a_pod(grace_seconds=900), deadline=D)) == {"web-1": Outcome.DELETE}
+    assert outcomes(decide(a_pod(grace_seconds=86_400), deadline=D)) == {"web-1": Outcome.DELETE}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        tolerating("Exists"),
+        {"owners": owned_by("Node")},
+        {"phase": "Succeeded"},
+        {"phase": "Failed", "deletion_timestamp": NOW + 5, "deletion_grace_seconds": 30},
+        {"deletion_timestamp": NOW - 1000, "deletion_grace_seconds": 30},
+    ],
+)
+@pytest.mark.parametrize("deadline", [D, NOW, NOW - 60])
+def test_what_is_not_waited_for_is_never_deleted(fields: dict[str, Any], deadline: float) -> None:
+    decision = decide(a_pod(grace_seconds=30, **fields), deadline=deadline)
+    assert outcomes(decision) == {"web-1": Outcome.IGNORED}
+    assert entry(decision, "web-1").delete_at is None
+
+
+def test_a_pod_that_comes_late_is_deleted_with_what_is_left() -> None:
+    view_of_late = view(a_pod("late", created=D - 10), deadline=D)
+    assert outcomes(plan(view_of_late, D - 9)) == {"late": Outcome.DELETE}
+    assert outcomes(plan(view_of_late, D + 60)) == {"late": Outcome.DELETE}
+
+
+def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_be_quicker_once() -> None:
+    beyond: dict[str, Any] = {"deletion_timestamp": NOW + 3590, "deletion_grace_seconds": 3600, "grace_seconds": 3600}
+    decision = decide(a_pod(**beyond), deadline=D)
+    assert outcomes(decision) == {"web-1": Outcome.DELETE}
+    assert reason(decision, "web-1") == "terminating, its grace is cut for the deadline"
+    assert decision.next_change == NOW + (900 - 10 - 1) / 2  # when a server would no longer grant what is left
+    cut = decide(a_pod(**{**beyond, "deletion_timestamp": D - 10, "deletion_grace_seconds": 900}), deadline=D)
+    assert outcomes(cut) == {"web-1": Outcome.TERMINATING}
+    assert (entry(cut, "web-1").until, cut.next_change) == (D, D)
+
+
+def test_a_pod_whose_grace_was_cut_is_not_stuck_before_the_deadline() -> None:
+    """Deleted 500 s ago with an hour, now cut to the 600 s that are left, which count from the first DELETE."""
+    deadline = NOW + 600
+    cut: dict[str, Any] = {"deletion_timestamp": NOW - 500 + 600, "deletion_grace_seconds": 600, "grace_seconds": 3600}
+    for now in (NOW, NOW + 161, deadline - 0.001):
+        decision = plan(view(a_pod(**cut), deadline=deadline), now)
+        assert outcomes(decision) == {"web-1": Outcome.TERMINATING}
+        assert decision.next_change == deadline
+    by_hand = {**cut, "deletion_timestamp": NOW - 500 + 5, "deletion_grace_seconds": 5}
+    assert outcomes(decide(a_pod(**by_hand), deadline=D)) == {"web-1": Outcome.IGNORED}
+    assert outcomes(plan(view(a_pod(**cut)), NOW + 161))["web-1"] is Outcome.IGNORED  # without a deadline, as ever
+
+
+@pytest.mark.parametrize("now", [D, D + 0.001, D + 50])
+def test_at_the_deadline_nothing_is_waited_for(now: float) -> None:
+    attached = (VolumeAttachment("csi-db", "uid-db", volume_name="db"),)
+    going: dict[str, Any] = {"deletion_timestamp": D, "deletion_grace_seconds": 600, "grace_seconds": 600}
+    decision = plan(
+        view(
+            a_pod("kept", annotations={names.DO_NOT_DISRUPT: "true"}),
+            a_pod("going", **going),
+            a_pod("told", **{**going, "deletion_timestamp": D + 1, "deletion_grace_seconds": 1}),
+            cordoned_at=None,
+            attachments=attached,
+            deadline=D,
+        ),
+        now,
+    )
+    assert (decision.overdue, decision.drained, decision.detaching, decision.leaving) == (True, True, (), ())
+    assert outcomes(decision) == {
+        "kept": Outcome.DELETE,
+        "going": Outcome.DELETE,
+        "told": Outcome.TERMINATING,
+    }
+
+
+def test_just_before_the_deadline_everything_is_waited_for() -> None:
+    attached = (VolumeAttachment("csi-db", "uid-db", volume_name="db"),)
+    decision = plan(view(attachments=attached, cordoned_at=D - 1, deadline=D), D - 0.001)
+    assert (decision.overdue, decision.drained, decision.detaching) == (False, False, attached)
+    assert decision.next_change == D  # and not the end of the minimum time, which it cuts off
+
+
+def test_a_reason_says_until_when_a_pod_is_waited_for() -> None:
+    protected = a_pod("job", grace_seconds=600, annotations={names.DO_NOT_DISRUPT: "2h"})
+    blocked = a_pod("web")
+    decision = decide(
+        protected,
+        blocked,
+        a_pod("ending", deletion_timestamp=NOW + 30, deletion_grace_seconds=30),
+        a_pod("late", grace_seconds=3600),
+        budgets={blocked.uid: (a_budget(disruptions_allowed=0, current_healthy=2),)},
+        deadline=D,
+    )
+    assert explain(decision, shown=4) == (
+        "4 pods left: shop/web (budget shop/web allows no disruption now (2 of 3 healthy, 2 required); "
+        "it is deleted at 1970-01-12T14:01:10Z at the latest), "
+        'shop/job (protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z; '
+        "it is deleted at 1970-01-12T13:51:40Z at the latest), "
+        "shop/late (is deleted now for the deadline), "
+        "shop/ending (terminating until 1970-01-12T13:47:10Z); the node ends by 1970-01-12T14:01:40Z"
+    )
+    assert brief(decision).startswith("budget shop/web allows no disruption now")
+
+
+def test_what_was_left_behind_at_the_deadline_is_named() -> None:
+    pods = [a_pod(f"web-{n}") for n in range(4)]
+    ending = a_pod("ending", deletion_timestamp=NOW + 30)
+    assert left_behind(decide(*pods, ending, deadline=NOW)) == (
+        "the deadline 1970-01-12T13:46:40Z has passed with 5 pods left: "
+        "shop/ending (terminating), shop/web-0 (running), shop/web-1 (running), and 2 more"
+    )
+    assert left_behind(decide(deadline=NOW)) == ""
+    assert left_behind(decide(*pods)) == ""
+
+
 PODS = st.builds(
-    lambda n, phase, ready, owner, priority, deleted, value: a_pod(
+    lambda n, phase, ready, owner, priority, deleted, value, graces: a_pod(
         f"pod-{n}",
         phase=phase,
         ready=ready,
         owners=owned_by(owner),
         priority=priority,
         deletion_timestamp=deleted,
+        deletion_grace_seconds=None if deleted is None else graces[1],
+        grace_seconds=graces[0],
         annotations={} if value is None else {names.DO_NOT_DISRUPT: value},
     ),
     st.integers(0, 10_000),
@@ -213,8 +371,9 @@ PODS = st.builds(
     st.booleans(),
     st.sampled_from(["ReplicaSet", "DaemonSet", "Node"]),
     st.sampled_from([None, 0, 2_000_000_000]),
-    st.sampled_from([None, NOW - 100, NOW - 10, NOW + 30]),
-    st.sampled_from([None, "true", "30m", "2h", "-1h", "soon"]),
+    st.sampled_from([None, None, NOW - 100, NOW - 10, NOW + 30, NOW + 100, NOW + 550]),
+    st.sampled_from([None, "true", "30m", "2h", "61m", "-1h", "soon"]),
+    st.sampled_from([(30, 30), (600, 600), (600, 120), (100, 1), (None, 30), (0, 0)]),
 )
 
 
@@ -231,3 +390,23 @@ def test_whatever_the_node_holds(pods: list[Pod], allowed: int) -> None:
     assert all(entry.reason for entry in decision.pods if entry.outcome is not Outcome.EVICT)
     assert decision.next_change is None or decision.next_change > NOW
     assert all(entry.pod.deletion_timestamp is None for entry in decision.leaving)
+
+
+@given(
+    st.lists(PODS, max_size=6, unique_by=lambda pod: pod.uid),
+    st.integers(-10, 120),
+    st.floats(0, 200, allow_nan=False),
+)
+def test_between_two_instants_that_it_names_a_plan_does_not_change(pods: list[Pod], period: int, ahead: float) -> None:
+    """Only an event can change it then: so somebody who waits for it misses nothing."""
+
+    def shape(decision: Plan) -> object:
+        return [(each.pod.uid, each.outcome) for each in decision.pods], decision.drained, decision.overdue
+
+    def at(now: float) -> Plan:
+        return plan(view(*pods, cordoned_at=NOW - 1, deadline=NOW + period), now)
+
+    decision = at(NOW)
+    later = NOW + ahead
+    if decision.next_change is None or later < decision.next_change:
+        assert shape(at(later)) == shape(decision)
