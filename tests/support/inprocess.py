@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import anyio
@@ -23,6 +24,10 @@ from gracectl.runtime.clock import Clock
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import Faults
 from gracectl.sim.server import api
+
+
+ASKING: ContextVar[Request | None] = ContextVar("ASKING", default=None)
+"""The request of a controller that the server carries out at this moment, in the task that does."""
 
 
 class Executed(NamedTuple):
@@ -96,7 +101,11 @@ class InProcessTransport:
         return await self.before.before(self.before.striking(plain), plain)
 
     async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
-        answer = await self._server.handle(plain)
+        asking = ASKING.set(request)
+        try:
+            answer = await self._server.handle(plain)
+        finally:
+            ASKING.reset(asking)
         instant = self.clock.monotonic()
         self.executed.append(Executed(instant, request, operation_of(request), answer.status))
         return await self.behind.before(self.behind.striking(plain), plain) or answer
