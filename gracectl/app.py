@@ -14,7 +14,7 @@ import msgspec
 
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
-from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics
 from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import CacheStatistics
@@ -61,6 +61,9 @@ CLAIM_RIGHTS = (
 # A server that does not answer when we start is told at once; later, patience is the better policy.
 _FIRST_CONTACT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
 
+# Seconds for one DELETE for a deadline; the next try asks for what is left then.
+_LONGEST_DELETION = 10.0
+
 
 class MissingRights(Exception):
     """The credentials do not allow all that the controller does; `rights` says what is missing."""
@@ -85,6 +88,7 @@ class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     claim_terminations: QueueStatistics
     voluntary_terminations: QueueStatistics
     evictor: EvictorStatistics
+    deleter: DeleterStatistics
     client: ClientStatistics
     events: EventStatistics
     caches: tuple[CacheStatistics, ...]
@@ -110,19 +114,16 @@ class Controller:
         self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
         self._observed = observed = observe_nothing_yet()
         self._recorder = EventRecorder(self._client, clock)
-        self._evictor = Evictor(
-            self._client,
-            observed.pods,
-            observed.budgets,
-            clock,
-            settings.eviction,
-            partial(
-                Backoff, settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds, rng=rng
-            ),
-        )
+        eviction = settings.eviction
+        patience = partial(Backoff, eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=rng)
+        self._evictor = Evictor(self._client, observed.pods, observed.budgets, clock, eviction, patience)
         announcer = PodAnnouncer(self._recorder)
         self._evictor.listen(announcer)
-        self._deleter = PodDeleter(self._client, observed.pods, clock)
+        # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with
+        # everything else has time.
+        once = ClientSettings(timeout=min(timeout, _LONGEST_DELETION), retry=RetrySettings(attempts=1))
+        deleting = KubeClient(transport, clock, settings=once, rng=rng)
+        self._deleter = PodDeleter(deleting, observed.pods, clock, eviction, patience)
         self._deleter.listen(announcer)
         claims = Reflector(
             self._client,
@@ -214,6 +215,7 @@ class Controller:
             voluntary_terminations=self._voluntary.statistics(),
             claim_terminations=self._claims.statistics(),
             evictor=self._evictor.statistics(),
+            deleter=self._deleter.statistics(),
             client=self._client.statistics(),
             events=self._recorder.statistics(),
             caches=tuple(cache.statistics() for cache in caches),

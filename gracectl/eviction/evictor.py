@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from gracectl.eviction.lane import Ask, BudgetKey, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.refusals import is_over
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -241,7 +242,7 @@ class Evictor:
             return  # the world has moved on while the client waited; the lane decides anew
         except errors.ApiError as refusal:
             self._answers[type(refusal).__name__] += 1
-            if _is_over(refusal):
+            if is_over(refusal):
                 if isinstance(refusal, errors.Conflict):
                     lane.charge(ask, versions, self._clock.monotonic())  # recording eviction-of-another-uid
                 self._settle(key, pod)
@@ -306,8 +307,3 @@ class Evictor:
             else:
                 self._doubtful.discard(candidate.uid)
                 lane.put_last(ask)
-
-
-def _is_over(refusal: errors.ApiError) -> bool:
-    """Whether the pod needs no eviction any more: it is gone, or its name belongs to another pod."""
-    return isinstance(refusal, errors.NotFound) or (isinstance(refusal, errors.Conflict) and refusal.uid_mismatch)

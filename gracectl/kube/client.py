@@ -155,21 +155,21 @@ class KubeClient:
         uid: str = "",
         resource_version: str = "",
         grace_seconds: int | None = None,
-        dry_run: bool = False,
+        is_meant: Callable[[], bool] = lambda: True,
     ) -> None:
         """Delete an object; NotFound when it is gone. With a uid or version repeated on any transient failure.
 
         `grace_seconds` None leaves the grace to the object. A repeat may find it gone: that NotFound means
-        done as well.
+        done as well. `is_meant` is asked as by `evict`: seconds of grace may no longer be right after a wait.
         """
         request = requests.delete_request(
             resource,
             key,
             preconditions=Preconditions(uid, resource_version),
             grace_seconds=grace_seconds,
-            dry_run=dry_run,
         )
-        await self._call(request, repeatable=bool(uid or resource_version), finish=not resource.abandonable)
+        repeatable = bool(uid or resource_version)
+        await self._call(request, repeatable=repeatable, finish=not resource.abandonable, is_meant=is_meant)
 
     async def evict(
         self,

@@ -7,6 +7,7 @@ API server's time rather than this machine's.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import anyio
@@ -24,20 +25,34 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Return after so many seconds; nothing or less is one turn of the event loop."""
 
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever `now` has jumped beside `monotonic`; it must be quick and must not raise."""
+
 
 class SystemClock:
-    """This machine's clock, moved by the offset at which the API server's was seen."""
+    """The API server's time, as far as it is known: this machine's, moved by the offset at which the server's was seen.
+
+    This machine's time of day is read once, when the clock is made; from then on `now` runs with `monotonic`. Should
+    somebody set the machine's clock (NTP at its first contact, a person, a hypervisor), deadlines must not jump with
+    it: they are the server's, whose clock has not moved. What the machine was wrong at the beginning, and what
+    `monotonic` has missed while the machine was asleep, is in the offset that the server's answers show; only with that
+    offset does `now` jump.
+    """
 
     def __init__(self) -> None:
+        self._epoch = time.time() - time.monotonic()
         self._offset = 0.0
+        self._subscribers: list[Callable[[], None]] = []
 
     def adjust(self, offset: float) -> None:
-        """From now on `now` is so many seconds ahead of this machine's clock."""
+        """From now on `now` is so many seconds ahead of this machine's clock as it was read at the beginning."""
         self._offset = offset
+        for callback in self._subscribers:
+            callback()
 
     def now(self) -> float:
         """See Clock."""
-        return time.time() + self._offset
+        return self._epoch + time.monotonic() + self._offset
 
     def monotonic(self) -> float:
         """See Clock."""
@@ -46,6 +61,10 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
         await anyio.sleep(max(seconds, 0.0))
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """See Clock."""
+        self._subscribers.append(callback)
 
 
 class LoopClock:
@@ -66,17 +85,32 @@ class LoopClock:
         """See Clock."""
         await anyio.sleep(max(seconds, 0.0))
 
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """See Clock. This one never jumps."""
+
 
 class ShiftedClock:
     """Another clock whose time of day is wrong by `offset` seconds, which may change at any moment."""
 
     def __init__(self, clock: Clock, offset: float = 0.0) -> None:
         self._clock = clock
-        self.offset = offset
+        self._offset = offset
+        self._subscribers: list[Callable[[], None]] = []
+
+    @property
+    def offset(self) -> float:
+        """Seconds that this clock is ahead of the other."""
+        return self._offset
+
+    @offset.setter
+    def offset(self, offset: float) -> None:
+        self._offset = offset
+        for callback in self._subscribers:
+            callback()
 
     def now(self) -> float:
         """See Clock."""
-        return self._clock.now() + self.offset
+        return self._clock.now() + self._offset
 
     def monotonic(self) -> float:
         """See Clock."""
@@ -85,3 +119,8 @@ class ShiftedClock:
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
         await self._clock.sleep(seconds)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """See Clock. The other clock may jump as well."""
+        self._subscribers.append(callback)
+        self._clock.subscribe(callback)

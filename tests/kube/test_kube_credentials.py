@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ class HandClock:
 
     async def sleep(self, seconds: float) -> None:
         self.seconds += seconds
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        raise AssertionError("nobody here follows the clock")
 
 
 def a_config(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from email.utils import formatdate
 
 import anyio
 import pytest
 
-from gracectl.runtime.clock import Clock, LoopClock, SystemClock
+from gracectl.kube.skew import SkewEstimate
+from gracectl.runtime.clock import Clock, LoopClock, ShiftedClock, SystemClock
 
 EPOCH = 1_767_225_600.0
 
@@ -52,17 +54,66 @@ async def _note(ran: list[str]) -> None:
     ran.append("other")
 
 
-def test_the_system_clock_is_moved_by_the_last_offset_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: EPOCH)
+class Machine:
+    """What the operating system says the time is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.today, self.running = EPOCH, 40.0
+        monkeypatch.setattr(time, "time", lambda: self.today)
+        monkeypatch.setattr(time, "monotonic", lambda: self.running)
+
+    def go(self, seconds: float) -> None:
+        self.today += seconds
+        self.running += seconds
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def test_the_system_clock_is_moved_by_the_last_offset_only(machine: Machine) -> None:
     clock = SystemClock()
     assert clock.now() == EPOCH
     clock.adjust(5.0)
     clock.adjust(-2.5)
-    assert clock.now() == EPOCH - 2.5
+    machine.go(1.0)
+    assert clock.now() == EPOCH - 1.5
 
 
-def test_an_offset_does_not_move_durations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 40.0)
+def test_an_offset_does_not_move_durations(machine: Machine) -> None:
     clock: Clock = (system := SystemClock())
     system.adjust(1000.0)
     assert clock.monotonic() == 40.0
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_who_sets_the_machines_clock_moves_no_deadline(machine: Machine, step: float) -> None:
+    clock = SystemClock()
+    machine.go(10.0)
+    machine.today += step
+    machine.go(10.0)
+    assert clock.now() == EPOCH + 20.0
+
+
+def test_the_servers_answers_show_what_the_machine_has_slept(machine: Machine) -> None:
+    clock = SystemClock()
+    estimate = SkewEstimate(clock.adjust)
+    for second in range(30):
+        machine.go(1.0)
+        if second == 10:
+            machine.today += 600.0  # asleep, while its monotonic clock has stood still
+        estimate.observe(formatdate(machine.today, usegmt=True), clock.now(), 0.0)
+    assert clock.now() == pytest.approx(EPOCH + 630.0, abs=1.0)
+
+
+def test_whoever_has_subscribed_is_told_of_every_jump_and_sees_the_new_time(machine: Machine) -> None:
+    seen: list[float] = []
+    system = SystemClock()
+    shifted = ShiftedClock(system)
+    system.subscribe(lambda: seen.append(system.now() - EPOCH))
+    shifted.subscribe(lambda: seen.append(shifted.now() - EPOCH))
+    system.adjust(5.0)
+    shifted.offset = -30.0
+    assert shifted.offset == -30.0
+    assert seen == [5.0, 5.0, -25.0]
