@@ -294,6 +294,12 @@ def a_workload(kind: str, name: str, replicas: int, **more: Any) -> JsonObject:
     }
 
 
+def unregistered(**status: str) -> JsonObject:
+    """The status of a claim whose instance has not become a node."""
+    condition = {"type": "Registered", "status": "Unknown", "reason": "NodeNotFound", "message": ""}
+    return {**status, "conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+
+
 def a_budget_manifest(name: str, **bound: Any) -> JsonObject:
     """A budget over `app: <name>`; `bound` is maxUnavailable or minAvailable."""
     return {
