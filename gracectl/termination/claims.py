@@ -155,7 +155,12 @@ async def set_claim_deadline(tools: Tools, termination: ClaimTermination) -> Ans
         return Proceed()
     found = [deadline_of(node, claim, tools.settings.policy) for node in nodes or (None,)]
     known = [deadline for deadline in found if deadline is not None]
-    await publish(tools, termination, min(known, key=lambda deadline: deadline.at, default=None))
+    earliest = min(known, key=lambda deadline: deadline.at, default=None)
+    if nodes and all(is_held(node) for node in nodes):
+        # Their own terminations write it, here too: two that write the same would be in each other's way.
+        termination.deadline = tightest(termination.deadline, earliest)
+    else:
+        await publish(tools, termination, earliest)
     return Proceed()
 
 

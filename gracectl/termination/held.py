@@ -53,18 +53,25 @@ class Held(Generic[H]):
     def refresh(self, cached: H) -> None:
         """Take over what the cache shows, unless it is a state that our own writes have replaced since.
 
-        A deletion is never taken back: what shows none is older than a state that shows one.
+        Somebody else may have written in between. But a deletion is never taken back, and what is being deleted gets no
+        finalizers: a state that shows otherwise is older than ours.
         """
-        is_older = cached.deletion_timestamp is None and self.state.deletion_timestamp is not None
-        if not is_older and cached.resource_version not in self._replaced:
-            self._replaced.clear()
-            self.state = cached
+        if cached.resource_version in self._replaced or _is_before(cached, self.state):
+            return
+        self._replaced.clear()
+        self.state = cached
 
     def wrote(self, state: H) -> None:
         """The server has answered our write, or our question, with this state."""
         if state.resource_version != self.state.resource_version:
             self._replaced.add(self.state.resource_version)
         self.state = state
+
+
+def _is_before(cached: Node | NodeClaim, known: Node | NodeClaim) -> bool:
+    if known.deletion_timestamp is None:
+        return False
+    return cached.deletion_timestamp is None or not set(cached.finalizers) <= set(known.finalizers)
 
 
 AnyHeld = Held[Any]
