@@ -179,9 +179,12 @@ class Reflector(Generic[T]):
         if not isinstance(error, Forbidden):
             return isinstance(error, NotServed)
         try:
-            return not any([await self._client.serves(version) for version in self._versions])
+            for version in self._versions:
+                if await self._client.serves(version):
+                    return False
         except ApiError:
             return False
+        return True
 
     def _try_another_version(self) -> bool:
         """Go on to the next version; False when all have been tried, and it is the first one's turn again."""
