@@ -1,0 +1,80 @@
+"""Deadlines are instants of the server's clock, of which ours is an estimate that may change at any moment."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from support.deletion import deleting
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_clock_that_turns_out_to_be_late_brings_the_deletions_forward() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=60, web=30)
+        stage.want(100)
+        await stage.until(10)
+        stage.ours.offset = 20.0
+        await stage.until(80)
+        assert stage.asked[:2] == [(20, "slow", 60), (50, "web", 30)]
+        assert [d.late for d in stage.ears.deletions[:2]] == [pytest.approx(0, abs=1e-6)] * 2
+
+
+async def test_what_has_become_overdue_by_that_goes_at_once() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=60, web=30)
+        stage.want(100)
+        await stage.until(10.25)
+        stage.ours.offset = 80.0
+        await stage.until(11)
+        assert stage.asked == [(10.25, "slow", 10), (10.25, "web", 10)]
+        assert [d.late for d in stage.ears.deletions] == [0, 0]
+
+
+async def test_a_clock_that_turns_out_to_be_ahead_makes_nobody_go_early() -> None:
+    async with deleting() as stage:
+        stage.ours.offset = 20.0
+        await stage.add(slow=60, web=30)
+        stage.want(100)
+        await stage.until(10)
+        stage.ours.offset = 0.0
+        await stage.until(99)
+        assert stage.asked == [(40, "slow", 60), (70, "web", 30)]
+
+
+async def test_the_clock_may_go_to_and_fro() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=60, web=30)
+        stage.want(100)
+        for second in range(1, 31):
+            await stage.until(second)
+            stage.ours.offset = 9.0 if second % 2 else -9.0
+        stage.ours.offset = 0.5
+        await stage.until(99)
+        assert stage.asked == [(39.5, "slow", 60), (69.5, "web", 30)]
+
+
+async def test_a_pod_in_the_queue_is_not_deleted_early_when_the_clock_goes_back() -> None:
+    async with deleting(max_in_flight=1) as stage:
+        stage.ours.offset = 20.0
+        await stage.add(first=30, second=30)
+        stage.wire.seconds = 4.0
+        stage.want(100)
+        await stage.until(52)
+        stage.ours.offset = 0.0
+        stage.wire.seconds = 0.0
+        await stage.until(99)
+        assert stage.asked == [(50, "first", 30), (70, "second", 30)]
+
+
+async def test_a_jump_before_the_deleter_runs_is_not_overlooked() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        heir = stage.another()
+        heir.want("n1", [stage.doomed("web", 100)])
+        stage.ours.offset = 50.0
+        async with anyio.create_task_group() as group:
+            group.start_soon(heir.run)
+            await stage.until(30)
+            group.cancel_scope.cancel()
+        assert stage.asked == [(20, "web", 30)]

@@ -1,0 +1,156 @@
+"""Random pods, deadlines, people, lags, failures and restarts: nobody early, nothing twice, everybody in the end."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import anyio
+import looptime
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.deletion import LOST, REFUSED, Asked, DeletionStage
+from support.eviction import DENIED, FAULT, busy
+
+from gracectl.eviction.deleter import PodDeleter
+from gracectl.policy.deadlines import DEFAULT_GRACE_SECONDS
+
+END = 400.0
+NAMES = ("a", "b", "c", "d")
+FAILURES = (DENIED, FAULT, LOST, REFUSED, busy(2))
+
+graces = st.one_of(st.none(), st.integers(0, 40), st.integers(0, 300))
+instants = st.floats(0, 250).map(lambda at: round(at, 3))
+
+
+def chances(most: int) -> st.SearchStrategy[list[tuple[float, str]]]:
+    return st.lists(st.tuples(instants, st.sampled_from(NAMES)), max_size=most)
+
+
+plays = st.fixed_dictionaries(
+    {
+        "graces": st.fixed_dictionaries(dict.fromkeys(NAMES, graces)),
+        "deadline": st.integers(0, 250),
+        "begins": instants,
+        "tightened": st.one_of(st.none(), st.tuples(instants, st.integers(0, 250))),
+        "restarts": st.lists(instants, max_size=3),
+        "people": chances(2),
+        "spared": chances(1),
+        "failures": st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(FAILURES)), max_size=4),
+        "losses": st.lists(st.sampled_from(NAMES), max_size=2),
+        "lag": st.sampled_from([0.0, 0.0, 0.5, 3.0, 30.0]),
+        "seconds": st.sampled_from([0.0, 0.0, 0.005, 1.5]),
+    }
+)
+
+
+class Play:
+    """One run of what the strategy has drawn; afterwards, what has left and what the server has."""
+
+    def __init__(self, drawn: dict[str, Any]) -> None:
+        self.drawn = drawn
+        self.stage = DeletionStage(max_in_flight=2)
+        self.wanted: dict[str, list[tuple[float, float]]] = defaultdict(list)  # by name: from when on, which deadline
+        self.spared: dict[str, float] = {}
+        self.deadline = float(drawn["deadline"])
+        self.deleter: PodDeleter | None = None
+
+    async def run(self) -> None:
+        drawn, stage = self.drawn, self.stage
+        acts: list[tuple[float, Any]] = [(drawn["begins"], self.restart)]
+        acts += [(drawn["begins"] + at, self.restart) for at in drawn["restarts"]]
+        acts += [(at, lambda name=name: self.hurry(name)) for at, name in drawn["people"]]
+        acts += [(at, lambda name=name: self.spare(name)) for at, name in drawn["spared"]]
+        if drawn["tightened"]:
+            acts.append((drawn["tightened"][0], self.tighten))
+        async with anyio.create_task_group() as group:
+            self.group = group
+            await stage.run(group)
+            await stage.add(**drawn["graces"])
+            if drawn["lag"]:
+                stage.let_the_watch_lag(drawn["lag"])
+            stage.wire.seconds = drawn["seconds"]
+            for name, answer in drawn["failures"]:
+                stage.wire.refusals[name].append(answer)
+            for name in drawn["losses"]:
+                stage.wire.losses[name].append(LOST)
+            for at, act in sorted(acts, key=lambda each: each[0]):
+                await stage.until(max(at, stage.clock.monotonic()))
+                await act()
+            await stage.until(max(END, drawn["begins"] + 260 + END))
+            group.cancel_scope.cancel()
+
+    async def restart(self) -> None:
+        if self.deleter is not None:
+            self.scope.cancel()
+            # What is in flight is finished; meanwhile another process takes over.
+        self.deleter = self.stage.another()
+        self.group.start_soon(self._live, self.deleter)
+        await self.stage.rest()
+        self.want()
+
+    async def _live(self, deleter: PodDeleter) -> None:
+        with anyio.CancelScope() as self.scope:
+            await deleter.run()
+
+    def want(self) -> None:
+        stage = self.stage
+        if self.deleter is None:
+            return
+        names = [name for name in NAMES if name not in self.spared and stage.pods.get("default", name)]
+        for name in names:
+            if not self.wanted[name] or self.wanted[name][-1][1] != self.deadline:
+                self.wanted[name].append((stage.now, self.deadline))
+        self.deleter.want("n1", [stage.doomed(name, self.deadline) for name in names])
+
+    async def hurry(self, name: str) -> None:
+        await self.stage.delete(name)
+        self.want()
+
+    async def spare(self, name: str) -> None:
+        self.spared.setdefault(name, self.stage.now)
+        self.want()
+
+    async def tighten(self) -> None:
+        self.deadline = min(self.deadline, float(self.drawn["tightened"][1]))
+        self.want()
+
+    def grace(self, name: str) -> int:
+        drawn: int | None = self.drawn["graces"][name]
+        return DEFAULT_GRACE_SECONDS if drawn is None else drawn
+
+    def of(self, name: str) -> list[Asked]:
+        return [each for each in self.stage.asked if each.name == name]
+
+
+async def played(drawn: dict[str, Any]) -> Play:
+    play = Play(drawn)
+    await play.run()
+    return play
+
+
+@settings(max_examples=150, deadline=None)
+@given(plays)
+def test_nobody_early_nothing_twice_everybody_in_the_end(drawn: dict[str, Any]) -> None:
+    play = anyio.run(played, drawn, backend_options={"loop_factory": looptime.new_event_loop})
+    hurried = {name for _, name in drawn["people"]}
+    troubled = {name for name, _ in drawn["failures"]} | set(drawn["losses"])
+    for name in NAMES:
+        asked = play.of(name)
+        for each in asked:
+            deadline = min(deadline for since, deadline in play.wanted[name] if since <= each.at)
+            left = math.ceil(round(deadline - each.at, 6))
+            assert each.grace == max(1, min(play.grace(name), left)) or each.grace == max(1, left), "not what is left"
+            if name not in hurried:
+                assert each.at >= deadline - play.grace(name) - 1e-6 or each.at >= deadline, "before its time"
+            assert name not in play.spared or each.at <= play.spared[name], "was spared"
+        graces = [each.grace for each in asked]
+        # A process that has just begun knows no more than the watch.
+        is_informed = not drawn["restarts"] or drawn["lag"] == drawn["seconds"] == 0
+        if name not in troubled and is_informed:
+            assert graces == sorted(set(graces), reverse=True), "twice, or longer than before"
+        if name not in play.spared and play.wanted[name]:
+            at_the_server = play.stage.grace_at_the_server(name)
+            assert at_the_server is not None, "was never deleted"
+            assert at_the_server <= 1, "has outlived its deadline"

@@ -1,0 +1,220 @@
+"""A pod deleter against an embedded API server, on virtual time; nobody ends a pod there but who asks for it.
+
+The wire between them remembers every DELETE that leaves, and fails as a test wants it to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from gracectl.eviction.deleter import Deletion, Doomed, PodDeleter
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.kube import errors
+from gracectl.kube.cache import Cache
+from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.operation import operation_of
+from gracectl.kube.reflector import Reflector
+from gracectl.kube.resources import PODS
+from gracectl.kube.retry import RetrySettings
+from gracectl.kube.transport import Request, Response, Stream
+from gracectl.model.pod import Pod
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import LoopClock, ShiftedClock
+from gracectl.sim.core import ApiServer
+from gracectl.sim.faults import LateWatch, Rule
+from gracectl.sim.server import api
+from support.inprocess import InProcessTransport
+
+NAMESPACE = "default"
+PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
+LOST = errors.Unreachable(
+    operation_of(Request(method="DELETE", path=f"{PATH}/x")), "the connection was reset", sent=True
+)
+REFUSED = errors.Unreachable(operation_of(Request(method="DELETE", path=f"{PATH}/x")), "no connection", sent=False)
+
+Answer = Response | errors.ApiError
+
+
+class Asked(NamedTuple):
+    """A DELETE as it left: when (seconds since the test began), for whom, with how much grace."""
+
+    at: float
+    name: str
+    grace: int
+
+
+class Wire:
+    """A transport. `refusals` of a pod are answered in the server's stead; with `losses` its own answer is replaced
+    after the deed. Each answer takes `seconds`."""
+
+    def __init__(self, transport: InProcessTransport) -> None:
+        self.transport = transport
+        self.refusals: defaultdict[str, deque[Answer]] = defaultdict(deque)
+        self.losses: defaultdict[str, deque[Answer]] = defaultdict(deque)
+        self.down: Answer | None = None
+        self.seconds = 0.0
+        self.asked: list[Asked] = []
+        self.looked_at: list[tuple[float, str]] = []
+        self.in_flight = self.most_in_flight = 0
+
+    async def send(self, request: Request) -> Response:
+        name = request.path.removeprefix(PATH).strip("/")
+        if not name:
+            return await self.transport.send(request)
+        instant = round(self.transport.clock.monotonic(), 6)
+        if request.method == "GET":
+            self.looked_at.append((instant, name))
+        else:
+            self.asked.append(Asked(instant, name, msgspec.json.decode(request.body or b"")["gracePeriodSeconds"]))
+        self.in_flight += 1
+        self.most_in_flight = max(self.in_flight, self.most_in_flight)
+        try:
+            await anyio.sleep(self.seconds)
+            return await self._answered(request, name)
+        finally:
+            self.in_flight -= 1
+
+    async def _answered(self, request: Request, name: str) -> Response:
+        answer = self.down
+        if answer is None and request.method != "GET" and self.refusals[name]:
+            answer = self.refusals[name].popleft()
+        if answer is None:
+            answer = await self.transport.send(request)
+            if request.method != "GET" and self.losses[name]:
+                answer = self.losses[name].popleft()
+        if isinstance(answer, errors.ApiError):
+            raise answer
+        return answer
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self.transport.stream(request)
+
+
+class Ears:
+    """A listener."""
+
+    def __init__(self) -> None:
+        self.deletions: list[Deletion] = []
+        self.refusals: list[tuple[str, errors.ApiError]] = []
+
+    def deleted(self, deletion: Deletion) -> None:
+        self.deletions.append(deletion)
+
+    def not_deleted(self, pod: Doomed, refusal: errors.ApiError) -> None:
+        self.refusals.append((pod.name, refusal))
+
+
+class DeletionStage:
+    """See the module. Times are seconds since the test began; `ours` is the deleter's clock, the server has `clock`."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = LoopClock()
+        self.ours = ShiftedClock(self.clock)
+        self.start = self.clock.now()
+        self.server = ApiServer(self.clock)
+        self.transport = InProcessTransport(self.server, self.clock)
+        self.wire = Wire(self.transport)
+        self.settings = EvictionSettings(**settings)
+        self.pods: Cache[Pod] = Cache("pods")
+        self.ears = Ears()
+        self.deleter = self.another()
+
+    def another(self) -> PodDeleter:
+        """What a process has that begins now."""
+        once = ClientSettings(timeout=5.0, retry=RetrySettings(attempts=1))
+        client = KubeClient(self.wire, self.ours, settings=once, rng=random.Random(1))
+        backoff = partial(Backoff, 0.1, 10.0, jitter=0.0)
+        deleter = PodDeleter(client, self.pods, self.ours, self.settings, backoff)
+        deleter.listen(self.ears)
+        return deleter
+
+    async def run(self, group: anyio.abc.TaskGroup) -> None:
+        """The watch, and the deleter; returns when the cache is live."""
+        client = KubeClient(self.transport, self.clock, rng=random.Random(2))
+        group.start_soon(Reflector(client, PODS, self.pods, self.clock, rng=random.Random(3)).run)
+        group.start_soon(self.deleter.run)
+        await self.pods.wait_live()
+
+    @property
+    def now(self) -> float:
+        return round(self.clock.monotonic(), 6)
+
+    @property
+    def asked(self) -> list[Asked]:
+        return self.wire.asked
+
+    async def add(self, **graces: int | None) -> None:
+        """Pods on `n1` by name, with the grace that they ask for; returns when the cache shows them."""
+        for name, grace in graces.items():
+            spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
+            if grace is not None:
+                spec["terminationGracePeriodSeconds"] = grace
+            await self.call("POST", PATH, {"metadata": {"name": name}, "spec": spec})
+        await self.rest()
+        assert all(self.pods.get(NAMESPACE, name) for name in graces)
+
+    def want(self, deadline: float, *only: str, node: str = "n1") -> None:
+        """What a drain does: all cached pods of the node (or `only` some) end by `deadline`."""
+        names = only or [pod.name for pod in self.pods.values() if pod.node_name == node]
+        self.deleter.want(node, [self.doomed(name, deadline, node) for name in names])
+
+    def doomed(self, name: str, deadline: float, node: str = "n1") -> Doomed:
+        pod = self.pods.get(NAMESPACE, name)
+        assert pod is not None
+        return Doomed(NAMESPACE, name, pod.uid, node, self.start + deadline)
+
+    async def until(self, instant: float) -> None:
+        """Wait until so many seconds after the test began, and until all that is due then has been done."""
+        await anyio.sleep(instant - self.clock.monotonic())
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Let the others do all that they can without any time passing."""
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+
+    async def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """A request of somebody else."""
+        answer = await self.server.handle(
+            api.Request(method=method, path=path, headers={"content-type": content_type}, body=body)
+        )
+        assert answer.status < 300, answer.body
+        return answer.body
+
+    async def delete(self, name: str, grace: int | None = None) -> None:
+        """What a person does."""
+        options = {} if grace is None else {"gracePeriodSeconds": grace}
+        await self.call("DELETE", f"{PATH}/{name}", options)
+
+    async def touch(self, name: str) -> None:
+        """Somebody changes something that does not matter."""
+        labels = {"metadata": {"labels": {"touched": str(self.server.store.revision)}}}
+        await self.call("PATCH", f"{PATH}/{name}", labels, "application/merge-patch+json")
+
+    def let_the_watch_lag(self, seconds: float) -> None:
+        self.transport.before.add(Rule(fault=LateWatch(seconds, seconds)))
+
+    def grace_at_the_server(self, name: str) -> int | None:
+        found = self.server.store.table("pods").get(NAMESPACE, name)
+        assert found is not None
+        grace: int | None = found["metadata"].get("deletionGracePeriodSeconds")
+        return grace
+
+
+@asynccontextmanager
+async def deleting(**settings: Any) -> AsyncIterator[DeletionStage]:
+    """A stage whose deleter runs."""
+    stage = DeletionStage(**settings)
+    async with anyio.create_task_group() as group:
+        await stage.run(group)
+        yield stage
+        group.cancel_scope.cancel()
