@@ -63,8 +63,9 @@ def words(deadline: Deadline) -> str:
     if deadline.grace_period is not None:
         cause = f"termination grace period {format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)}"
     return (
-        f"ends by {format_time(deadline.at)} ({cause}): pods leave as budgets and protection allow, but whatever holds "
-        "it, each is deleted early enough to have its own grace before then, or at once if it is too late for that"
+        f"ends by {format_time(deadline.at)} ({cause}): pods leave as budgets and protection allow; each that is still "
+        "there is deleted, whatever holds it, early enough to have its own grace before then, or at once with what is "
+        "left of it"
     )
 
 
