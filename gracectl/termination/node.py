@@ -77,6 +77,7 @@ class NodeTermination:
         observed.budgets.subscribe(self._budget_changed)
         observed.attachments.subscribe(self._attachment_changed)
         observed.claims.subscribe(self._claim_changed)
+        tools.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
         """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
@@ -214,6 +215,11 @@ class NodeTermination:
         self._tools.deleter.withdraw(name)
 
     # What makes a node worth another look.
+
+    def _clock_jumped(self) -> None:
+        """Deadlines are instants of the server: when its clock turns out to be another, they are nearer or further."""
+        for name in self._under_way:
+            self._queue.add(name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
