@@ -25,7 +25,6 @@ from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import Faults
 from gracectl.sim.server import api
 
-
 ASKING: ContextVar[Request | None] = ContextVar("ASKING", default=None)
 """The request of a controller that the server carries out at this moment, in the task that does."""
 
