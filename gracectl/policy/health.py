@@ -3,12 +3,16 @@
 A node is not ended for what it suffers from: we can neither diagnose nor mend it. It is ended because its place can be
 taken by another one, which is true only while few are unhealthy. Many at once are a symptom of something else (a
 network that is cut, an API server that hears nobody), and to end them would make an outage out of it.
+
+An outage is not over with the first node that recovers. Those that have been well for only a short time still count as
+unhealthy: else, as soon as enough are back, the rest would be ended for being the last.
 Source: the termination seed ("unable to become ready for 15 minutes"), DESIGN 3.1, Karpenter's node repair.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import msgspec
 
@@ -17,6 +21,9 @@ from gracectl.model.intorpercent import scaled_value
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
+
+RECOVERY_SECONDS: Final = 300.0
+"""A node counts as unhealthy until it has been well for so long."""
 
 
 class Ailment(msgspec.Struct, frozen=True):
@@ -46,9 +53,24 @@ def ailments_of(node: Node, settings: HealthSettings) -> tuple[Ailment, ...]:
     return tuple(ailment for ailment in found if ailment is not None)
 
 
-def is_unhealthy(node: Node, settings: HealthSettings) -> bool:
-    """Whether anything is bad about the node, tolerated or not."""
-    return bool(ailments_of(node, settings))
+def counts_until(node: Node, settings: HealthSettings) -> float:
+    """Until when a node counts as unhealthy: infinity as long as anything is bad about it, tolerated or not; negative
+    infinity if nothing has been for long.
+
+    A node that is new becomes Ready for the first time, which is no recovery: only one that was older than what is
+    tolerated can have been ill before.
+    """
+    if not settings.enabled:
+        return -math.inf
+    if ailments_of(node, settings):
+        return math.inf
+    turns = [
+        (condition.last_transition, policy.toleration_seconds)
+        for policy in settings.conditions
+        if (condition := condition_of(node.conditions, policy.type)) is not None
+    ]
+    recoveries = (at for at, tolerated in turns if at is not None and at > node.created + tolerated)
+    return max((at + RECOVERY_SECONDS for at in recoveries), default=-math.inf)
 
 
 def first_to_end(ailments: tuple[Ailment, ...]) -> Ailment | None:
@@ -71,17 +93,19 @@ def _ailment(node: Node, policy: ConditionPolicy) -> Ailment | None:
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes there are and how many of them are unhealthy; `maximum`: a number, or a share such as "20%".
+    """How many nodes there are, how many of them are unhealthy, and how many have recovered from that just now;
+    `maximum` of both: a number, or a share of all such as "20%".
 
     All managed nodes count on both sides, those that are being deleted too. An unhealthy node that has been told to end
     is still one that does not work: if it ceased to count, ending the first fifth would make room for the next, and
-    an outage that spreads would take the cluster fifth by fifth. So however many are ended in one instant, or by how
-    many of us, they are among those counted, and no more than `maximum` in all until the first are gone and replaced.
+    an outage that spreads would take the cluster fifth by fifth. And so it does not matter how many are ended in one
+    instant, or by how many of us: they are among those counted.
     """
 
     unhealthy: int
     managed: int
     maximum: int | str
+    recovering: int = 0
 
     @property
     def allowed(self) -> int:
@@ -89,9 +113,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
         return scaled_value(self.maximum, self.managed, round_up=True)
 
     @property
-    def is_too_many(self) -> bool:
-        """No node is to be ended for its health."""
-        return self.unhealthy > self.allowed
+    def excess(self) -> int:
+        """How many are too many; none is ended for its health as long as there are any."""
+        return max(0, self.unhealthy + self.recovering - self.allowed)
 
     def validate(self) -> None:
         """ValueError if `maximum` is neither a number nor a share, or negative."""
@@ -99,7 +123,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"{self.maximum!r} is negative")
 
     def __str__(self) -> str:
-        """`3 of 10 managed nodes are unhealthy, 2 (20%) may be`: for people."""
+        """`3 of 10 managed nodes are unhealthy, and 1 was until a short while ago; 2 (20%) may be`: for people."""
         nodes = "1 managed node is" if self.managed == 1 else f"{self.managed} managed nodes are"
+        recovering = f", and {self.recovering} {'was' if self.recovering == 1 else 'were'} until a short while ago"
         share = f"{self.allowed} ({self.maximum})" if isinstance(self.maximum, str) else str(self.allowed)
-        return f"{self.unhealthy} of {nodes} unhealthy, {share} may be"
+        return f"{self.unhealthy} of {nodes} unhealthy{recovering if self.recovering else ''}; {share} may be"

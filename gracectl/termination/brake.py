@@ -5,42 +5,53 @@ Invariant: the figures are those of the nodes in the cache; a change of one node
 
 from __future__ import annotations
 
+import math
+
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.health import Tally, is_unhealthy
+from gracectl.policy.health import Tally, counts_until
 from gracectl.policy.settings import HealthSettings
 
 
 class Brake:
-    """See the module; `note` is to be told every change of a node."""
+    """See the module; `note` is to be told every change of a node. Instants are Unix seconds."""
 
     def __init__(self, selector: LabelSelector, settings: HealthSettings) -> None:
         self._selector = selector
         self._settings = settings
         self._managed: set[str] = set()
         self._unhealthy: set[str] = set()
-
-    @property
-    def tally(self) -> Tally:
-        """The figures."""
-        return Tally(
-            unhealthy=len(self._unhealthy), managed=len(self._managed), maximum=self._settings.maximum_unhealthy
-        )
+        self._recovering: dict[str, float] = {}  # until when it counts; what is over is dropped when somebody looks
 
     def note(self, old: Node | None, new: Node | None) -> None:
         """A node has changed, come (no `old`) or gone (no `new`)."""
-        if new is None:
-            if old is not None:
-                self._managed.discard(old.name)
-                self._unhealthy.discard(old.name)
+        node = new or old
+        if node is None:
             return
-        is_managed = self._selector.matches(new.labels)
-        _put(self._managed, new.name, is_managed)
-        _put(self._unhealthy, new.name, is_managed and is_unhealthy(new, self._settings))
+        self._managed.discard(node.name)
+        self._unhealthy.discard(node.name)
+        self._recovering.pop(node.name, None)
+        if new is None or not self._selector.matches(new.labels):
+            return
+        self._managed.add(new.name)
+        until = counts_until(new, self._settings)
+        if until == math.inf:
+            self._unhealthy.add(new.name)
+        elif until > -math.inf:
+            self._recovering[new.name] = until
 
+    def tally(self, now: float) -> Tally:
+        """The figures."""
+        self._recovering = {name: until for name, until in self._recovering.items() if until > now}
+        return Tally(
+            unhealthy=len(self._unhealthy),
+            recovering=len(self._recovering),
+            managed=len(self._managed),
+            maximum=self._settings.maximum_unhealthy,
+        )
 
-def _put(names: set[str], name: str, is_in: bool) -> None:
-    if is_in:
-        names.add(name)
-    else:
-        names.discard(name)
+    def loosens_at(self, now: float) -> float | None:
+        """The instant at which there are no longer too many by the clock alone; None if only an event can help."""
+        excess = self.tally(now).excess
+        ends = sorted(self._recovering.values())
+        return ends[excess - 1] if 0 < excess <= len(ends) else None

@@ -41,7 +41,7 @@ from gracectl.termination.brake import Brake
 from gracectl.termination.disruption import Standing, Unit, end, give_back, tell
 from gracectl.termination.held import Held
 from gracectl.termination.steps import Tools
-from gracectl.termination.waiting import UnitKey, Waiting
+from gracectl.termination.waiting import BRAKE, UnitKey, Waiting
 
 WORKERS = 10
 
@@ -67,6 +67,7 @@ class VoluntaryTermination:
         self._observed.claims.subscribe(self._claim_changed)
         self._observed.pods.subscribe(self._pod_changed)
         self._observed.budgets.subscribe(self._budget_changed)
+        tools.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
         """Start terminations until cancelled. Nothing is decided before all caches are live."""
@@ -79,6 +80,8 @@ class VoluntaryTermination:
 
     async def reconcile(self, key: UnitKey) -> Requeue | None:
         """Find out whether the unit is to end, and if so, delete it; safe to repeat."""
+        if key == BRAKE:
+            return self._look_at_brake()
         self._waiting.drop(key)
         self._braked.discard(key)
         unit = self._unit(key)
@@ -91,7 +94,7 @@ class VoluntaryTermination:
         triggers = triggers_of(self._managed(unit), unit.claim, self._policy)
         later = min((trigger.at for trigger in triggers if trigger.at > now), default=None)
         standing = self._standing(unit)
-        due = self._braked_by_health(unit, standing, [trigger for trigger in triggers if trigger.at <= now])
+        due = self._braked_by_health(unit, standing, [trigger for trigger in triggers if trigger.at <= now], now)
         is_forced = self._policy.health.force and any(trigger.cause is Cause.UNHEALTHY for trigger in due)
         if standing.pulled and not is_forced:
             await give_back(self._tools, unit, standing)
@@ -143,18 +146,19 @@ class VoluntaryTermination:
                 found.extend(holds_of(pods, self._observed.budgets_by_pod(pods), now, self._policy))
         return tuple(found)
 
-    def _braked_by_health(self, unit: Unit, standing: Standing, due: list[Trigger]) -> list[Trigger]:
+    def _braked_by_health(self, unit: Unit, standing: Standing, due: list[Trigger], now: float) -> list[Trigger]:
         """What is due, without that which the brake keeps; who is kept by it is woken when it is loosened."""
         sick = [trigger for trigger in due if trigger.cause is Cause.UNHEALTHY]
-        tally = self._brake.tally
-        if not sick or not tally.is_too_many:
+        tally = self._brake.tally(now) if sick else None
+        if tally is None or not tally.excess:
             standing.told.pop(EventReason.UNHEALTHY_NODES_HELD, None)
             return due
         self._braked.add(unit.key)
+        self._queue.add(BRAKE)
         left = [trigger for trigger in due if trigger not in sick]
         if not left:
             message = (
-                f"not ended for its health: {tally} (health.maximumUnhealthy), as a failure of so many is none of "
+                f"not ended for its health: {tally} (health.maximumUnhealthy), for what strikes so many is not "
                 f"theirs; {sick[0].words}; it ends when fewer are, or when somebody deletes it"
             )
             tell(self._tools, unit, standing, EventReason.UNHEALTHY_NODES_HELD, message)
@@ -171,6 +175,15 @@ class VoluntaryTermination:
         message = f"is to end ({due[0].words}), but {explain_holds(holds)}"
         gist = f"{holds[0].pod.uid} {holds[0].remedy}"
         tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
+
+    def _look_at_brake(self) -> Requeue | None:
+        now = self._tools.clock.now()
+        if self._brake.tally(now).excess:
+            return self._at(self._brake.loosens_at(now)) if self._braked else None
+        for key in self._braked:
+            self._queue.add(key)
+        self._braked.clear()
+        return None
 
     # -- what is remembered and told -----------------------------------------------------------------------------------
 
@@ -206,10 +219,8 @@ class VoluntaryTermination:
         for node in (old, new):
             if node is not None:
                 self._look_at_node(node)
-        if self._braked and not self._brake.tally.is_too_many:
-            for key in self._braked:
-                self._queue.add(key)
-            self._braked.clear()
+        if self._braked:
+            self._queue.add(BRAKE)
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         for claim in (old, new):
@@ -217,6 +228,14 @@ class VoluntaryTermination:
                 self._queue.add(UnitKey("claim", claim.name))
                 for node in self._observed.nodes_of(claim):
                     self._look_at_node(node)
+
+    def _clock_jumped(self) -> None:
+        """Every instant that somebody waits for is nearer or farther than it was."""
+        for node in self._observed.nodes.values():
+            self._look_at_node(node)
+        for claim in self._observed.claims.values():
+            self._queue.add(UnitKey("claim", claim.name))
+        self._queue.add(BRAKE)
 
     def _look_at_node(self, node: Node) -> None:
         """At its own unit, and at those of its claims."""

@@ -13,11 +13,15 @@ from typing import Literal, NamedTuple
 class UnitKey(NamedTuple):
     """What ends as one, by the name of the object whose DELETE ends it."""
 
-    kind: Literal["claim", "node"]
+    kind: Literal["claim", "node", "brake"]
     name: str
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
+
+
+BRAKE = UnitKey("brake", "of the unhealthy")
+"""Not a unit: the look at whether those that are kept by the brake may go on."""
 
 
 class Waiting:

@@ -13,7 +13,7 @@ from support.builders import NOW, a_node
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
-from gracectl.policy.health import Ailment, Tally, ailments_of, first_to_end, is_unhealthy
+from gracectl.policy.health import Ailment, Tally, ailments_of, counts_until, first_to_end
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
 
 DEFAULT = HealthSettings()
@@ -61,7 +61,28 @@ def test_how_long_what_is_bad_is_tolerated(
     node = a_node(created=NOW - 300, conditions=tuple(conditions))
     first = first_to_end(ailments_of(node, settings))
     assert (first.tolerated_until if first else None) == tolerated_until
-    assert is_unhealthy(node, settings) is (tolerated_until is not None)
+    assert (counts_until(node, settings) == math.inf) is (tolerated_until is not None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "conditions", "until"),
+    [
+        (DEFAULT, [ready("True", NOW - 100)], NOW + 200),
+        (DEFAULT, [ready("True", NOW - 1000)], NOW - 700),
+        (DEFAULT, [ready("True", None)], -math.inf),
+        (DEFAULT, [ready("Unknown", NOW)], math.inf),
+        # What becomes Ready for the first time has not recovered from anything.
+        (DEFAULT, [ready("True", NOW - 5000 + 60)], -math.inf),
+        (DEFAULT, [ready("True", NOW - 5000 + 901)], NOW - 5000 + 1201),
+        (DEFAULT, [ready("True", NOW - 1000), network("False", NOW)], NOW - 700),
+        (WITH_NETWORK, [ready("True", NOW - 1000), network("False", NOW)], NOW + 300),
+        (HealthSettings(enabled=False), [ready("True", NOW)], -math.inf),
+    ],
+)
+def test_until_when_a_node_counts_as_unhealthy(
+    settings: HealthSettings, conditions: list[Condition], until: float
+) -> None:
+    assert counts_until(a_node(created=NOW - 5000, conditions=tuple(conditions)), settings) == until
 
 
 def test_every_bad_condition_is_named() -> None:
@@ -91,8 +112,9 @@ def test_every_bad_condition_is_named() -> None:
 def test_how_many_may_be_unhealthy(maximum: int | str, managed: int, allowed: int) -> None:
     tally = Tally(unhealthy=allowed, managed=managed, maximum=maximum)
     assert tally.allowed == allowed
-    assert not tally.is_too_many
-    assert msgspec.structs.replace(tally, unhealthy=allowed + 1).is_too_many
+    assert tally.excess == 0
+    assert msgspec.structs.replace(tally, unhealthy=allowed + 1).excess == 1
+    assert msgspec.structs.replace(tally, recovering=2).excess == 2
 
 
 @given(percent=st.integers(0, 100), managed=st.integers(0, 6000), data=st.data())
@@ -102,7 +124,9 @@ def test_the_brake_holds_exactly_when_the_share_is_exceeded_by_a_whole_node(
     unhealthy = data.draw(st.integers(0, managed))
     # By counting: the fewest nodes that are at least that share.
     may_be = next(n for n in range(managed + 1) if n * 100 >= percent * managed)
-    assert Tally(unhealthy=unhealthy, managed=managed, maximum=f"{percent}%").is_too_many == (unhealthy > may_be)
+    recovering = data.draw(st.integers(0, managed - unhealthy))
+    tally = Tally(unhealthy=unhealthy, recovering=recovering, managed=managed, maximum=f"{percent}%")
+    assert tally.excess == max(0, unhealthy + recovering - may_be)
 
 
 @given(
@@ -120,7 +144,7 @@ def test_an_outage_that_spreads_cannot_outrun_the_brake(
             sick = min(managed, sick + count)
         elif step == "end":
             for _ in range(count):
-                if ended < sick and not Tally(unhealthy=sick, managed=managed, maximum=f"{percent}%").is_too_many:
+                if ended < sick and not Tally(unhealthy=sick, managed=managed, maximum=f"{percent}%").excess:
                     ended += 1
             assert ended * 100 <= percent * managed + 99
         elif ended:
@@ -129,8 +153,11 @@ def test_an_outage_that_spreads_cannot_outrun_the_brake(
 
 
 def test_figures_for_people() -> None:
-    assert str(Tally(unhealthy=3, managed=10, maximum="20%")) == "3 of 10 managed nodes are unhealthy, 2 (20%) may be"
-    assert str(Tally(unhealthy=1, managed=1, maximum=0)) == "1 of 1 managed node is unhealthy, 0 may be"
+    tally = Tally(unhealthy=3, managed=10, maximum="20%")
+    assert str(tally) == "3 of 10 managed nodes are unhealthy; 2 (20%) may be"
+    recovering = msgspec.structs.replace(tally, recovering=1)
+    assert str(recovering) == ("3 of 10 managed nodes are unhealthy, and 1 was until a short while ago; 2 (20%) may be")
+    assert str(Tally(unhealthy=1, managed=1, maximum=0)) == "1 of 1 managed node is unhealthy; 0 may be"
 
 
 @pytest.mark.parametrize("maximum", ["", "20", "-1%", "1.5%", "20 %", -1])
