@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint format conformance e2e bench clean
+.PHONY: help demo example test unit lint format conformance e2e bench clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,6 +18,9 @@ $(READY): pyproject.toml constraints.txt gracectl/__init__.py
 
 demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS='--nodes 20 -o json' passes options)
 	$(BIN)/gracectl demo $(ARGS)
+
+example: $(READY) ## three replicas and a deadline, on virtual time: the timelines of docs/deadlines.md (ARGS=--update writes them there)
+	$(BIN)/python -m examples.three_replicas $(ARGS)
 
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	$(BIN)/python -m pytest $(ARGS)

@@ -1,0 +1,185 @@
+"""Three replicas on three nodes that are deleted at once: what a termination grace period does to them.
+
+The scenario of the grace period's design: a Deployment of three pods, one on each node, whose budget lets one go at a
+time. Each needs the ten minutes of its terminationGracePeriodSeconds to end, and its replacement on a fourth node needs
+ten minutes to become Ready. It is played with three grace periods, and once with a rule taken away.
+
+Run it with `make example`. It stands on the stage of the tests: the whole controller, the whole embedded cluster, and a
+clock that skips whatever nobody does anything in, so that half an hour takes a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import anyio
+import looptime
+import msgspec
+from support.stage import a_budget_manifest, a_workload, staged
+
+from examples.history import Historian, History
+from examples.picture import picture
+from examples.timeline import timeline
+from gracectl.model.names import EventReason
+from gracectl.model.pod import Pod
+from gracectl.sim.world.nodeclaims import ClaimSpec
+
+GRACE = 600
+NODES = ("node-1", "node-2", "node-3")
+ELSEWHERE = "node-4"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "deadlines.md"
+REASONS = (
+    EventReason.TERMINATION_GRACE_PERIOD_EXPIRING,
+    EventReason.DRAIN_BLOCKED,
+    EventReason.DELETED_FOR_DEADLINE,
+    EventReason.TERMINATION_GRACE_PERIOD_EXPIRED,
+)
+"""Those of the Events that tell of a deadline."""
+
+PLACE = re.compile(r"(<!-- printed by make example: (\w+) -->\n```text\n).*?^(```)$", re.DOTALL | re.MULTILINE)
+PICTURE = ROOT / "docs" / "pictures" / "three-replicas.svg"
+
+
+class Play(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to play it. `name` is that of its block on the page; `grace_period`: "" for none."""
+
+    name: str
+    grace_period: str = ""
+    is_preemptive: bool = True
+
+    @property
+    def title(self) -> str:
+        """What is different about it."""
+        if not self.grace_period:
+            return "no terminationGracePeriod: as the budget allows"
+        rule = "" if self.is_preemptive else ", if pods were deleted at the deadline only"
+        return f"terminationGracePeriod {self.grace_period}{rule}"
+
+
+PLAYS = (
+    Play(name="quarter", grace_period="15m"),
+    Play(name="late", grace_period="15m", is_preemptive=False),
+    Play(name="short", grace_period="5m"),
+    Play(name="none"),
+)
+
+
+class Played(msgspec.Struct, frozen=True):
+    """What the API server saw of a play, and the Events (object, reason, message) with which gracectl told people."""
+
+    play: Play
+    history: History
+    events: tuple[tuple[str, str, str], ...]
+
+
+def perform(play: Play) -> Played:
+    """Play it, on virtual time."""
+    with ExitStack() as stack:
+        if not play.is_preemptive:
+            stack.enter_context(deletes_at_the_deadline_only())
+        played: Played = anyio.run(_perform, play, backend_options={"loop_factory": looptime.new_event_loop})
+    return played
+
+
+async def _perform(play: Play) -> Played:
+    async with staged() as stage:
+        historian = Historian(stage)
+        claim = ClaimSpec(termination_grace_period=play.grace_period)
+        await stage.add_nodes(*NODES, pods=1, claim=claim)
+        await stage.create(
+            a_workload(
+                "Deployment",
+                "orders",
+                len(NODES),
+                behaviour={"ready-seconds": GRACE, "stop-seconds": GRACE},
+                pod={"terminationGracePeriodSeconds": GRACE},
+            ),
+            a_budget_manifest("orders", maxUnavailable=1),
+        )
+        await stage.add_nodes(ELSEWHERE, claim=claim)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            # deletionTimestamps have whole seconds: begin with one.
+            await stage.clock.sleep(60.0 - stage.clock.now() % 60.0)
+            historian.begin()
+            for node in NODES:
+                await stage.delete_node(node)
+            await stage.until_gone(*NODES)
+            await stage.cluster.until_ready()
+        (budget,) = stage.server.store.table("poddisruptionbudgets.policy")
+        history = historian.history(required=budget["status"]["desiredHealthy"])
+        return Played(play, history, tuple(await stage.events()))
+
+
+@contextmanager
+def deletes_at_the_deadline_only() -> Iterator[None]:
+    """Take away the rule that a pod is deleted its grace before the deadline: gracectl as it would be without it."""
+
+    def at_the_deadline(pod: Pod, deadline: float, now: float) -> float:
+        return deadline
+
+    with (
+        patch("gracectl.policy.plan.delete_at", at_the_deadline),
+        patch("gracectl.eviction.deleter.delete_at", at_the_deadline),
+    ):
+        yield
+
+
+def blocks_of(plays: Sequence[Played]) -> dict[str, str]:
+    """What is printed, by the name under which the page has it."""
+    blocks = {each.play.name: "\n".join([each.play.title, "", *timeline(each.history, GRACE)]) for each in plays}
+    return blocks | {"told": "\n".join(told(plays[0]))}
+
+
+def told(played: Played) -> Iterator[str]:
+    """What is said about the deadline of the second pod's node, on the node and on the pod."""
+    pod = played.history.leavers[1]
+    yield f"{played.play.title}: Events on {pod.node} and its pod"
+    for object_, reason, message in played.events:
+        if object_ in (pod.node, pod.name) and reason in REASONS:
+            yield ""
+            yield f"{object_}  {reason}"
+            yield from textwrap.wrap(message, 110, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def drawn(plays: Sequence[Played]) -> str:
+    """The first two plays as a picture."""
+    return picture([(each.play.title, each.history) for each in plays[:2]], GRACE)
+
+
+def put_in(page: str, blocks: dict[str, str]) -> str:
+    """The page with these blocks in place of those that it has."""
+    found = [place[1] for place in PLACE.findall(page)]
+    if sorted(found) != sorted(blocks):
+        raise SystemExit(f"{PAGE} has places for {', '.join(found)}; what is printed are {', '.join(blocks)}")
+    return PLACE.sub(lambda place: f"{place[1]}{blocks[place[2]]}\n{place[3]}", page)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Play, print, draw."""
+    parser = argparse.ArgumentParser(prog="python -m examples.three_replicas", description=__doc__)
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the first two plays")
+    parser.add_argument("--update", action="store_true", help="write what is printed and drawn into docs/")
+    chosen = parser.parse_args(arguments)
+    # What the controller logs goes to nobody: here the server has the word.
+    logging.getLogger("gracectl").addHandler(logging.NullHandler())
+    plays = [perform(play) for play in PLAYS]
+    blocks = blocks_of(plays)
+    print("\n\n\n".join(blocks.values()))
+    if chosen.svg:
+        chosen.svg.write_text(drawn(plays), encoding="utf-8")
+    if chosen.update:
+        PICTURE.write_text(drawn(plays), encoding="utf-8")
+        PAGE.write_text(put_in(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
