@@ -126,6 +126,22 @@ async def test_a_node_left_over_under_an_old_name_takes_no_instance_with_it() ->
         assert "InstanceShared" in await reasons(stage, "n1")
 
 
+async def test_of_two_nodes_of_one_instance_that_end_together_one_ends_it() -> None:
+    async with staged("n2") as stage:
+        node = stage.node("n2")
+        assert node is not None
+        await stage.call(
+            "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            start = await stage.delete_node("n2")
+            assert await stage.until_gone("n1", "n2") - start <= 4.0
+            assert len(stage.provider.instants_of("terminate")) == 1
+            assert stage.instance_state("n2") == "terminated"
+
+
 # -- the deadline ------------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +228,30 @@ async def test_a_claim_without_a_grace_period_has_that_of_the_group_of_its_node(
 
 
 NEW_YEAR_SECONDS = 1_767_225_600.0
+
+
+async def test_when_its_nodes_are_gone_their_deadline_stays() -> None:
+    """And not that of the group which the claim's own labels would choose."""
+    groups = [
+        {"selector": {"matchLabels": {"pool": "batch"}}, "terminationGracePeriod": "1h"},
+        {"selector": {}, "terminationGracePeriod": "1m"},
+    ]
+    async with staged(settings=the_settings(nodeGroups=groups)) as stage:
+        await stage.add_nodes("n1", claim=CLAIM, labels={"pool": "batch"})
+        await stage.patch_claim("n1-claim", {"metadata": {"labels": {"pool": None}}})
+        stage.provider.moods.extend([None, None, *[ProviderUnavailable("busy")] * 3])
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.until_gone("n1")
+            await stage.clock.sleep(0.5)
+            (progress,) = controller.claims_under_way()
+            assert progress.deadline == progress.started + 3600.0
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(0.1)
+            assert [each.deadline for each in controller.claims_under_way()] == [progress.deadline]
+            await stage.until_claims_gone("n1-claim")
 
 
 # -- claims without a node ---------------------------------------------------------------------------------------------

@@ -211,3 +211,61 @@ async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_instance() -> N
         await stage.until_claims_gone("n1-claim")
         assert stage.provider.instants_of("terminate")[0] >= start + 13.0
         assert [each.status for each in stage.evictions] == [201]
+
+
+async def test_a_node_that_nobody_holds_yet_is_held_before_it_is_deleted() -> None:
+    """Its claim was deleted before our finalizer came: a DELETE would take it away at once, pods and all."""
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        await stage.patch_claim("n1-claim", {"metadata": {"finalizers": [names.FINALIZER]}})
+        await stage.delete_claim("n1-claim")
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            start = stage.clock.monotonic()
+            assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.01)
+            await stage.until_claims_gone("n1-claim")
+        assert [each.status for each in stage.evictions] == [201]
+
+
+async def test_a_claim_that_nobody_holds_yet_is_held_before_it_is_deleted() -> None:
+    """Its clock must stand until its node is gone."""
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=QUARTER)
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
+        await stage.delete_node("n1")
+        # The keeper is quicker, but does not succeed at once.
+        stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH", path="nodeclaims", count=1))
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(10)
+            claim = stage.claim("n1-claim")
+            assert claim is not None
+            assert "deletionTimestamp" in claim["metadata"]
+            assert names.FINALIZER in finalizers_of(claim)
+            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/a")
+            await stage.until_gone("n1")
+            await stage.until_claims_gone("n1-claim")
+
+
+async def test_a_node_that_came_back_under_its_name_is_not_the_one_that_is_deleted() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(100)
+            stage.transport.before.add(Rule(fault=LateWatch(5.0, 5.0), path="/nodes"))
+            await stage.patch_node("n1", {"metadata": {"finalizers": []}})
+            await stage.call("DELETE", "/api/v1/nodes/n1")
+            await stage.add_nodes("n1")
+            await stage.delete_claim("n1-claim")
+            await stage.until_claims_gone("n1-claim")
+            await stage.clock.sleep(60)
+            node = stage.node("n1")
+            assert node is not None
+            assert "deletionTimestamp" not in node["metadata"]
+            assert stage.instance_state("n1") == "running"
+            deletions = stage.transport.of("delete", "nodes")
+            assert [each.status for each in deletions] == [409]
+        assert "NodeDeletionFailed" not in await reasons(stage, "n1-claim")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.stage import CLAIMS, STOPS_AFTER_5, a_pod_manifest, finalizers_of, staged, the_settings
+from support.stage import CLAIMS, STOPS_AFTER_5, a_pod_manifest, finalizers_of, staged, the_settings, unregistered
 
 from gracectl.model import names
 from gracectl.sim.extensions.shipped import shipped_definitions
@@ -125,6 +125,25 @@ async def test_a_server_that_forgets_its_claims_but_once_takes_none_away() -> No
             await stage.clock.sleep(40)
             start = await stage.delete_node("n1")
             assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(2.0, abs=0.001)
+
+
+async def test_a_version_that_is_served_no_longer_is_written_no_longer() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        stage.cluster.cloud.protect(stage.instances["n1"])
+        await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(10)
+            only_old = {"spec": {"versions": without_v1()["spec"]["versions"]}}
+            await stage.call(
+                "PATCH", f"{DEFINITIONS}/nodeclaims.karpenter.sh", only_old, "application/merge-patch+json"
+            )
+            await stage.clock.sleep(60)
+            stage.cluster.cloud.unprotect(stage.instances["n1"])
+            await stage.until_claims_gone("n1-claim")
+            assert stage.transport.of("patch", "nodeclaims")[-1].request.path.startswith(OLD)
 
 
 async def test_who_deletes_the_definition_deletes_all_claims() -> None:
