@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import anyio
-
 from gracectl.eviction.deleter import Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
@@ -76,9 +74,9 @@ async def _end_by_force(tools: Tools, termination: Termination, decision: Plan) 
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
         announce(tools, termination.holders, reason, termination.left_behind, "Warning")
     if not termination.instance.was_tried:
-        # First the instance is asked to end, then conditions are written: a server that does not answer takes long.
-        with anyio.move_on_after(termination.time_left(tools.clock)):
-            await tools.deleter.settle(termination.node.name)
+        # First the instance is asked to end, then conditions are written: a server that does not answer takes long, and
+        # for the last deletions it has what is left of a second (see time_left).
+        await tools.deleter.settle(termination.node.name)
         return Proceed()
     status = names.FALSE if decision.left else names.TRUE
     word = Word(names.DRAINED, status, "DeadlinePassed", termination.left_behind)

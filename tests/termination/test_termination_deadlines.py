@@ -280,19 +280,20 @@ async def test_volumes_are_waited_for_until_the_deadline() -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     templates = [{"metadata": {"name": "data"}, "spec": claim}]
     cloud = CloudSettings(terminate_delay=30.0)
-    async with staged("n1", settings=QUARTER, detach_seconds=10_000.0, cloud=cloud) as stage:
+    settings = with_grace_period("903s")  # which is no multiple of how often one looks at volumes
+    async with staged("n1", settings=settings, detach_seconds=10_000.0, cloud=cloud) as stage:
         await stage.create(a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates))
         await stage.add_nodes("n2")
         async with stage.controller() as controller:
             await stage.settle(controller)
             await delete_at_start(stage, "n1")
-            await until(stage, 899.999)
+            await until(stage, 902.999)
             assert stage.provider.calls == []
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
             assert condition is not None
             assert condition["reason"] == "AwaitingDetachment"
             await until(stage, 915.0)
-            assert asked_to_end(stage) == [900.0]
+            assert asked_to_end(stage) == [903.0]
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
             assert condition is not None
             assert (condition["status"], condition["reason"]) == ("False", "DeadlinePassed")

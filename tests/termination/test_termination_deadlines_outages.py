@@ -33,7 +33,7 @@ SLOW_CLOUD = CloudSettings(terminate_delay=60.0)
 LAST_WORD = 1.0
 """The seconds that a server which does not answer may cost at the deadline."""
 
-SILENCE, FAILURE, BUSY = Partition(), Refuse(500), Refuse(429, retry_after=20)
+SILENCE, FAILURE, BUSY, FORBIDDEN = Partition(), Refuse(500), Refuse(429, retry_after=20), Refuse(403)
 
 
 def staying(name: str, grace: int = 30) -> JsonObject:
@@ -65,21 +65,35 @@ async def test_the_instance_is_asked_to_end_at_the_deadline_though_the_server_do
             await stage.until_gone("n1")
 
 
-async def test_a_server_that_hangs_from_the_deletion_on_is_not_waited_for() -> None:
+@pytest.mark.parametrize("seconds", [10.0, 900.0])
+async def test_a_server_that_hangs_from_the_deletion_on_is_not_waited_for(seconds: float) -> None:
     """The watch still shows the deletion, but no write is ever answered."""
-    async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
+    async with staged("n1", settings=with_grace_period(f"{seconds:g}s"), cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a"))
         async with stage.controller() as controller:
             await stage.settle(controller)
             await until(stage, -1.0)
             stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
             await delete_at_start(stage, "n1")
-            await until(stage, 905.0)
+            await until(stage, seconds + 5.0)
             (asked,) = asked_to_end(stage)
-            assert 900.0 <= asked <= 900.0 + LAST_WORD
+            assert seconds <= asked <= seconds + LAST_WORD
             stage.transport.before.remove(rule)
             await stage.until_gone("n1")
             assert stage.instance_state("n1") == "terminated"
+
+
+async def test_the_last_deletions_are_answered_before_the_instance_is_asked_to_end() -> None:
+    async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
+        await stage.create(staying("a", 0), staying("b", 0))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            stage.transport.before.add(Rule(fault=Latency(0.4, 0.4), method="DELETE", path="/pods/"))
+            await until(stage, 905.0)
+            assert deletions(stage) == [("a", 900.4, 1), ("b", 900.4, 1)]
+            assert asked_to_end(stage) == [900.4]
+            await stage.until_gone("n1")
 
 
 @pytest.mark.parametrize("kind", ["nodes", "nodeclaims"])
@@ -120,7 +134,7 @@ async def test_a_server_that_comes_back_late_finds_what_is_overdue() -> None:
 # -- something is not answered -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [SILENCE, FAILURE], ids=["silent", "failing"])
+@pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])
 async def test_a_node_that_cannot_be_cordoned_ends_in_time_and_its_pods_have_their_grace(fault: Fault) -> None:
     async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a", 600), staying("slow", 3600), a_pod_manifest("free", "n1"))
@@ -142,6 +156,23 @@ async def test_a_node_that_cannot_be_cordoned_ends_in_time_and_its_pods_have_the
             await stage.until_gone("n1")
 
 
+@pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])
+async def test_a_node_that_cannot_be_cordoned_ends_in_time_though_nothing_happens_on_it(fault: Fault) -> None:
+    """No event wakes anybody, and a step that has failed before may back off for 10 s."""
+    settings = with_grace_period("903s", drain={"minimumSeconds": 3600})
+    async with staged("n1", "n2", settings=settings, cloud=SLOW_CLOUD) as stage:
+        await stage.create(a_pod_manifest("elsewhere", "n2"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
+            await delete_at_start(stage, "n1")
+            await until(stage, 910.0)
+            (asked,) = asked_to_end(stage)
+            assert 903.0 <= asked <= 903.0 + LAST_WORD
+            stage.transport.before.remove(rule)
+            await stage.until_gone("n1")
+
+
 async def test_a_node_that_can_be_cordoned_in_the_end_is_drained_as_ever() -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(staying("a", 600), a_pod_manifest("free", "n1"))
@@ -158,7 +189,7 @@ async def test_a_node_that_can_be_cordoned_in_the_end_is_drained_as_ever() -> No
             assert deletions(stage)[0] == ("a", 300.0, 600)
 
 
-@pytest.mark.parametrize("fault", [SILENCE, FAILURE], ids=["silent", "failing"])
+@pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])
 async def test_a_claim_that_cannot_be_written_holds_nothing_up(fault: Fault) -> None:
     """Its deletion does not succeed either, so the node's own counts."""
     async with staged(cloud=SLOW_CLOUD) as stage:
@@ -235,20 +266,27 @@ async def test_conditions_that_cannot_be_written_do_not_matter_at_the_deadline()
             await stage.until_gone("n1")
 
 
-async def test_a_provider_that_fails_at_the_deadline_is_asked_again_though_the_server_is_away() -> None:
+@pytest.mark.parametrize("since", [-1.0, 890.0])
+async def test_a_provider_that_fails_at_the_deadline_is_asked_again_though_the_server_is_away(since: float) -> None:
     settings = with_grace_period("15m", instance={"retryMaximumSeconds": 20})
     async with staged("n1", settings=settings) as stage:
         await stage.create(staying("a", 600))
         async with stage.controller() as controller:
             await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 890.0)
-            stage.transport.before.add(rule := Rule(fault=SILENCE, path="^/api"))
+            if since < 0:
+                await until(stage, since)
+                stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
+                await delete_at_start(stage, "n1")
+            else:
+                await delete_at_start(stage, "n1")
+                await until(stage, since)
+                stage.transport.before.add(rule := Rule(fault=SILENCE, path="^/api"))
             stage.provider.moods.extend([ProviderUnavailable("try again")] * 100)
             await until(stage, 1100.0)
             calls = [instant - START for instant in stage.provider.instants_of("terminate")]
-            assert calls[0] <= 901.0
-            assert all(later - earlier <= 20.0 + 4 * 5.0 for earlier, later in pairwise(calls))
+            assert len(calls) > 5
+            # At most its own backoff and, one after the other, the patience of what comes before it.
+            assert all(later - earlier <= 20.0 + 5 * 5.0 for earlier, later in pairwise(calls))
             stage.transport.before.remove(rule)
             stage.provider.moods.clear()
             await stage.until_gone("n1")
