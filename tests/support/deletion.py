@@ -204,9 +204,9 @@ class DeletionStage:
         self.transport.before.add(Rule(fault=LateWatch(seconds, seconds)))
 
     def grace_at_the_server(self, name: str) -> int | None:
+        """The seconds with which the pod terminates; None if it does not, or is gone."""
         found = self.server.store.table("pods").get(NAMESPACE, name)
-        assert found is not None
-        grace: int | None = found["metadata"].get("deletionGracePeriodSeconds")
+        grace: int | None = found["metadata"].get("deletionGracePeriodSeconds") if found else None
         return grace
 
 
