@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e_support.definition import claims_served
 from e2e_support.story import Story, told
 from e2e_support.target import Target, chosen_target
 
@@ -35,4 +36,18 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 async def story(target: Target, tmp_path: Path) -> AsyncIterator[Story]:
     """A namespace, nodes and workloads of this test's own, and eyes on them."""
     async with told(target, str(next(NUMBERS)), tmp_path) as story:
+        yield story
+
+
+@pytest.fixture(scope="session")
+def node_claims(target: Target) -> Iterator[None]:
+    """The cluster serves node claims, whether or not it did before; for all stories of this run that need them."""
+    with claims_served(target):
+        yield
+
+
+@pytest.fixture
+async def claim_story(target: Target, node_claims: None, tmp_path: Path) -> AsyncIterator[Story]:
+    """A story that also has node claims."""
+    async with told(target, str(next(NUMBERS)), tmp_path, with_claims=True) as story:
         yield story

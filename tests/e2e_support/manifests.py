@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 from e2e_support.names import LABEL
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.behaviour import PREFIX
+from gracectl.sim.world.nodeclaims import NODE_CLASS
 
 GRACE_SECONDS = 6
 """Enough for a hollow pod, whose stop takes a fraction of a second; longer than any story may wait for one."""
@@ -32,6 +33,16 @@ def node(name: str, run: str, *, managed: bool = True) -> JsonObject:
         "metadata": {"name": name, "labels": {**labels, f"{LABEL}-managed": str(managed).lower()}},
         "spec": {"taints": [{"key": LABEL, "value": run, "effect": "NoSchedule"}]},
         "status": {"capacity": room, "allocatable": room},
+    }
+
+
+def claim(name: str, run: str, **spec: object) -> JsonObject:
+    """A node claim that the controller under test manages."""
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": name, "labels": {LABEL: run, f"{LABEL}-managed": "true"}},
+        "spec": {"nodeClassRef": dict(NODE_CLASS), "requirements": [], **spec},
     }
 
 

@@ -24,16 +24,21 @@ from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE, STRATEGIC, WorldApi, ask
+from gracectl.sim.world.nodeclaims import NODE_CLAIMS
 from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
 from gracectl.sim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
+PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS}
+WITHOUT_NAMESPACE = ("Node", "NodeClaim", "Namespace")
 
 
 class Story:
-    """The story called `run`; its namespace has the same name. `clock` is this machine's."""
+    """The story called `run`; its namespace has the same name. `clock` is this machine's. `more` is seen, too."""
 
-    def __init__(self, target: Target, api: WorldApi, run: str, folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, target: Target, api: WorldApi, run: str, folder: Path, stack: AsyncExitStack, *more: Scope
+    ) -> None:
         self.target = target
         self.api = api
         self.run = run
@@ -48,9 +53,11 @@ class Story:
             Scope("PodDisruptionBudget", path_of(BUDGETS, run), {}),
             Scope("Event", path_of(EVENTS, run), {}),
             Scope("Event", path_of(EVENTS, "default"), {}),
+            *more,
         )
         self._stack = stack
         self._nodes: list[str] = []
+        self._claims: list[str] = []
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
@@ -72,27 +79,28 @@ class Story:
 
     async def create(self, manifest: JsonObject) -> JsonObject:
         """Create an object, in the story's namespace where its kind has one."""
-        namespace = "" if manifest["kind"] in ("Node", "Namespace") else self.namespace
-        _, created = await ask(self.api, "POST", path_of(KINDS[manifest["kind"]], namespace), manifest)
+        _, created = await ask(self.api, "POST", self._path(manifest["kind"]), manifest)
         answer: JsonObject = created
         return answer
 
     async def patch(self, kind: str, name: str, change: JsonObject, *, status: bool = False) -> JsonObject:
         """Merge a change into an object or its status."""
-        namespace = "" if kind == "Node" else self.namespace
-        path = path_of(KINDS[kind], namespace, name, "status" if status else "")
-        _, answer = await ask(self.api, "PATCH", path, change, content_type=STRATEGIC if status else MERGE)
+        path = self._path(kind, name, "status" if status else "")
+        # Only built-in kinds know strategic patches.
+        content_type = STRATEGIC if status and kind != "NodeClaim" else MERGE
+        _, answer = await ask(self.api, "PATCH", path, change, content_type=content_type)
         changed: JsonObject = answer
         return changed
 
     async def delete(self, kind: str, *names: str, **options: object) -> None:
         """Delete objects of a kind; those that are gone are fine."""
-        namespace = "" if kind in ("Node", "Namespace") else self.namespace
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
         async with anyio.create_task_group() as group:
             for name in names:
-                path = path_of(KINDS[kind], namespace, name)
-                group.start_soon(partial(ask, self.api, "DELETE", path, body, allow=(404,)))
+                group.start_soon(partial(ask, self.api, "DELETE", self._path(kind, name), body, allow=(404,)))
+
+    def _path(self, kind: str, name: str = "", subresource: str = "") -> str:
+        return path_of(PATHS[kind], "" if kind in WITHOUT_NAMESPACE else self.namespace, name, subresource)
 
     async def nodes(self, *suffixes: str, managed: bool = True, **spec: Any) -> list[str]:
         """Nodes that take pods; `spec` is merged into theirs. Managed ones are waited for until the keeper holds them.
@@ -112,15 +120,24 @@ class Story:
         )
         return names
 
+    async def claim(self, node: str, **spec: Any) -> JsonObject:
+        """The claim of a node, once the keeper holds it; `spec` as its manifest writes it."""
+        name = f"{node}-claim"
+        self._claims.append(name)
+        await self.create(manifests.claim(name, self.run, **spec))
+        await self.patch("NodeClaim", name, {"status": {"nodeName": node}}, status=True)
+        await self.sight.until(f"claim {name} is held", lambda: self.is_held(name, "NodeClaim"))
+        return self.sees("NodeClaim", name)
+
     def _takes_pods(self, name: str) -> bool:
         node = self.sight.get("Node", name)
         taints = (node or {}).get("spec", {}).get("taints") or ()
         return node is not None and is_ready(node) and all(taint["key"] != NOT_READY_TAINT_KEY for taint in taints)
 
-    def is_held(self, name: str) -> bool:
-        """Does our finalizer hold this node?"""
-        node = self.sight.get("Node", name)
-        return node is not None and FINALIZER in (node["metadata"].get("finalizers") or ())
+    def is_held(self, name: str, kind: str = "Node") -> bool:
+        """Does our finalizer hold this node or claim?"""
+        found = self.sight.get(kind, name)
+        return found is not None and FINALIZER in (found["metadata"].get("finalizers") or ())
 
     async def pod(self, name: str, **extra: Any) -> JsonObject:
         """A pod of its own (see manifests.pod), once it is Ready."""
@@ -154,7 +171,7 @@ class Story:
 
     def sees(self, kind: str, name: str) -> JsonObject:
         """The object as it is now; it must be there."""
-        found = self.sight.get(kind, name, "" if kind == "Node" else self.namespace)
+        found = self.sight.get(kind, name, "" if kind in WITHOUT_NAMESPACE else self.namespace)
         assert found is not None, f"there is no {kind} {name}"
         return found
 
@@ -223,10 +240,11 @@ class Story:
         for kind in WORKLOADS:
             collection = path_of(KINDS[kind], self.namespace)
             await self.api.call("DELETE", collection, {"propagationPolicy": "Background"})
+        held = [("Node", name) for name in self._nodes] + [("NodeClaim", name) for name in self._claims]
+        for path in (self._path(kind, name) for kind, name in held):
+            await self.api.call("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
+            await self.api.call("DELETE", path)
         for name in self._nodes:
-            body = {"metadata": {"finalizers": None}}
-            await self.api.call("PATCH", path_of(NODES, name=name), body, content_type=MERGE)
-            await self.api.call("DELETE", path_of(NODES, name=name))
             await self.api.call("DELETE", path_of(KINDS["Lease"], "kube-node-lease", name))
         await self.api.call("DELETE", path_of(NAMESPACES, name=self.namespace))
         with anyio.move_on_after(10):
@@ -242,11 +260,15 @@ class Story:
 
 
 @asynccontextmanager
-async def told(target: Target, name: str, folder: Path) -> AsyncIterator[Story]:
-    """A story with its own namespace, watched from before its first object; cleaned up at the end."""
+async def told(target: Target, name: str, folder: Path, *, with_claims: bool = False) -> AsyncIterator[Story]:
+    """A story with its own namespace, watched from before its first object; cleaned up at the end.
+
+    `with_claims`: the cluster serves node claims, and the story sees its own.
+    """
     run = f"{target.run}-{name}"
+    more = (Scope("NodeClaim", NODE_CLAIMS, {"labelSelector": f"{LABEL}={run}"}),) if with_claims else ()
     async with connected(target.kubeconfig) as api, AsyncExitStack() as stack:
-        story = Story(target, api, run, folder, stack)
+        story = Story(target, api, run, folder, stack, *more)
         try:
             async with anyio.create_task_group() as group:
                 await group.start(story.sight.run)
