@@ -36,12 +36,16 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
         announce_ambiguity(tools.recorder, candidate)
-    if decision.overdue and (decision.left or termination.left_behind):
-        return await _end_by_force(tools, termination, decision)
+    if decision.overdue:
+        _tell_of_the_end(tools, termination, decision)
+        if not termination.instance.was_tried:
+            # First the instance is asked to end, then conditions are written: a server that does not answer takes long,
+            # and for the last deletions it has what is left of a second (see time_left).
+            await tools.deleter.settle(termination.node.name)
+            return Proceed()
     patience = termination.time_left(tools.clock)
     if decision.drained:
-        word = Word(names.DRAINED, names.TRUE, "Drained", "all pods are gone")
-        await set_condition(tools, termination.holders, word, seconds=patience)
+        await set_condition(tools, termination.holders, _last_word(termination, decision), seconds=patience)
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
@@ -67,21 +71,20 @@ def order_deletions(tools: Tools, termination: Termination) -> None:
         tools.deleter.want(termination.node.name, doomed(decision, termination))
 
 
-async def _end_by_force(tools: Tools, termination: Termination, decision: Plan) -> Answer:
-    """The deadline has come: what is left has been told to end at once, and nobody waits for it any more."""
-    if not termination.left_behind:
+def _tell_of_the_end(tools: Tools, termination: Termination, decision: Plan) -> None:
+    """The deadline has come: what is left has been told to end at once, nobody waits for it, and people hear of it."""
+    if decision.left and not termination.left_behind:
         termination.left_behind = left_behind(decision)
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
         announce(tools, termination.holders, reason, termination.left_behind, "Warning")
-    if not termination.instance.was_tried:
-        # First the instance is asked to end, then conditions are written: a server that does not answer takes long, and
-        # for the last deletions it has what is left of a second (see time_left).
-        await tools.deleter.settle(termination.node.name)
-        return Proceed()
-    status = names.FALSE if decision.left else names.TRUE
-    word = Word(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
-    await set_condition(tools, termination.holders, word)
-    return Proceed()
+
+
+def _last_word(termination: Termination, decision: Plan) -> Word:
+    """What was left at the deadline stays to be read, also when it is gone."""
+    if termination.left_behind:
+        status = names.FALSE if decision.left else names.TRUE
+        return Word(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
+    return Word(names.DRAINED, names.TRUE, "Drained", "all pods are gone")
 
 
 def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, message: str) -> None:
