@@ -24,7 +24,7 @@ from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.resources import BUDGETS, NODE_CLAIMS, NODE_CLAIMS_V1BETA1, NODES, PODS, VOLUME_ATTACHMENTS
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
-from gracectl.model.decode import NodeDecoder, PodDecoder
+from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.sharing import Sharing
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
@@ -125,9 +125,11 @@ class Controller:
         deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._deleter = PodDeleter(deleting, observed.pods, clock, eviction, patience)
         self._deleter.listen(announcer)
+        # What pods, nodes and claims have in common (labels, names) is kept once for all caches.
+        sharing = Sharing()
         claims = Reflector(
             self._client,
-            CLAIM_VERSIONS,
+            tuple(version.read_by(ClaimDecoder(sharing)) for version in CLAIM_VERSIONS),
             observed.claims,
             clock,
             settings=ReflectorSettings(optional=True),
@@ -149,8 +151,6 @@ class Controller:
         self._voluntary = VoluntaryTermination(tools, backoff)
         self._claims = NodeClaimTermination(tools, backoff)
         self._keeper = FinalizerKeeper(tools, backoff)
-        # What pods and nodes have in common (labels, names) is kept once for both caches.
-        sharing = Sharing()
         nodes, pods = NODES.read_by(NodeDecoder(sharing)), PODS.read_by(PodDecoder(sharing))
         self._reflectors = (
             Reflector(self._client, nodes, observed.nodes, clock, rng=rng),

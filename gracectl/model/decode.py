@@ -37,6 +37,7 @@ from gracectl.model.sharing import Sharing
 from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
 
 __all__ = [
+    "ClaimDecoder",
     "ListPage",
     "NodeDecoder",
     "PodDecoder",
@@ -129,6 +130,37 @@ class NodeDecoder:
         )
 
 
+class ClaimDecoder:
+    """Reads NodeClaims, v1 and v1beta1 alike, sharing through `sharing` what they have in common with each other and
+    with their nodes."""
+
+    def __init__(self, sharing: Sharing | None = None) -> None:
+        self.sharing = sharing or Sharing()
+
+    def __call__(self, raw: bytes | msgspec.Raw) -> NodeClaim:
+        """The claim in this JSON object."""
+        read = _NODE_CLAIM.decode(raw)
+        meta = read.metadata
+        spec = read.spec or wire.NodeClaimSpec()
+        status = read.status or wire.NodeClaimStatus()
+        share = self.sharing
+        return NodeClaim(
+            name=meta.name,
+            uid=meta.uid or "",
+            resource_version=meta.resource_version or "",
+            labels=share.words(meta.labels),
+            annotations=_annotations(meta.annotations),
+            created=_created(meta.creation_timestamp),
+            deletion_timestamp=_instant(meta.deletion_timestamp),
+            finalizers=meta.finalizers or (),
+            termination_grace_period=spec.termination_grace_period,
+            expire_after=spec.expire_after,
+            provider_id=status.provider_id or "",
+            node_name=share.string(status.node_name),
+            conditions=_conditions(status, share),
+        )
+
+
 def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     """One pod that shares nothing with others: a cache uses a PodDecoder."""
     return PodDecoder()(raw)
@@ -140,26 +172,8 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
 
 
 def decode_claim(raw: bytes | msgspec.Raw) -> NodeClaim:
-    """The NodeClaim, v1 or v1beta1, in this JSON object."""
-    read = _NODE_CLAIM.decode(raw)
-    meta = read.metadata
-    spec = read.spec or wire.NodeClaimSpec()
-    status = read.status or wire.NodeClaimStatus()
-    return NodeClaim(
-        name=meta.name,
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
-        labels=wire.read_labels(meta.labels),
-        annotations=_annotations(meta.annotations),
-        created=_created(meta.creation_timestamp),
-        deletion_timestamp=_instant(meta.deletion_timestamp),
-        finalizers=meta.finalizers or (),
-        termination_grace_period=spec.termination_grace_period,
-        expire_after=spec.expire_after,
-        provider_id=status.provider_id or "",
-        node_name=status.node_name or "",
-        conditions=_conditions(status, Sharing()),
-    )
+    """One NodeClaim, v1 or v1beta1, that shares nothing with others: a cache uses a ClaimDecoder."""
+    return ClaimDecoder()(raw)
 
 
 def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:

@@ -1,1 +1,1 @@
-"""Floor 4: the controllers: node termination and the finalizer keeper."""
+"""Floor 4: the controllers: terminations of nodes and of their claims, what starts them, the finalizer keeper."""

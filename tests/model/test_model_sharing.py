@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gracectl.model.decode import NodeDecoder, PodDecoder
+from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.sharing import Sharing
 from gracectl.model.wire import ABSENT
 
@@ -59,6 +59,15 @@ def test_each_decoder_has_its_own_pools_unless_it_is_given_one() -> None:
     assert other(pod(2)).labels is first.labels
     assert apart(pod(3)).labels is not first.labels
     assert apart(pod(3)).labels == first.labels
+
+
+def test_claims_share_the_words_of_their_conditions_and_the_names_of_their_nodes() -> None:
+    sharing = Sharing()
+    claims, nodes = ClaimDecoder(sharing), NodeDecoder(sharing)
+    status = '"status": {"nodeName": "a-node", "conditions": [{"type": "Initialized", "status": "True"}]}'
+    one, other = (claims(f'{{"metadata": {{"name": "{name}"}}, {status}}}'.encode()) for name in ("c1", "c2"))
+    assert one.conditions[0].type is other.conditions[0].type
+    assert one.node_name is nodes(b'{"metadata": {"name": "a-node"}}').name
 
 
 def test_a_pod_and_its_node_share_the_name_of_the_node() -> None:
