@@ -188,7 +188,9 @@ async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_serv
     assert "Traceback" not in told
     assert [line for line in told.splitlines() if line.startswith("  - ")] == [
         "  - patch nodes",
+        "  - delete nodes",
         "  - patch nodes/status",
+        "  - delete pods",
         "  - create pods/eviction",
         "  - list volumeattachments in API group storage.k8s.io",
         "  - watch volumeattachments in API group storage.k8s.io",
