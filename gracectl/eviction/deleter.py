@@ -108,16 +108,16 @@ class _Order(msgspec.Struct, frozen=True):
 
 
 class _Case:
-    """What is remembered of a doomed pod. Instants are monotonic, but for `at`, which is the server's."""
+    """What is remembered of a doomed pod. Instants are monotonic, but for `at` and `sent`, which are the server's."""
 
-    __slots__ = ("answered", "at", "backoff", "doomed", "doubt", "due", "late", "not_before")
+    __slots__ = ("answered", "at", "backoff", "doomed", "doubt", "due", "late", "not_before", "sent")
 
     def __init__(self, doomed: Doomed) -> None:
         self.doomed = doomed
         self.at: float | None = None  # when it is deleted; None: there is nothing to be done
         self.due = 0.0  # that instant, or the one at which it became known
         self.not_before = 0.0  # after a failure
-        self.late = 0.0  # of the last request
+        self.sent = self.late = 0.0  # of the last request
         self.backoff: Backoff | None = None
         self.doubt: _Order | None = None  # has failed, and may have been carried out
         self.answered: anyio.Event | None = None
@@ -316,12 +316,13 @@ class PodDeleter:
 
     async def _ask(self, case: _Case, order: _Order) -> None:
         """Ask for the deletion. Raises ApiError; Withdrawn if time or the world have changed what is to be asked."""
-        doomed, due = case.doomed, case.due
+        doomed = case.doomed
         case.doubt = None
 
         def is_meant() -> bool:
-            case.late = max(self._clock.monotonic() - due, 0.0)
-            _, newest = self._judge(doomed, self._clock.now())
+            case.late = max(self._clock.monotonic() - case.due, 0.0)
+            case.sent = self._clock.now()
+            _, newest = self._judge(doomed, case.sent)
             return self._is_current(case) and newest is not None and newest.grace == order.grace
 
         try:
@@ -334,7 +335,8 @@ class PodDeleter:
             self._gone(case)
         else:
             self._answers["Deleted"] += 1
-            self._agreed(case, order, promised(order.pod, order.grace, self._clock.now()))
+            # An answer may be long on its way: the grace counts from when the server was asked.
+            self._agreed(case, order, promised(order.pod, order.grace, case.sent))
 
     async def _clear_doubt(self, case: _Case, asked: _Order) -> None:
         """After a failure that may have been a success: look at the pod itself. Raises ApiError."""

@@ -10,6 +10,7 @@ from support.deletion import LOST, REFUSED, Answer, deleting
 from support.eviction import ANOTHER_UID, DENIED, FAULT, a_status, busy
 
 from gracectl.kube import errors
+from gracectl.sim.faults import Latency, Rule
 
 pytestmark = pytest.mark.anyio
 
@@ -159,6 +160,19 @@ async def test_at_the_deadline_doubts_count_no_more() -> None:
         stage.wire.down = None
         await stage.until(101)
         assert stage.asked[1:] == [(100, "web", 1)]
+        assert stage.wire.looked_at[-1][0] < 100
+
+
+async def test_in_doubt_the_watch_may_be_faster_than_the_look() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.let_the_watch_lag(0.15)
+        stage.transport.behind.add(Rule(fault=Latency(0.1, 0.1), method="GET"))
+        stage.wire.losses["web"].append(LOST)
+        stage.want(100)
+        await stage.until(99)
+        assert stage.wire.looked_at == [(70.1, "web")]
+        assert [d.granted for d in stage.ears.deletions] == [30]
 
 
 async def test_in_doubt_a_pod_that_is_gone_or_replaced_is_done() -> None:
@@ -206,6 +220,16 @@ async def test_a_busy_server_is_given_the_time_it_asks_for_and_the_grace_is_righ
         stage.want(100)
         await stage.until(99)
         assert sorted(stage.asked) == [(70, "web", 30), (75, "other", 25), (75, "web", 25)]
+
+
+@pytest.mark.parametrize("code", [503, 504])
+async def test_a_failing_server_is_given_the_time_it_asks_for(code: int) -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.wire.refusals["web"].append(a_status(code, "later", {"retry-after": "5"}))
+        stage.want(100)
+        await stage.until(99)
+        assert stage.asked == [(70, "web", 30), (75, "web", 25)]
 
 
 async def test_who_is_spared_while_the_client_waits_for_a_busy_server_is_spared() -> None:

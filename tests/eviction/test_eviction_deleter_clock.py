@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import anyio
 import pytest
 from support.deletion import deleting
+
+from gracectl.kube.transport import Response
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +34,8 @@ async def test_what_has_become_overdue_by_that_goes_at_once() -> None:
         await stage.until(11)
         assert stage.asked == [(10.25, "slow", 10), (10.25, "web", 10)]
         assert [d.late for d in stage.ears.deletions] == [0, 0]
+        assert stage.deleter.statistics().wheel.fired == 0
+        assert stage.deleter.statistics().armed == 2  # for the deadline itself
 
 
 async def test_a_clock_that_turns_out_to_be_ahead_makes_nobody_go_early() -> None:
@@ -78,3 +85,33 @@ async def test_a_jump_before_the_deleter_runs_is_not_overlooked() -> None:
             await stage.until(30)
             group.cancel_scope.cancel()
         assert stage.asked == [(20, "web", 30)]
+
+
+async def test_clocks_that_disagree_by_odd_fractions_cost_nobody_a_second_and_nobody_two_requests() -> None:
+    chance = random.Random(7)
+    async with deleting() as stage:
+        stage.wire.down = Response(status=200)
+        for _ in range(200):
+            stage.wire.asked.clear()
+            await stage.add(next=30)
+            await stage.until(stage.clock.monotonic() + chance.random())
+            stage.ours.offset = chance.uniform(-1e6, 1e6)
+            deadline = math.floor(stage.ours.now()) + 40 - stage.start
+            stage.want(deadline, "next")
+            await anyio.sleep(11)
+            [asked] = stage.asked
+            assert asked.grace == 30
+            assert -1e-5 < asked.at + stage.ours.offset - (deadline - 30) < 0.01
+            stage.deleter.withdraw("n1")
+            await stage.delete("next", 0)
+            await stage.rest()
+
+
+async def test_a_clock_that_is_a_hair_behind_at_the_instant_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.want(100)
+        right = stage.ours.now
+        monkeypatch.setattr(stage.ours, "now", lambda: right() - 5e-7)
+        await stage.until(101)
+        assert stage.asked == [(70, "web", 30), (100, "web", 1)]

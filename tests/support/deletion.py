@@ -155,7 +155,7 @@ class DeletionStage:
     async def add(self, **graces: int | None) -> None:
         """Pods on `n1` by name, with the grace that they ask for; returns when the cache shows them."""
         for name, grace in graces.items():
-            spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
+            spec: dict[str, Any] = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
             if grace is not None:
                 spec["terminationGracePeriodSeconds"] = grace
             await self.call("POST", PATH, {"metadata": {"name": name}, "spec": spec})
