@@ -6,7 +6,7 @@ import logging
 
 from gracectl.eviction.deleter import Deletion, Doomed
 from gracectl.eviction.lane import Candidate
-from gracectl.kube.errors import ApiError, BudgetExhausted, Misconfigured
+from gracectl.kube.errors import ApiError, BudgetExhausted, Misconfigured, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, Subject
 from gracectl.kube.resources import PODS
 from gracectl.model.names import EventReason
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class PodAnnouncer:
-    """Listens to the evictor."""
+    """Listens to the evictor and to the deleter."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
@@ -30,18 +30,16 @@ class PodAnnouncer:
     def deleted(self, deletion: Deletion) -> None:
         """The owner of the pod sees who ended it before its time, why, and how much of its grace it gets."""
         pod = deletion.pod
-        message = (
-            f"deleted by gracectl with {deletion.granted} s of the {deletion.requested} s of grace that it asks for: "
-            f"node {pod.node} must end by {format_time(pod.deadline)}, whatever budgets and protection say"
-        )
-        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_DEADLINE, message, "Warning")
-        logger.info("pod deleted for the deadline", extra=_keys(pod))
+        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_DEADLINE, told_of(deletion), "Warning")
+        figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
+        logger.info("pod deleted for the deadline", extra={**_keys(pod), **figures})
 
     def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
         """The deadline stands, so it is asked again; but somebody may have to act."""
         message = f"could not be deleted for the deadline of node {pod.node}: {refusal}"
-        self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
         logger.warning("pod %s", message, extra=_keys(pod))
+        if not isinstance(refusal, Throttled | Unreachable):  # those say nothing of this pod, and take no Event either
+            self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
 
     def refused(self, candidate: Candidate, refusal: ApiError) -> None:
         """A spent budget is the ordinary case and stands in the node's condition; the rest is for somebody to mend."""
@@ -54,6 +52,16 @@ class PodAnnouncer:
                 message = f"could not be evicted from node {candidate.node}: {refusal}"
                 self._recorder.record(_subject(candidate), EventReason.EVICTION_FAILED, message, "Warning")
                 logger.warning("pod %s", message, extra=_keys(candidate))
+
+
+def told_of(deletion: Deletion) -> str:
+    """What the owner of a deleted pod reads."""
+    seconds = f"{deletion.granted} s of the {deletion.requested} s of grace that it asks for"
+    deed = f"deleted by gracectl with {seconds}"
+    if deletion.before is not None:
+        deed = f"was terminating already; its grace is cut by gracectl from {deletion.before} s to {seconds}"
+    end = format_time(deletion.pod.deadline)
+    return f"{deed}: node {deletion.pod.node} must end by {end}, whatever budgets and protection say"
 
 
 def announce_ambiguity(recorder: EventRecorder, candidate: Candidate) -> None:
