@@ -55,6 +55,17 @@ async def test_deletion_counts_from_the_first_delete(caller: Caller) -> None:
     assert instants == [("30Z", 30), ("10Z", 10), ("13Z", 1), ("13Z", 1)]
 
 
+@pytest.mark.parametrize(("grace", "answer"), [("6", ("06Z", 1)), ("7", ("07Z", 7))])
+async def test_a_shorter_grace_that_is_over_by_a_part_of_a_second_is_over(
+    caller: Caller, grace: str, answer: tuple[str, int]
+) -> None:
+    await caller.pod("a")
+    await caller.ok("DELETE", f"{PODS}/a", gracePeriodSeconds="30")
+    await anyio.sleep(6.5)
+    metadata = (await caller.ok("DELETE", f"{PODS}/a", gracePeriodSeconds=grace))["metadata"]
+    assert (metadata["deletionTimestamp"][-3:], metadata["deletionGracePeriodSeconds"]) == answer
+
+
 async def test_generation_counts_changes_of_the_spec_and_the_deletion(caller: Caller) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "pause"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}

@@ -178,7 +178,7 @@ class Deleter:
         first = parse_time(metadata["deletionTimestamp"]) - granted
         # Counted from the first DELETE, but never an instant that has passed (1.24 did not mind): that is as good as 1.
         end, now = first + period, self._stamps.seconds
-        if end < int(now):
+        if end < now:
             end, period = now, min(period, 1)
         return Begun(False, self._graced(old, end, period), period)
 
