@@ -21,6 +21,8 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
+from gracectl.policy.deadlines import deadline_of
+from gracectl.policy.ownership import only_claim
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
@@ -56,6 +58,12 @@ FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 CORDON_PATIENCE_SECONDS = 5.0
 """Pods whose time has come for the deadline are deleted after the cordon, but wait for it no longer than this."""
 
+OVERDUE_WORKERS = 100
+"""Nodes whose deadline has come are looked at beside all others, who may all be hanging on a server that is silent."""
+
+WALK_SECONDS = 0.5
+"""A node that is being looked at from the other queue is looked at again after this long."""
+
 REMEMBERED = 1000
 """Finished terminations that are kept for `status` and the summary of a demo."""
 
@@ -67,6 +75,8 @@ class NodeTermination:
         self._tools = tools
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._overdue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._walking: set[str] = set()  # a node is in two queues, and walked from one
         self._uncordoned: WorkQueue[str] = WorkQueue(tools.clock)
         self._under_way: dict[str, Termination] = {}
         self._left_alone: dict[str, str] = {}  # by name, the UIDs of unmanaged nodes that people were told of
@@ -84,6 +94,7 @@ class NodeTermination:
         await self._tools.observed.wait_live()
         async with anyio.create_task_group() as group:
             group.start_soon(run_workers, self._uncordoned, self._delete_uncordoned, 1)
+            group.start_soon(run_workers, self._overdue, self.reconcile, OVERDUE_WORKERS, (ApiError,))
             group.start_soon(run_workers, self._queue, self.reconcile, self._tools.settings.workers, (ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
@@ -101,6 +112,15 @@ class NodeTermination:
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Bring the termination of the node called `name` one step further, if it is ours to end."""
+        if name in self._walking:
+            return Requeue(WALK_SECONDS)
+        self._walking.add(name)
+        try:
+            return await self._reconcile(name)
+        finally:
+            self._walking.discard(name)
+
+    async def _reconcile(self, name: str) -> Requeue | None:
         node = self._tools.observed.node(name)
         termination = self._under_way.get(name)
         if termination is not None and (node is None or node.uid != termination.uid or not is_held(node)):
@@ -121,7 +141,7 @@ class NodeTermination:
         finally:
             if began_in_time and termination.deadline is not None:
                 # Whatever the walk has come to, and however long a step that has failed backs off.
-                self._queue.add_after(name, termination.deadline.at - self._tools.clock.now())
+                self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     async def _walk(self, termination: Termination) -> Requeue | None:
         for step in STEPS:
@@ -227,6 +247,7 @@ class NodeTermination:
             self._left_alone.pop(old.name, None)
         if node is not None and (node.name in self._under_way or is_held(node)):
             self._queue.add(node.name)
+            self._wake_at_deadline(node)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
@@ -244,6 +265,16 @@ class NodeTermination:
                 for node in self._tools.observed.nodes_of(claim):
                     if node.name in self._under_way:
                         self._queue.add(node.name)
+                        self._wake_at_deadline(node)
+
+    def _wake_at_deadline(self, node: Node) -> None:
+        """So that a node is looked at then, even if none of the workers was free to look at it until then."""
+        observed, settings = self._tools.observed, self._tools.settings
+        deadline = deadline_of(node, only_claim(observed.claims_of(node)), settings.policy)
+        if deadline is not None and is_held(node) and settings.node_selector.matches(node.labels):
+            left = deadline.at - self._tools.clock.now()
+            if left > 0:
+                self._overdue.add_after(node.name, left)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         # What a budget allows changes with every eviction and is the lane's business; whom it selects is the plan's.

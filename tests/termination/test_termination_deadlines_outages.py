@@ -17,7 +17,7 @@ from support.deadlines import (
     with_grace_period,
     written_on,
 )
-from support.stage import a_pod_manifest, a_workload, instants, staged
+from support.stage import a_pod_manifest, a_workload, instants, staged, the_settings
 
 from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.model import names
@@ -25,6 +25,7 @@ from gracectl.sim.faults import Fault, Latency, Partition, Refuse, Rule
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.cloud import CloudSettings
 from gracectl.sim.world.nodeclaims import ClaimSpec
+from gracectl.termination.settings import TerminationSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +82,27 @@ async def test_a_server_that_hangs_from_the_deletion_on_is_not_waited_for(second
             stage.transport.before.remove(rule)
             await stage.until_gone("n1")
             assert stage.instance_state("n1") == "terminated"
+
+
+async def test_those_without_a_deadline_that_hang_take_no_place_of_those_with_one() -> None:
+    """More nodes hang on a silent server than there are workers, each for as long as requests may last."""
+    settings = the_settings(
+        nodeGroups=[{"selector": {"matchLabels": {"bounded": "yes"}}, "terminationGracePeriod": "10s"}],
+    )
+    others = [f"n{number}" for number in range(TerminationSettings().workers + 20)]
+    async with staged(*others, settings=settings, cloud=SLOW_CLOUD) as stage:
+        await stage.add_nodes("late", labels={"bounded": "yes"})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await until(stage, -1.0)
+            stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
+            await delete_at_start(stage, *others, "late")
+            await until(stage, 15.0)
+            (asked,) = asked_to_end(stage)
+            # It is looked at for the first time: the deadline itself has to be written as well.
+            assert 10.0 <= asked <= 10.0 + 2 * LAST_WORD
+            stage.transport.before.remove(rule)
+            await stage.until_gone(*others, "late")
 
 
 async def test_the_last_deletions_are_answered_before_the_instance_is_asked_to_end() -> None:
