@@ -2,59 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any
 
 import anyio
 import pytest
-from support.stage import Stage, a_pod_manifest, reasons, staged, the_settings
+from support.stage import a_pod_manifest, reasons, staged, the_settings
+from support.voluntary import (
+    NOT_TERMINABLE,
+    ON_LOST_NODES,
+    TERMINABLE,
+    created_at,
+    deletions,
+    lost_at,
+)
 
 from gracectl.app import Controller
 from gracectl.model import names
-from gracectl.model.times import format_time, parse_time
+from gracectl.model.times import format_time
 from gracectl.runtime.clock import ShiftedClock
 from gracectl.sim.extensions.shipped import shipped_definitions
-from gracectl.sim.faults import Reset, Rule
-from gracectl.sim.server import api
 from gracectl.sim.world.client import STRATEGIC
-from gracectl.sim.world.cloud import CloudSettings
 from gracectl.sim.world.nodeclaims import ClaimSpec
 
 pytestmark = pytest.mark.anyio
 
-TERMINABLE = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
-NOT_TERMINABLE: Any = {"metadata": {"labels": {names.LIFECYCLE_PHASE: None}}}
 NETWORK = {"type": "NetworkUnavailable", "status": "True", "tolerationSeconds": 60}
 READY = {"type": "Ready", "status": "Unknown", "tolerationSeconds": 900}
-FORCED = the_settings(health={"force": True, "maximumUnhealthy": "100%"})
-ON_LOST_NODES = [{"key": names.UNREACHABLE_TAINT_KEY, "operator": "Exists", "effect": "NoExecute"}]
-PROTECTED = {names.DO_NOT_DISRUPT: "true"}
-
-
-def deletions(stage: Stage, resource: str = "nodes") -> list[tuple[float, str]]:
-    """The DELETEs that we have sent and the server has taken: when, and of what."""
-    done = stage.transport.of("delete", resource)
-    return [(round(each.instant, 3), each.operation.name) for each in done if each.status == 200]
-
-
-async def lost_at(stage: Stage, node: str) -> float:
-    """Cut the node's kubelet off; returns the (monotonic) instant from which on Kubernetes calls it Unknown."""
-    stage.cluster.kubelet.partition(node)
-    await stage.until(lambda: (stage.condition(node, "Ready") or {}).get("status") == "Unknown")
-    condition = stage.condition(node, "Ready")
-    assert condition is not None
-    return instant_of(stage, condition["lastTransitionTime"])
-
-
-def instant_of(stage: Stage, written: str) -> float:
-    """What the clock of the test shows at an instant that is written in an object."""
-    return parse_time(written) - stage.clock.now() + stage.clock.monotonic()
-
-
-def created_at(stage: Stage, thing: Any) -> float:
-    return instant_of(stage, thing["metadata"]["creationTimestamp"])
 
 
 # -- health ------------------------------------------------------------------------------------------------------------
@@ -203,86 +176,8 @@ async def test_a_node_with_two_claims_has_none() -> None:
             await stage.patch_node("n1", TERMINABLE)
             await stage.until_gone("n1")
             assert [name for _, name in deletions(stage)] == ["n1"]
-
-
-# -- force -------------------------------------------------------------------------------------------------------------
-
-
-async def test_forced_the_deadline_is_now_and_holds_for_everybody() -> None:
-    async with staged(settings=FORCED) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
-        await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED, tolerations=ON_LOST_NODES))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            lost = await lost_at(stage, "n1")
-            before = stage.transport.of("patch", "nodeclaims")
-            await stage.until(lambda: "deletionTimestamp" in (stage.node("n1") or {"metadata": {}})["metadata"])
-            [(at, claim)] = deletions(stage, "nodeclaims")
-            assert (at, claim) == (lost + 900.0, "n1-claim")
-            assert len(before) < len(stage.transport.of("patch", "nodeclaims"))
-            deadline = (stage.claim(claim) or {})["metadata"]["annotations"][names.TERMINATION_TIMESTAMP]
-            assert instant_of(stage, deadline) == pytest.approx(lost + 900.0)
-            told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
-            assert told["NodeUnhealthy"].endswith("; at once, with everything on it (health.force)")
-
-
-async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_not() -> None:
-    slow = CloudSettings(terminate_delay=120.0)
-    async with staged("n1", "n2", settings=FORCED, cloud=slow) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        now = stage.clock.now()
-        for node, seconds in (("n1", 100), ("n2", 100_000)):
-            annotation = {names.TERMINATION_TIMESTAMP: format_time(now + seconds)}
-            await stage.patch_node(node, {"metadata": {"annotations": annotation}})
-        await lost_at(stage, "n1")
-        lost = await lost_at(stage, "n2")
-        await stage.clock.sleep(lost + 910 - stage.clock.monotonic())
-        kept, pulled = (node["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] for node in stage.nodes())
-        assert parse_time(kept) == int(now + 100)
-        assert instant_of(stage, pulled) == pytest.approx(lost + 900.0)
-
-
-@asynccontextmanager
-async def refusing(stage: Stage, path: str, *, retry_after: int | None = None) -> AsyncIterator[list[float]]:
-    """A webhook that refuses to let this go; yields when it was asked."""
-    handle = stage.server.handle
-    asked: list[float] = []
-
-    async def refuse(request: Any) -> Any:
-        if (request.method, request.path) != ("DELETE", path):
-            return await handle(request)
-        asked.append(stage.clock.monotonic())
-        status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "status": "Failure",
-            "message": 'admission webhook "ndb.karpenter.sh" denied the request: budget "all" would be broken',
-            "reason": "TooManyRequests",
-            "code": 429,
-            "details": {"retryAfterSeconds": retry_after} if retry_after else {},
-        }
-        return api.Response(status=429, body=status)
-
-    stage.server.handle = refuse  # type: ignore[method-assign]  # between the controller and the server, as it would be
-    yield asked
-    stage.server.handle = handle  # type: ignore[method-assign]  # as before
-
-
-async def test_a_forced_end_that_is_refused_leaves_no_deadline_behind() -> None:
-    """Somebody who deletes the node later, when it is well again, must find his pods as patient as ever."""
-    async with staged("n1", settings=FORCED) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        before = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + 100_000)}
-        await stage.patch_node("n1", {"metadata": {"annotations": before}})
-        async with refusing(stage, "/api/v1/nodes/n1") as asked:
-            lost = await lost_at(stage, "n1")
-            await stage.clock.sleep(lost + 905 - stage.clock.monotonic())
-            assert asked[0] == lost + 900.0
-            stage.cluster.kubelet.heal("n1")
-            await stage.clock.sleep(600)
-        node = stage.node("n1")
-        assert node is not None
-        assert node["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] == before[names.TERMINATION_TIMESTAMP]
+            told = [name for name, reason, _ in await stage.events() if reason == "SeveralNodeClaims"]
+            assert sorted(told) == ["n1", "n1-claim"]
 
 
 # -- the label ---------------------------------------------------------------------------------------------------------
@@ -397,44 +292,3 @@ async def test_an_expiry_that_cannot_be_read_never_comes_and_somebody_is_told_on
             told = [words for name, reason, words in await stage.events() if reason == "InvalidExpireAfter"]
             assert len(told) == 1
             assert told[0].startswith("never expires, as its expireAfter cannot be read: '30 days' is no duration")
-
-
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_deletion_that_is_refused_is_tried_again_with_backoff_and_told_once() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        async with refusing(stage, "/api/v1/nodes/n1") as asked:
-            await stage.patch_node("n1", TERMINABLE)
-            for n in range(600):  # nothing that happens to the node hurries us
-                await stage.patch_node("n1", {"metadata": {"labels": {"n": str(n)}}})
-                await stage.clock.sleep(1)
-            assert 12 <= len(asked) <= 25
-            assert all(later - earlier <= 60.1 for earlier, later in pairwise(asked))
-        await stage.until_gone("n1")
-        told = [words for _, reason, words in await stage.events() if reason == "DisruptionRefused"]
-        assert len(told) == 1
-        assert 'budget "all" would be broken' in told[0]
-
-
-async def test_a_webhook_that_says_when_to_come_back_is_obeyed() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        async with refusing(stage, "/api/v1/nodes/n1", retry_after=45) as asked:
-            await stage.patch_node("n1", TERMINABLE)
-            start = stage.clock.monotonic()
-            await stage.clock.sleep(100)
-        assert [at - start for at in asked] == pytest.approx([0.0, 45.0, 90.0], abs=0.01)
-        await stage.patch_node("n1", NOT_TERMINABLE)
-        await stage.clock.sleep(600)
-        assert stage.node("n1") is not None
-
-
-async def test_an_answer_that_is_lost_is_no_reason_to_ask_twice() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        stage.transport.behind.add(Rule(fault=Reset(carried_out=True), method="DELETE", path="nodes/n1", count=1))
-        await stage.patch_node("n1", TERMINABLE)
-        await stage.until_gone("n1")
-        assert len(deletions(stage)) == 1

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import NOW, a_node
 from support.stage import Stage, a_pod_manifest, staged, the_settings
+from support.voluntary import TERMINABLE
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
@@ -19,7 +20,6 @@ from gracectl.policy.settings import HealthSettings
 from gracectl.sim.world.cloud import CloudSettings
 from gracectl.termination.brake import Brake
 
-TERMINABLE = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
 TEN = tuple(f"n{n}" for n in range(10))
 
 
@@ -299,3 +299,22 @@ async def test_a_restart_counts_anew_before_it_decides() -> None:
             await stage.clock.sleep(1000)
             assert deleted(stage) == {}
             assert (await held(stage)).keys() == set(TEN[:3])
+
+
+@pytest.mark.anyio
+async def test_who_is_due_while_others_recover_is_ended_when_they_have() -> None:
+    """Though nothing happens to any node in that moment."""
+    async with staged(*TEN) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.clock.sleep(1000)
+        await cut_off(stage, *TEN[:3])
+        start = stage.clock.monotonic()
+        await stage.clock.sleep(800)
+        for node in TEN[1:3]:
+            stage.cluster.kubelet.heal(node)
+        await stage.until(lambda: all(status(stage, node) == "True" for node in TEN[1:3]))
+        back = stage.clock.monotonic()
+        assert back < start + 900
+        await stage.until_gone("n0")
+        assert deleted(stage) == {"n0": pytest.approx(back + 300.0, abs=10.0)}
+        assert deleted(stage)["n0"] > start + 1000

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
+from support.voluntary import NOT_TERMINABLE, TERMINABLE
 
 from gracectl.model import names
 from gracectl.model.times import parse_time
@@ -14,8 +15,6 @@ from gracectl.sim.world.nodeclaims import ClaimSpec
 
 pytestmark = pytest.mark.anyio
 
-TERMINABLE = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
-NOT_TERMINABLE: Any = {"metadata": {"labels": {names.LIFECYCLE_PHASE: None}}}
 FOR_EVER = {names.DO_NOT_DISRUPT: "true"}
 BUDGET = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
 
