@@ -39,8 +39,8 @@ PATIENCE = 1800.0
 
 
 LATE = 2.5
-"""Seconds after a deadline in which an instance is asked to end at the latest, whatever the server does: one for writing
-it down, one for the drain's last word, and the cloud's own slowness."""
+"""Seconds after a deadline in which an instance is asked to end at the latest, whatever the server does: one for
+writing it down, one for the drain's last word, and the cloud's own slowness."""
 
 PERIODS = {"0s": 0.0, "3s": 3.0, "20s": 20.0, "1m": 60.0}
 """Termination grace periods, and their seconds."""
