@@ -1,4 +1,4 @@
-"""The fourth step: the instance ends. And the shortcut: an instance that is gone already has no pods to be graceful to.
+"""The seventh step: the instance ends. And the shortcut: one that is gone already has no pods to be graceful to.
 
 Done only when the provider says that the instance is gone; a provider that fails is asked again with backoff, for ever,
 and says so on the node. An instance is never leaked: the finalizer waits for this step.
