@@ -85,6 +85,27 @@ async def test_a_forced_end_that_is_refused_leaves_no_deadline_behind() -> None:
         assert deadline_on(stage, "n1") == before[names.TERMINATION_TIMESTAMP]
 
 
+async def test_a_node_that_recovers_in_the_last_moment_is_left_as_it_was() -> None:
+    async with staged("n1", settings=FORCED) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        lost = await lost_at(stage, "n1")
+        handle, moments = stage.server.handle, iter(range(1))
+
+        async def recovering(request: Any) -> Any:
+            is_ours = request.method == "PATCH" and b"termination-timestamp" in (request.body or b"")
+            if is_ours and next(moments, None) is not None:
+                stage.cluster.kubelet.heal("n1")
+                await stage.until(lambda: (stage.condition("n1", "Ready") or {})["status"] == "True")
+            return await handle(request)
+
+        stage.server.handle = recovering  # type: ignore[method-assign]  # the one way to be there just before
+        await stage.clock.sleep(lost + 2000 - stage.clock.monotonic())
+        assert next(moments, None) is None
+        assert stage.node("n1") is not None
+        assert deadline_on(stage, "n1") is None
+        assert deletions(stage) == []
+
+
 async def test_a_forced_end_loosens_no_deadline_that_somebody_sets_in_that_moment() -> None:
     slow = CloudSettings(terminate_delay=120.0)
     async with staged("n1", settings=FORCED, cloud=slow) as stage, stage.controller() as controller:
@@ -114,11 +135,13 @@ async def test_a_deletion_that_is_refused_is_tried_again_with_backoff_and_told_o
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         async with refusing(stage, "/api/v1/nodes/n1") as asked:
+            before = controller.statistics().events.recorded
             await stage.patch_node("n1", TERMINABLE)
             for n in range(600):  # nothing that happens to the node hurries us
                 await stage.patch_node("n1", {"metadata": {"labels": {"n": str(n)}}})
                 await stage.clock.sleep(1)
             assert 12 <= len(asked) <= 25
+            assert controller.statistics().events.recorded == before + 1
             assert all(later - earlier <= 60.1 for earlier, later in pairwise(asked))
         await stage.until_gone("n1")
         told = [words for _, reason, words in await stage.events() if reason == "DisruptionRefused"]
