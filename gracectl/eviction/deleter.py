@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gracectl.eviction.promises import Promise, Promises, is_shown, promised
+from gracectl.eviction.promises import Promise, Promises, given, is_shown, promised
 from gracectl.eviction.refusals import is_over, may_have_happened, patience
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
@@ -60,15 +60,15 @@ class Doomed(msgspec.Struct, frozen=True):
 class Deletion(msgspec.Struct, frozen=True):
     """What the server was asked for and has agreed to.
 
-    `granted`: seconds of grace; `requested`: those that the pod asks for; `before`: those with which it was terminating
-    already, None if it was not. `late`: seconds from the instant at which it was due, or at which that became known, to
-    the sending.
+    `granted`: seconds of grace; `requested`: those that the pod asks for; `before`: what it had been granted if it was
+    terminating already, else None. `late`: seconds from the instant at which it was due, or at which that became known,
+    to the sending.
     """
 
     pod: Doomed
     granted: int
     requested: int
-    before: int | None
+    before: Promise | None
     late: float
 
 
@@ -349,9 +349,8 @@ class PodDeleter:
             return  # the watch was faster
         if pod.uid != case.doomed.uid:
             self._gone(case)
-        elif pod.deletion_timestamp is not None and is_shown(pod, asked.grace):
-            grace = asked.grace if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds
-            self._agreed(case, asked, Promise(grace, pod.deletion_timestamp))
+        elif is_shown(pod, asked.grace):
+            self._agreed(case, asked, given(pod))
         else:
             case.doubt = None
 
@@ -363,8 +362,7 @@ class PodDeleter:
         self._over(case)
         self._late_total += case.late
         self._late_maximum = max(self._late_maximum, case.late)
-        before = None if order.pod.deletion_timestamp is None else order.pod.deletion_grace_seconds
-        deletion = Deletion(doomed, order.grace, grace_of(order.pod), before, case.late)
+        deletion = Deletion(doomed, order.grace, grace_of(order.pod), given(order.pod), case.late)
         for listener in self._listeners:
             listener.deleted(deletion)
 

@@ -63,10 +63,18 @@ def is_shown(pod: Pod, grace: int) -> bool:
     return pod.deletion_grace_seconds is None or pod.deletion_grace_seconds <= grace
 
 
+def given(pod: Pod) -> Promise | None:
+    """What a terminating pod has been granted; None for one that runs."""
+    if pod.deletion_timestamp is None:
+        return None
+    already = grace_of(pod) if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds
+    return Promise(already, pod.deletion_timestamp)
+
+
 def promised(pod: Pod, grace: int, now: float) -> Promise:
     """What a server makes of a DELETE with this grace at `now`: a first one counts from then, in whole seconds, a
     shorter one from the first, but ends nothing before `now` (kubernetes pull 122646)."""
-    if pod.deletion_timestamp is None:
+    before = given(pod)
+    if before is None:
         return Promise(grace, math.floor(now) + grace)
-    already = grace_of(pod) if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds
-    return Promise(grace, max(pod.deletion_timestamp - already + grace, math.floor(now)))
+    return Promise(grace, max(before.ends - before.grace + grace, math.floor(now)))

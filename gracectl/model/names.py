@@ -117,13 +117,6 @@ EVENT_COMPONENT: Final = "gracectl"
 FIELD_MANAGER: Final = "gracectl"
 
 
-class EventType(StrEnum):
-    """The two types that Kubernetes knows."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
 class EventReason(StrEnum):
     """Why gracectl speaks up. One reason, one meaning; people filter by these."""
 

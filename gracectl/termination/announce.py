@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Literal
 
+from gracectl.kube.events import EventType
 from gracectl.model.names import EventReason
 from gracectl.termination.held import AnyHeld
 from gracectl.termination.steps import Tools
@@ -18,7 +18,7 @@ def announce(
     holders: Sequence[AnyHeld],
     reason: EventReason,
     message: str,
-    type_: Literal["Normal", "Warning"] = "Normal",
+    type_: EventType = "Normal",
 ) -> None:
     """Record an Event on each of `holders` (a node, its claim), and log it once; never blocks, never fails."""
     level = logging.WARNING if type_ == "Warning" else logging.INFO

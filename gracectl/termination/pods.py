@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from gracectl.eviction.deleter import Deletion, Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.kube.errors import ApiError, BudgetExhausted, Misconfigured, Throttled, Unreachable
-from gracectl.kube.events import EventRecorder, Subject
+from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import PODS
 from gracectl.model.names import EventReason
 from gracectl.model.times import format_time
@@ -30,7 +31,8 @@ class PodAnnouncer:
     def deleted(self, deletion: Deletion) -> None:
         """The owner of the pod sees who ended it before its time, why, and how much of its grace it gets."""
         pod = deletion.pod
-        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_DEADLINE, told_of(deletion), "Warning")
+        type_: EventType = "Warning" if is_cut(deletion) else "Normal"
+        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_DEADLINE, told_of(deletion), type_)
         figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
         logger.info("pod deleted for the deadline", extra={**_keys(pod), **figures})
 
@@ -54,12 +56,29 @@ class PodAnnouncer:
                 logger.warning("pod %s", message, extra=_keys(candidate))
 
 
+def is_cut(deletion: Deletion) -> bool:
+    """Whether the pod loses grace by it: of what it asks for or, if it was terminating already, of what it was granted.
+
+    One that is still there when its grace is over, and is told again at the deadline, loses nothing.
+    """
+    if deletion.before is None:
+        return deletion.granted < deletion.requested
+    return deletion.before.ends > deletion.pod.deadline
+
+
 def told_of(deletion: Deletion) -> str:
     """What the owner of a deleted pod reads."""
-    seconds = f"{deletion.granted} s of the {deletion.requested} s of grace that it asks for"
-    deed = f"deleted by gracectl with {seconds}"
-    if deletion.before is not None:
-        deed = f"was terminating already; its grace is cut by gracectl from {deletion.before} s to {seconds}"
+    before, granted, requested = deletion.before, f"{deletion.granted} s", f"{deletion.requested} s"
+    if before is None:
+        amount = f"{granted} instead of the {requested} of grace that it asks for"
+        deed = f"deleted by gracectl with {amount if is_cut(deletion) else f'its whole grace ({granted})'}"
+    elif is_cut(deletion):
+        excess = f"{math.ceil(before.ends - deletion.pod.deadline)} s after the deadline"
+        deed = f"terminates already, but its {before.grace} s of grace would end {excess}; cut by gracectl to {granted}"
+    else:
+        deed = (
+            f"is still there after the {before.grace} s of grace that it had; deleted again by gracectl, with {granted}"
+        )
     end = format_time(deletion.pod.deadline)
     return f"{deed}: node {deletion.pod.node} must end by {end}, whatever budgets and protection say"
 

@@ -67,7 +67,7 @@ async def test_the_owner_is_told_what_is_asked_for_and_what_is_granted() -> None
         await stage.until(1)
         stage.want(60)
         await stage.until(61)
-        told = [(d.pod.name, d.before, d.granted, d.requested, d.late) for d in stage.ears.deletions]
+        told = [(d.pod.name, d.before and d.before.grace, d.granted, d.requested, d.late) for d in stage.ears.deletions]
         assert told == [
             ("slow", 600, 59, 600, 0),
             ("web", None, 30, 30, 0),

@@ -8,14 +8,16 @@ from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
 from gracectl.eviction.deleter import Deletion, Doomed
+from gracectl.eviction.promises import Promise
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, error_for
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.transport import Request, Response
 from gracectl.runtime.clock import LoopClock
-from gracectl.termination.pods import PodAnnouncer, told_of
+from gracectl.termination.pods import PodAnnouncer, is_cut, told_of
 
 POD = Doomed("shop", "web-1", "uid-1", "n1", NOW)
+WHY = ": node n1 must end by 1970-01-12T13:46:40Z, whatever budgets and protection say"
 DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
 
 
@@ -23,19 +25,46 @@ DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
     ("deletion", "told"),
     [
         (
-            Deletion(POD, 12, 30, None, 0.0),
-            "deleted by gracectl with 12 s of the 30 s of grace that it asks for: node n1 must end by "
-            "1970-01-12T13:46:40Z, whatever budgets and protection say",
+            Deletion(POD, 30, 30, None, 0.0),
+            "deleted by gracectl with its whole grace (30 s)",
         ),
         (
-            Deletion(POD, 290, 3600, 600, 0.0),
-            "was terminating already; its grace is cut by gracectl from 600 s to 290 s of the 3600 s of grace that it "
-            "asks for: node n1 must end by 1970-01-12T13:46:40Z, whatever budgets and protection say",
+            Deletion(POD, 1, 0, None, 0.0),  # none is given no grace at all
+            "deleted by gracectl with its whole grace (1 s)",
+        ),
+        (
+            Deletion(POD, 1, 600, Promise(600, NOW), 0.0),  # it has used its last second, or its kubelet is gone
+            "is still there after the 600 s of grace that it had; deleted again by gracectl, with 1 s",
+        ),
+        (
+            Deletion(POD, 1, 600, Promise(290, NOW - 10), 0.0),  # that it was cut has been told then
+            "is still there after the 290 s of grace that it had; deleted again by gracectl, with 1 s",
         ),
     ],
 )
-def test_who_why_and_how_much(deletion: Deletion, told: str) -> None:
-    assert told_of(deletion) == told
+def test_a_pod_that_loses_nothing_is_no_warning(deletion: Deletion, told: str) -> None:
+    assert (told_of(deletion), is_cut(deletion)) == (told + WHY, False)
+
+
+@pytest.mark.parametrize(
+    ("deletion", "told"),
+    [
+        (
+            Deletion(POD, 12, 30, None, 0.0),
+            "deleted by gracectl with 12 s instead of the 30 s of grace that it asks for",
+        ),
+        (
+            Deletion(POD, 290, 3600, Promise(600, NOW + 309.5), 0.0),
+            "terminates already, but its 600 s of grace would end 310 s after the deadline; cut by gracectl to 290 s",
+        ),
+        (
+            Deletion(POD, 1, 600, Promise(600, NOW + 200), 0.0),  # in the second half, so that it waited until then
+            "terminates already, but its 600 s of grace would end 200 s after the deadline; cut by gracectl to 1 s",
+        ),
+    ],
+)
+def test_a_pod_that_loses_grace_is_a_warning(deletion: Deletion, told: str) -> None:
+    assert (told_of(deletion), is_cut(deletion)) == (told + WHY, True)
 
 
 def refusal(answer: Response | ApiError) -> ApiError:
