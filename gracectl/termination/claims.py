@@ -32,7 +32,7 @@ from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.deadline import publish
 from gracectl.termination.finalizer import addition, let_go
 from gracectl.termination.held import AnyHeld, Held
-from gracectl.termination.instance import end_instance
+from gracectl.termination.instance import end_instance, leave_instance
 from gracectl.termination.observed import is_held
 from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
 from gracectl.termination.termination import Ending, InstanceWait
@@ -244,10 +244,15 @@ async def delete_node(tools: Tools, node: Node) -> None:
 
 
 async def end_claims_instance(tools: Tools, termination: ClaimTermination) -> Answer:
-    """End what the claim's node has not ended; of a claim that was never launched there is nothing."""
+    """End what the claim's node has not ended; of a claim that was never launched there is nothing.
+
+    A claim that does not know its instance itself knows it from its node. That may have gone without it, as another
+    node stands for it: then so does the claim.
+    """
     if not termination.provider_id:
         return Proceed()
-    return await end_instance(tools, termination)
+    others = tools.observed.strangers_on(termination.provider_id, termination.claim)
+    return leave_instance(tools, termination, others) if others else await end_instance(tools, termination)
 
 
 async def release_claim(tools: Tools, termination: ClaimTermination) -> Answer:

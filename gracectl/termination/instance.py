@@ -7,7 +7,7 @@ and says so on the node. An instance is never leaked: the finalizer waits for th
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 import anyio
@@ -20,6 +20,7 @@ from gracectl.cloud.provider import (
     ProviderUnavailable,
 )
 from gracectl.model import names
+from gracectl.model.node import Node
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.observed import is_held
@@ -69,17 +70,25 @@ async def end_nodes_instance(tools: Tools, termination: Termination) -> Answer:
     """End the instance of a node, unless another node stands for it.
 
     A node that came back under another name leaves its old object behind: the end of that must not end the machine
-    under the pods of the new one. Of several that end together the first by name waits for the others.
+    under the pods of the new one, not even at the deadline, which is the old one's. Of several that end together the
+    first by name waits for the others, until its deadline.
     """
     node = termination.node
     others = tools.observed.others_on(node, termination.provider_id)
-    if not others or termination.is_overdue(tools.clock.now()):
+    all_end = all(is_held(other) for other in others)
+    if not others or (all_end and termination.is_overdue(tools.clock.now())):
         return await end_instance(tools, termination)
-    listed = ", ".join(sorted(other.name for other in others))
-    if all(is_held(other) and other.name > node.name for other in others):
+    if all_end and all(other.name > node.name for other in others):
+        listed = ", ".join(sorted(other.name for other in others))
         return Wait(OTHERS_SECONDS, f"other nodes of the same instance are ending, too: {listed}")
+    return leave_instance(tools, termination, others)
+
+
+def leave_instance(tools: Tools, ending: Ending, others: Sequence[Node]) -> Proceed:
+    """Let a node or claim go without its instance, for which others stand; people are told."""
+    listed = ", ".join(sorted(other.name for other in others))
     message = f"it goes without its instance, for which another node stands ({listed})"
-    announce(tools, (termination.held,), names.EventReason.INSTANCE_SHARED, message)
+    announce(tools, ending.holders[:1], names.EventReason.INSTANCE_SHARED, message)
     return Proceed()
 
 

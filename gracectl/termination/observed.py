@@ -76,6 +76,13 @@ class Observed(msgspec.Struct, frozen=True):
             and (is_held(other) or (other.deletion_timestamp is None and (other.ready or not node.ready)))
         )
 
+    def strangers_on(self, provider_id: str, claim: NodeClaim) -> tuple[Node, ...]:
+        """Nodes that stand for an instance and do not belong to this claim: none, unless something is wrong."""
+        found = self.nodes.by_index(BY_PROVIDER_ID, provider_id)
+        return tuple(
+            node for node in found if not belongs(node, claim) and (is_held(node) or node.deletion_timestamp is None)
+        )
+
     def rivals_of(self, claim: NodeClaim) -> tuple[NodeClaim, ...]:
         """Other claims that promise the same instance and are not being deleted: none, unless something is wrong."""
         found = [other for node in self.nodes_of(claim) for other in self.claims_of(node)]

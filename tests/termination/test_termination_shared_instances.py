@@ -1,0 +1,54 @@
+"""Several nodes or claims stand for one instance: what ends must not end the machine of what lives on."""
+
+from __future__ import annotations
+
+import pytest
+from support.deadlines import asked_to_end, delete_at_start, deletions, until, with_grace_period
+from support.stage import Stage, a_pod_manifest, reasons, staged
+
+from gracectl.model import names
+from gracectl.sim.server.api import JsonObject
+
+pytestmark = pytest.mark.anyio
+
+PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
+
+
+async def add_left_over(stage: Stage, name: str, instance_of: str, **metadata: JsonObject) -> None:
+    """The object under which a machine was registered before it came back under another name."""
+    node = stage.node(instance_of)
+    assert node is not None
+    body = {"metadata": {"name": name, **metadata}, "spec": {"providerID": node["spec"]["providerID"]}}
+    await stage.call("POST", "/api/v1/nodes", body)
+
+
+@pytest.mark.parametrize("grace_period", ["0s", "60s"])
+async def test_a_deadline_of_the_old_object_is_none_of_the_machine(grace_period: str) -> None:
+    async with staged("n2", settings=with_grace_period(grace_period)) as stage:
+        await add_left_over(stage, "n1", "n2")
+        await stage.create(a_pod_manifest("a", "n2"))
+        await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("stuck", "n1", **PROTECTED))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await stage.until_gone("n1")
+            assert asked_to_end(stage) == []
+            assert stage.instance_state("n2") == "running"
+            assert "stuck" in {name for name, _, _ in deletions(stage)}
+        assert "InstanceShared" in await reasons(stage, "n1")
+
+
+async def test_the_claim_of_the_old_object_ends_not_the_machine_of_the_new_one() -> None:
+    """It names its node only, so the new one is not its own."""
+    async with staged("n2") as stage:
+        await add_left_over(stage, "n1", "n2")
+        await stage.create_claim("old", {"nodeName": "n1"})
+        await stage.create(a_pod_manifest("a", "n2"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await stage.until_claims_gone("old")
+            await until(stage, 100.0)
+            assert stage.node("n1") is None
+            assert stage.instance_state("n2") == "running"
+            assert [pod["metadata"]["name"] for pod in stage.pods_on("n2")] == ["a"]
