@@ -14,6 +14,7 @@ from gracectl.kube.errors import ApiError
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
+from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadable, written
 from gracectl.termination.announce import announce
@@ -23,6 +24,9 @@ from gracectl.termination.termination import LAST_WORD_SECONDS, Ending, Terminat
 from gracectl.termination.writes import amend
 
 logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS, RETRY_SECONDS = 5.0, 30.0
+"""How long a claim may take to be written, and after how long it is tried again if it could not."""
 
 
 async def set_deadline(tools: Tools, termination: Termination) -> Answer:
@@ -36,7 +40,8 @@ async def publish(tools: Tools, ending: Ending, found: Deadline | None) -> None:
     """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
     write it to all holders of a node's or claim's end.
 
-    What counts is known before anything is written: a server that does not answer moves no deadline.
+    What counts is known before anything is written: a server that does not answer moves no deadline. A node on which it
+    cannot be written is tried again at once, as its successor may know it from there only; a claim holds up nothing.
     """
     before = ending.deadline
     ending.deadline = tightest(before, found)
@@ -48,13 +53,11 @@ async def publish(tools: Tools, ending: Ending, found: Deadline | None) -> None:
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
         announce(tools, ending.holders, reason, words(ending.deadline))
     with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
-        first, *others = ending.holders
-        await _write(tools, first, ending.deadline.at)
-        for held in others:
-            try:
+        for held in ending.holders:
+            if isinstance(held.state, Node):
                 await _write(tools, held, ending.deadline.at)
-            except ApiError as error:  # what the node itself says is enough: its claim must not hold it up
-                logger.warning("the deadline could not be written: %s", error, extra=held.log_keys)
+            else:
+                await _try_to_write(tools, held, ending.deadline.at)
 
 
 def words(deadline: Deadline) -> str:
@@ -82,6 +85,19 @@ def _warn_of_unreadable(tools: Tools, ending: Ending, held: Held[H]) -> None:
         f"2026-01-01T00:00:00Z: {then}"
     )
     announce(tools, (held,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
+
+
+async def _try_to_write(tools: Tools, held: Held[H], deadline: float) -> None:
+    """Not for long, and not with every look at a node whose pods come and go."""
+    if tools.clock.monotonic() < held.next_try:
+        return
+    try:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await _write(tools, held, deadline)
+    except (ApiError, TimeoutError) as error:
+        held.next_try = tools.clock.monotonic() + RETRY_SECONDS
+        failure = str(error) or f"no answer in {PATIENCE_SECONDS:g} s"
+        logger.warning("the deadline could not be written: %s", failure, extra=held.log_keys)
 
 
 async def _write(tools: Tools, held: Held[H], deadline: float) -> None:

@@ -33,6 +33,7 @@ class Held(Generic[H]):
         self.state = state
         self.uid = state.uid
         self.told: dict[str, Told] = {}
+        self.next_try = 0.0  # before this instant (monotonic) what could not be written is let be
         self._replaced: set[str] = set()
 
     @property

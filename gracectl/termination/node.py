@@ -27,6 +27,7 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.claim import end_claim
+from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.cordon import cordon
 from gracectl.termination.deadline import set_deadline
 from gracectl.termination.drain import drain, order_deletions
@@ -188,6 +189,10 @@ class NodeTermination:
         logger.info("nothing is left to drain: %s", reason, extra={"node": termination.node.name})
         self._withdraw(termination.node.name)
         termination.pass_through(RELEASE.name, self._tools.clock.now())
+        if termination.claim:
+            # When the node is gone, nothing else may say that its claim is ours.
+            word = Word(names.INSTANCE_TERMINATING, names.TRUE, "NothingLeft", reason)
+            await set_condition(self._tools, (termination.claim,), word)
         match await release(self._tools, termination):
             case Wait(seconds=seconds, reason=waits_for):
                 termination.rest_at(RELEASE.name, self._tools.clock.now(), waits_for)
