@@ -30,13 +30,13 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import Part, run_parts
-from gracectl.termination.claims import ClaimProgress, NodeClaimTermination
+from gracectl.termination.ending import Progress
 from gracectl.termination.keeper import FinalizerKeeper
 from gracectl.termination.node import NodeTermination
+from gracectl.termination.nodeclaim import NodeClaimTermination
 from gracectl.termination.observed import observe_nothing_yet
 from gracectl.termination.pods import PodAnnouncer
 from gracectl.termination.steps import Tools
-from gracectl.termination.termination import Progress
 from gracectl.termination.voluntary import VoluntaryTermination
 
 RIGHTS = (
@@ -198,11 +198,11 @@ class Controller:
         """The last terminations that have come to their end."""
         return self._terminations.finished()
 
-    def claims_under_way(self) -> tuple[ClaimProgress, ...]:
+    def claims_under_way(self) -> tuple[Progress, ...]:
         """Where the end of each node claim stands."""
         return self._claims.under_way()
 
-    def claims_finished(self) -> tuple[ClaimProgress, ...]:
+    def claims_finished(self) -> tuple[Progress, ...]:
         """The last node claims that have come to their end."""
         return self._claims.finished()
 

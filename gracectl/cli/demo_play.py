@@ -44,7 +44,7 @@ from gracectl.sim.world.client import OverHttp, WorldApi, ask
 from gracectl.sim.world.cloud import PREFIX as INSTANCES
 from gracectl.sim.world.objects import annotations_of, labels_of, node_of
 from gracectl.sim.world.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
-from gracectl.termination.termination import Progress
+from gracectl.termination.ending import Progress
 
 DELETED = 3
 GUARD_SECONDS = 120.0
@@ -254,7 +254,7 @@ class _Play:
         if not self._targets:
             return (f"{message}: the controller has not put its finalizer onto every node",)
         waiting = (
-            f"{p.node}: {p.step}: {p.waits_for or 'nothing that it names'}" for p in self._controller.under_way()
+            f"{p.name}: {p.step}: {p.waits_for or 'nothing that it names'}" for p in self._controller.under_way()
         )
         return (message, *waiting)
 

@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 def announce(
     tools: Tools,
-    holders: Sequence[AnyHeld],
+    objects: Sequence[AnyHeld],
     reason: EventReason,
     message: str,
     type_: EventType = "Normal",
 ) -> None:
-    """Record an Event on each of `holders` (a node, its claim), and log it once; never blocks, never fails."""
+    """Record an Event on each of `objects` (a node, its claim), and log it once; never blocks, never fails."""
     level = logging.WARNING if type_ == "Warning" else logging.INFO
-    logger.log(level, "%s: %s", reason, message, extra=holders[0].log_keys)
-    for held in holders:
+    logger.log(level, "%s: %s", reason, message, extra=objects[0].log_keys)
+    for held in objects:
         tools.recorder.record(held.subject, reason, message, type_)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
-import msgspec
 
-from gracectl.kube.errors import ApiError, Conflict, NotFound
+from gracectl.kube.errors import ApiError, NotFound
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.policy.ownership import only_claim
@@ -21,7 +20,7 @@ from gracectl.termination.finalizer import addition
 from gracectl.termination.held import Held
 from gracectl.termination.steps import Answer, Proceed, Tools
 from gracectl.termination.termination import Termination
-from gracectl.termination.writes import amend
+from gracectl.termination.writes import amend, delete
 
 RETRY_SECONDS = 5.0
 """A drain is looked at with every event of a pod; a claim that could not be deleted is tried no more often than this.
@@ -60,7 +59,7 @@ async def end_claim(tools: Tools, termination: Termination) -> Answer:
 def _tell_of_failure(tools: Tools, termination: Termination, error: str) -> None:
     assert termination.claim is not None
     message = f"node claim {termination.claim.name} cannot be deleted with node {termination.node.name}: {error}"
-    announce(tools, termination.holders, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
+    announce(tools, termination.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
 
 
 def _tell_of_several(tools: Tools, termination: Termination, claims: Sequence[NodeClaim]) -> None:
@@ -71,23 +70,18 @@ def _tell_of_several(tools: Tools, termination: Termination, claims: Sequence[No
 
 async def delete_claim(tools: Tools, held: Held[NodeClaim]) -> None:
     """Delete a claim that our finalizer holds, so that its deletionTimestamp stands until its nodes are gone."""
-    resource = msgspec.structs.replace(held.resource, abandonable=True)
     # A claim that nobody holds would be gone at once, and the clock with it.
-    kept = await amend(tools.client, resource, held.state, addition)
+    kept = await amend(tools.client, held.abandonable, held.state, addition)
     if kept is None:
         return
     held.wrote(kept)
     if kept.deletion_timestamp is not None:
         return
+    await delete(tools.client, held.abandonable, kept)
     try:
-        await tools.client.delete(resource, kept.key, uid=held.uid)
         # The answer to a deletion does not always hold the object; when its clock began must be known now.
-        after = await tools.client.get(resource, kept.key)
+        after = await tools.client.get(held.resource, kept.key)
     except NotFound:
         return
-    except Conflict as conflict:
-        if conflict.uid_mismatch:
-            return
-        raise
     if after.uid == held.uid:
         held.wrote(after)

@@ -32,15 +32,15 @@ class Word(msgspec.Struct, frozen=True):
 
 
 async def set_condition(
-    tools: Tools, holders: Sequence[AnyHeld], word: Word, *, seconds: float = PATIENCE_SECONDS
+    tools: Tools, objects: Sequence[AnyHeld], word: Word, *, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Write a condition to each of `holders` (a node, its claim) if it says something new there.
+    """Write a condition to each of `objects` (a node, its claim) if it says something new there.
 
     A mere change of message is written at most every `status_interval_seconds`. A condition is for people: when it
     cannot be written within `seconds` (PATIENCE_SECONDS at most), that is logged, and the termination goes on.
     """
     async with anyio.create_task_group() as group:
-        for held in holders:
+        for held in objects:
             group.start_soon(_set, tools, held, word, min(seconds, PATIENCE_SECONDS))
 
 
@@ -80,7 +80,7 @@ async def _write(tools: Tools, held: Held[H], word: Word, turned: float) -> None
         "message": word.message,
         "lastTransitionTime": format_time(turned),
     }
-    resource = msgspec.structs.replace(held.resource, abandonable=True)
+    resource = held.abandonable
     after: H | None
     if held.resource.group:
         # Custom resources have no strategic merge, and their conditions no heartbeat.

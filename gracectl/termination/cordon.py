@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.node import Node
@@ -20,9 +18,7 @@ async def cordon(tools: Tools, termination: Termination) -> Answer:
     """Set spec.unschedulable, the taint and the load balancer label in one write."""
     before = termination.node
     if missing(before):
-        # A write that was abandoned at the deadline is not missed, and one that is repeated changes nothing.
-        resource = msgspec.structs.replace(termination.held.resource, abandonable=True)
-        after = await amend(tools.client, resource, before, missing)
+        after = await amend(tools.client, termination.held.abandonable, before, missing)
         if after is None:
             return Release("the node is gone")
         termination.held.wrote(after)

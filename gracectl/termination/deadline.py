@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 
 import anyio
-import msgspec
 
 from gracectl.kube.errors import ApiError
 from gracectl.kube.requests import MergePatch
@@ -18,9 +17,10 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadable, written
 from gracectl.termination.announce import announce
+from gracectl.termination.ending import AnyEnding
 from gracectl.termination.held import H, Held
 from gracectl.termination.steps import Answer, Proceed, Tools
-from gracectl.termination.termination import LAST_WORD_SECONDS, Ending, Termination
+from gracectl.termination.termination import LAST_WORD_SECONDS, Termination
 from gracectl.termination.writes import amend
 
 logger = logging.getLogger(__name__)
@@ -36,24 +36,24 @@ async def set_deadline(tools: Tools, termination: Termination) -> Answer:
     return Proceed()
 
 
-async def publish(tools: Tools, ending: Ending, found: Deadline | None) -> None:
+async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> None:
     """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
-    write it to all holders of a node's or claim's end.
+    write it to all objects of a node's or claim's end.
 
     What counts is known before anything is written: a server that does not answer moves no deadline. A node on which it
     cannot be written is tried again at once, as its successor may know it from there only; a claim holds up nothing.
     """
     before = ending.deadline
     ending.deadline = tightest(before, found)
-    for held in ending.holders:
+    for held in ending.objects:
         _warn_of_unreadable(tools, ending, held)
     if ending.deadline is None:
         return
     if before is None or before.at != ending.deadline.at:
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
-        announce(tools, ending.holders, reason, words(ending.deadline))
+        announce(tools, ending.objects, reason, words(ending.deadline))
     with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
-        for held in ending.holders:
+        for held in ending.objects:
             if isinstance(held.state, Node):
                 await _write(tools, held, ending.deadline.at)
             else:
@@ -72,7 +72,7 @@ def words(deadline: Deadline) -> str:
     )
 
 
-def _warn_of_unreadable(tools: Tools, ending: Ending, held: Held[H]) -> None:
+def _warn_of_unreadable(tools: Tools, ending: AnyEnding, held: Held[H]) -> None:
     text = unreadable(held.state)
     if text is None or (held.uid, text) in ending.complained:
         return
@@ -109,8 +109,6 @@ async def _write(tools: Tools, held: Held[H], deadline: float) -> None:
             return None
         return MergePatch({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: text}}})
 
-    # A write that was abandoned at the deadline is not missed, and one that is repeated changes nothing.
-    resource = msgspec.structs.replace(held.resource, abandonable=True)
-    after = await amend(tools.client, resource, held.state, tightened)
+    after = await amend(tools.client, held.abandonable, held.state, tightened)
     if after is not None:
         held.wrote(after)

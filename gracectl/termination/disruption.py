@@ -55,7 +55,7 @@ class Unit(msgspec.Struct, frozen=True):
     """Other claims stand for a node of this one, too."""
 
     @property
-    def holders(self) -> tuple[AnyHeld, ...]:
+    def objects(self) -> tuple[AnyHeld, ...]:
         """Where people are told of it."""
         nodes = tuple(Held(NODES, node) for node in self.nodes)
         return nodes if self.claim is None else (*nodes, self.held)
@@ -153,7 +153,7 @@ def tell(tools: Tools, unit: Unit, standing: Standing, reason: EventReason, mess
     if standing.told.get(reason) == gist:
         return
     standing.told[reason] = gist
-    announce(tools, unit.holders, reason, message, "Warning" if reason in WARNINGS else "Normal")
+    announce(tools, unit.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
 
 
 def _annotation(text: str | None) -> MergePatch:

@@ -45,17 +45,17 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
             return Proceed()
     patience = termination.time_left(tools.clock)
     if decision.drained:
-        await set_condition(tools, termination.holders, _last_word(termination, decision), seconds=patience)
+        await set_condition(tools, termination.objects, _last_word(termination, decision), seconds=patience)
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
         message = explain(decision)
         if is_first_look:
-            announce(tools, termination.holders, names.EventReason.DRAINING, message)
+            announce(tools, termination.objects, names.EventReason.DRAINING, message)
         _tell_of_standstill(tools, termination, decision, message)
         word = Word(names.DRAINED, names.FALSE, "Draining", message)
-        await set_condition(tools, termination.holders, word, seconds=patience)
+        await set_condition(tools, termination.objects, word, seconds=patience)
     interval = tools.settings.status_interval_seconds
     if decision.next_change is not None:
         # Counted from now: the condition may have taken its time.
@@ -76,7 +76,7 @@ def _tell_of_the_end(tools: Tools, termination: Termination, decision: Plan) -> 
     if decision.left and not termination.left_behind:
         termination.left_behind = left_behind(decision)
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
-        announce(tools, termination.holders, reason, termination.left_behind, "Warning")
+        announce(tools, termination.objects, reason, termination.left_behind, "Warning")
 
 
 def _last_word(termination: Termination, decision: Plan) -> Word:
@@ -95,7 +95,7 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
         termination.still_since = now
     elif now >= termination.still_since + STANDSTILL_SECONDS:
         termination.still_since = float("inf")  # once in each standstill: the condition keeps saying it
-        announce(tools, termination.holders, names.EventReason.DRAIN_BLOCKED, message, "Warning")
+        announce(tools, termination.objects, names.EventReason.DRAIN_BLOCKED, message, "Warning")
 
 
 def view_of(tools: Tools, termination: Termination) -> NodeView:
@@ -106,7 +106,7 @@ def view_of(tools: Tools, termination: Termination) -> NodeView:
         pods=pods,
         budgets=tools.observed.budgets_by_pod(pods),
         cordoned_at=termination.cordoned_at,
-        deadline=termination.deadline.at if termination.deadline else None,
+        deadline=termination.ends_by,
         settings=tools.settings.policy,
     )
 
@@ -121,7 +121,7 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
             node=termination.node.name,
             budgets=entry.budgets,
             terminating_since=termination.started,
-            deadline=termination.deadline.at if termination.deadline else None,
+            deadline=termination.ends_by,
         )
         for entry in entries
     ]

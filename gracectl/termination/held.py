@@ -42,6 +42,12 @@ class Held(Generic[H]):
         return self.state.name
 
     @property
+    def abandonable(self) -> Resource[H]:
+        """For writes that nobody misses when they are abandoned, at the deadline or on the way out: the next walk finds
+        out what came of them, and one that is repeated changes nothing."""
+        return msgspec.structs.replace(self.resource, abandonable=True)
+
+    @property
     def subject(self) -> Subject:
         """What an Event on it is about."""
         return Subject.of(self.resource, self.state)

@@ -23,9 +23,10 @@ from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.ending import AnyEnding
 from gracectl.termination.observed import is_held
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
-from gracectl.termination.termination import Ending, Termination
+from gracectl.termination.termination import Termination
 
 T = TypeVar("T")
 
@@ -84,15 +85,15 @@ async def end_nodes_instance(tools: Tools, termination: Termination) -> Answer:
     return leave_instance(tools, termination, others)
 
 
-def leave_instance(tools: Tools, ending: Ending, others: Sequence[Node]) -> Proceed:
+def leave_instance(tools: Tools, ending: AnyEnding, others: Sequence[Node]) -> Proceed:
     """Let a node or claim go without its instance, for which others stand; people are told."""
     listed = ", ".join(sorted(other.name for other in others))
     message = f"it goes without its instance, for which another node stands ({listed})"
-    announce(tools, ending.holders[:1], names.EventReason.INSTANCE_SHARED, message)
+    announce(tools, ending.objects[:1], names.EventReason.INSTANCE_SHARED, message)
     return Proceed()
 
 
-async def end_instance(tools: Tools, ending: Ending) -> Answer:
+async def end_instance(tools: Tools, ending: AnyEnding) -> Answer:
     """Ask for the end of the instance, then until it is over."""
     provider_id, wait, now = ending.provider_id, ending.instance, tools.clock.monotonic()
     if tools.provider.needs_provider_id and not provider_id:
@@ -106,7 +107,7 @@ async def end_instance(tools: Tools, ending: Ending) -> Answer:
             raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
         if tools.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
-            announce(tools, ending.holders, names.EventReason.INSTANCE_TERMINATED, str(gone))
+            announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
         return Proceed()
     except ProviderError as error:
         return await _failed(tools, ending, error)
@@ -115,7 +116,7 @@ async def end_instance(tools: Tools, ending: Ending) -> Answer:
     return Wait(wait.next_call - tools.clock.monotonic(), f"instance {provider_id} is ending")
 
 
-async def _asked(tools: Tools, ending: Ending) -> InstanceState:
+async def _asked(tools: Tools, ending: AnyEnding) -> InstanceState:
     """What has become of the instance, which is asked to end unless somebody else has done so already."""
     wait = ending.instance
     if wait.asked_at is None and ending.looks_first:
@@ -130,24 +131,24 @@ async def _asked(tools: Tools, ending: Ending) -> InstanceState:
     return await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
 
 
-async def _accepted(tools: Tools, ending: Ending) -> None:
+async def _accepted(tools: Tools, ending: AnyEnding) -> None:
     is_first = ending.instance.asked_at is None
     ending.instance.asked_at = tools.clock.monotonic()
     message = f"instance {ending.provider_id} is asked to end"
     if is_first:
-        announce(tools, ending.holders, names.EventReason.INSTANCE_TERMINATING, message)
+        announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATING, message)
     word = Word(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
-    await set_condition(tools, ending.holders, word)
+    await set_condition(tools, ending.objects, word)
 
 
-async def _failed(tools: Tools, ending: Ending, error: ProviderError) -> Answer:
+async def _failed(tools: Tools, ending: AnyEnding, error: ProviderError) -> Answer:
     wait = ending.instance
     seconds = wait.retry.next()
     wait.next_call = tools.clock.monotonic() + seconds
     message = f"provider {tools.provider.name}: {error}"
-    announce(tools, ending.holders, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
+    announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
     word = Word(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
-    await set_condition(tools, ending.holders, word)
+    await set_condition(tools, ending.objects, word)
     return Wait(seconds, message)
 
 

@@ -7,13 +7,11 @@ for themselves what is done, so a crash, a repeat or a late event changes nothin
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 
 import anyio
 
 from gracectl.kube.errors import ApiError
-from gracectl.kube.events import Subject
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
@@ -26,16 +24,20 @@ from gracectl.policy.ownership import only_claim
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.termination.announce import announce
 from gracectl.termination.claim import end_claim
 from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.cordon import cordon
 from gracectl.termination.deadline import set_deadline
 from gracectl.termination.drain import drain, order_deletions
+from gracectl.termination.ending import InstanceWait, Progress
 from gracectl.termination.finalizer import release
+from gracectl.termination.held import Held
 from gracectl.termination.instance import end_nodes_instance, notice_loss
 from gracectl.termination.observed import is_held
-from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
-from gracectl.termination.termination import InstanceWait, Progress, Termination
+from gracectl.termination.register import Register
+from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait, walk
+from gracectl.termination.termination import Termination
 from gracectl.termination.volumes import detach
 
 logger = logging.getLogger(__name__)
@@ -65,9 +67,6 @@ OVERDUE_WORKERS = 100
 WALK_SECONDS = 0.5
 """A node that is being looked at from the other queue is looked at again after this long."""
 
-REMEMBERED = 1000
-"""Finished terminations that are kept for `status` and the summary of a demo."""
-
 
 class NodeTermination:
     """Reconciles held nodes; owns what is remembered of each."""
@@ -79,9 +78,7 @@ class NodeTermination:
         self._overdue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._walking: set[str] = set()  # a node is in two queues, and walked from one
         self._uncordoned: WorkQueue[str] = WorkQueue(tools.clock)
-        self._under_way: dict[str, Termination] = {}
-        self._left_alone: dict[str, str] = {}  # by name, the UIDs of unmanaged nodes that people were told of
-        self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
+        self._register: Register[Termination] = Register("node", tools.clock)
         observed = tools.observed
         observed.nodes.subscribe(self._node_changed)
         observed.pods.subscribe(self._pod_changed)
@@ -100,12 +97,11 @@ class NodeTermination:
 
     def under_way(self) -> tuple[Progress, ...]:
         """Where each termination stands now, oldest first."""
-        now = self._tools.clock.now()
-        return tuple(sorted((t.progress(now) for t in self._under_way.values()), key=lambda p: (p.started, p.node)))
+        return self._register.under_way()
 
     def finished(self) -> tuple[Progress, ...]:
         """The last terminations that have come to their end, in that order."""
-        return tuple(self._finished)
+        return self._register.finished()
 
     def statistics(self) -> QueueStatistics:
         """The work queue's."""
@@ -123,18 +119,17 @@ class NodeTermination:
 
     async def _reconcile(self, name: str) -> Requeue | None:
         node = self._tools.observed.node(name)
-        termination = self._under_way.get(name)
+        termination = self._register.get(name)
         if termination is not None and (node is None or node.uid != termination.uid or not is_held(node)):
-            self._close(termination)
+            self._withdraw(name)
+            self._register.close(termination)
             termination = None
         if node is None or not is_held(node):
             return None
         if not self._tools.settings.node_selector.matches(node.labels):
-            self._leave_alone(node, termination)
+            self._leave_alone(node)
             return None
-        self._left_alone.pop(name, None)
-        if termination is None:
-            termination = self._open(node)
+        termination = termination or self._open(node)
         termination.held.refresh(node)
         began_in_time = not termination.is_overdue(self._tools.clock.now())
         try:
@@ -145,17 +140,16 @@ class NodeTermination:
                 self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     async def _walk(self, termination: Termination) -> Requeue | None:
-        for step in STEPS:
-            termination.pass_through(step.name, self._tools.clock.now())
-            match await self._take(step, termination):
-                case Wait(seconds=seconds, reason=reason):
-                    termination.rest_at(step.name, self._tools.clock.now(), reason)
-                    return Requeue(seconds)
-                case Release(reason=reason):
-                    return await self._let_go(termination, reason)
-                case Proceed():
-                    pass
-        return None
+        answer = await walk(STEPS, termination, self._take, self._tools.clock)
+        if isinstance(answer, Release):
+            logger.info("nothing is left to drain: %s", answer.reason, extra=termination.held.log_keys)
+            self._withdraw(termination.node.name)
+            if termination.claim:
+                # When the node is gone, nothing else may say that its claim is ours.
+                word = Word(names.INSTANCE_TERMINATING, names.TRUE, "NothingLeft", answer.reason)
+                await set_condition(self._tools, (termination.claim,), word)
+            answer = await walk((RELEASE,), termination, self._take, self._tools.clock)
+        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
     async def _take(self, step: Step[Termination], termination: Termination) -> Answer:
         """Run a step, but let none that comes before the end of the instance outlast the deadline.
@@ -179,60 +173,26 @@ class NodeTermination:
 
     async def _delete_uncordoned(self, name: str) -> Requeue | None:
         """Do for a node that cannot be cordoned what the deadline demands of its drain; awaits nothing."""
-        termination = self._under_way.get(name)
+        termination = self._register.get(name)
         if termination is None or termination.cordoned_at is not None:
             return None
         order_deletions(self._tools, termination)
         return Requeue(CORDON_PATIENCE_SECONDS)
 
-    async def _let_go(self, termination: Termination, reason: str) -> Requeue | None:
-        logger.info("nothing is left to drain: %s", reason, extra={"node": termination.node.name})
-        self._withdraw(termination.node.name)
-        termination.pass_through(RELEASE.name, self._tools.clock.now())
-        if termination.claim:
-            # When the node is gone, nothing else may say that its claim is ours.
-            word = Word(names.INSTANCE_TERMINATING, names.TRUE, "NothingLeft", reason)
-            await set_condition(self._tools, (termination.claim,), word)
-        match await release(self._tools, termination):
-            case Wait(seconds=seconds, reason=waits_for):
-                termination.rest_at(RELEASE.name, self._tools.clock.now(), waits_for)
-                return Requeue(seconds)
-        return None
-
     def _open(self, node: Node) -> Termination:
-        settings, now = self._tools.settings.instance, self._tools.clock.now()
-        wait = InstanceWait(
-            poll=self._backoff(settings.poll_initial_seconds, settings.poll_maximum_seconds),
-            retry=self._backoff(settings.retry_initial_seconds, settings.retry_maximum_seconds),
-        )
-        termination = self._under_way[node.name] = Termination(node, wait, now)
         self._uncordoned.add_after(node.name, CORDON_PATIENCE_SECONDS)
-        logger.info("node is being terminated", extra={"node": node.name, "uid": node.uid})
-        return termination
+        wait = InstanceWait.of(self._tools.settings.instance, self._backoff)
+        return self._register.open(Termination(node, wait, self._tools.clock.now()))
 
-    def _close(self, termination: Termination) -> None:
-        name = termination.node.name
-        self._withdraw(name)
-        del self._under_way[name]
-        progress = termination.progress(self._tools.clock.now(), is_finished=True)
-        self._finished.append(progress)
-        seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
-        logger.info("node is terminated", extra={"node": name, "uid": progress.uid, "seconds": seconds})
-
-    def _leave_alone(self, node: Node, termination: Termination | None) -> None:
+    def _leave_alone(self, node: Node) -> None:
         """Held, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
-        if termination is not None:
-            self._withdraw(node.name)
-            del self._under_way[node.name]
-        if self._left_alone.get(node.name) == node.uid:
-            return
-        self._left_alone[node.name] = node.uid
-        message = (
-            f"finalizer {names.FINALIZER} holds this node, but nodeSelector does not match it, so nobody drains it; "
-            "change nodeSelector or the node's labels, or take the finalizer off by hand"
-        )
-        logger.warning("unmanaged node is held: %s", message, extra={"node": node.name})
-        self._tools.recorder.record(Subject.of(NODES, node), names.EventReason.UNMANAGED_NODE_HELD, message, "Warning")
+        self._withdraw(node.name)
+        if self._register.leave_alone(node):
+            message = (
+                f"finalizer {names.FINALIZER} holds this node, but nodeSelector does not match it, so nobody drains "
+                "it; change nodeSelector or the node's labels, or take the finalizer off by hand"
+            )
+            announce(self._tools, (Held(NODES, node),), names.EventReason.UNMANAGED_NODE_HELD, message, "Warning")
 
     def _withdraw(self, name: str) -> None:
         """Nobody of this node is asked to leave any more."""
@@ -243,32 +203,32 @@ class NodeTermination:
 
     def _clock_jumped(self) -> None:
         """Deadlines are instants of the server: when its clock turns out to be another, they are nearer or further."""
-        for name in self._under_way:
+        for name in self._register:
             self._queue.add(name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
         if old is not None and new is None:
-            self._left_alone.pop(old.name, None)
-        if node is not None and (node.name in self._under_way or is_held(node)):
+            self._register.forget(old.name)
+        if node is not None and (node.name in self._register or is_held(node)):
             self._queue.add(node.name)
             self._wake_at_deadline(node)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
-            if pod is not None and pod.node_name in self._under_way:
+            if pod is not None and pod.node_name in self._register:
                 self._queue.add(pod.node_name)
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         attachment = new or old
-        if attachment is not None and attachment.node_name in self._under_way:
+        if attachment is not None and attachment.node_name in self._register:
             self._queue.add(attachment.node_name)
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         for claim in (old, new):
             if claim is not None:
                 for node in self._tools.observed.nodes_of(claim):
-                    if node.name in self._under_way:
+                    if node.name in self._register:
                         self._queue.add(node.name)
                         self._wake_at_deadline(node)
 
@@ -286,6 +246,6 @@ class NodeTermination:
         budget = new or old
         if budget is None or (old is not None and new is not None and old.generation == new.generation):
             return
-        for name in self._under_way:
+        for name in self._register:
             if any(pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)):
                 self._queue.add(name)

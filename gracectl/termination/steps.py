@@ -1,4 +1,4 @@
-"""What a step of a termination is given, and what it answers.
+"""What a step of a termination is given, what it answers, and how steps are walked.
 
 Every step is idempotent: it is run again from the first on every reconcile, looks at the objects, and does what is
 still missing. A step that fails raises; its node is tried again with backoff, the other nodes do not notice.
@@ -6,7 +6,7 @@ still missing. A step that fails raises; its node is tried again with backoff, t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -19,11 +19,11 @@ from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.runtime.clock import Clock
+from gracectl.termination.ending import AnyEnding
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
-from gracectl.termination.termination import Ending
 
-E = TypeVar("E", bound=Ending)
+E = TypeVar("E", bound=AnyEnding)
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -66,3 +66,17 @@ class Step(msgspec.Struct, Generic[E], frozen=True):
 
     name: str
     run: Callable[[Tools, E], Awaitable[Answer]]
+
+
+async def walk(
+    steps: Iterable[Step[E]], ending: E, take: Callable[[Step[E], E], Awaitable[Answer]], clock: Clock
+) -> Wait | Release | None:
+    """Take one step after the other until one has to wait or finds that there is nothing left; None: all are done."""
+    for step in steps:
+        ending.pass_through(step.name, clock.now())
+        answer = await take(step, ending)
+        if isinstance(answer, Wait):
+            ending.rest_at(step.name, clock.now(), answer.reason)
+        if not isinstance(answer, Proceed):
+            return answer
+    return None

@@ -30,18 +30,18 @@ async def detach(tools: Tools, termination: Termination) -> Answer:
     patience = termination.time_left(tools.clock)
     if not attached:
         word = Word(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
-        await set_condition(tools, termination.holders, word, seconds=patience)
+        await set_condition(tools, termination.objects, word, seconds=patience)
         return Proceed()
     if is_overdue:
         message = f"the deadline has passed; still attached: {_listed(attached)}"
         word = Word(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
-        await set_condition(tools, termination.holders, word)
+        await set_condition(tools, termination.objects, word)
         return Proceed()
     message = f"attached: {_listed(attached)}"
     if message != termination.waits_for:
-        announce(tools, termination.holders, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
+        announce(tools, termination.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
     word = Word(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
-    await set_condition(tools, termination.holders, word, seconds=patience)
+    await set_condition(tools, termination.objects, word, seconds=patience)
     # The instant of the deadline is not missed: every node that has one is looked at then.
     return Wait(tools.settings.status_interval_seconds, message)
 
@@ -64,7 +64,7 @@ def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
 
 async def staying_volumes(tools: Tools, termination: Termination) -> frozenset[str]:
     """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
-    now, deadline = tools.clock.now(), termination.deadline.at if termination.deadline else None
+    now, deadline = tools.clock.now(), termination.ends_by
     claims = {
         (pod.namespace, claim)
         for pod in tools.observed.pods_on(termination.node.name)

@@ -48,6 +48,17 @@ async def amend(
     raise AssertionError("the last attempt returns or raises")
 
 
+async def delete(client: KubeClient, resource: Resource[H], thing: H) -> None:
+    """Delete this very object; nothing is done when it is gone, or its name belongs to another one. Raises ApiError."""
+    try:
+        await client.delete(resource, thing.key, uid=thing.uid)
+    except NotFound:
+        return
+    except Conflict as conflict:
+        if not conflict.uid_mismatch:
+            raise
+
+
 def pointer(*parts: str) -> str:
     """A JSON pointer (RFC 6901); parts may hold slashes, as label keys do."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)

@@ -215,9 +215,9 @@ async def test_a_claim_without_a_grace_period_has_that_of_the_group_of_its_node(
             for name in ("n1-claim", "other"):
                 await stage.delete_claim(name)
                 await stage.clock.sleep(0.1)
-                written += [progress.deadline for progress in controller.claims_under_way() if progress.claim == name]
+                written += [progress.deadline for progress in controller.claims_under_way() if progress.name == name]
             assert written == [NEW_YEAR_SECONDS + 3600.0]  # the other one never had an instance: it is gone
-            assert "n1" in {progress.node for progress in controller.under_way()}
+            assert "n1" in {progress.name for progress in controller.under_way()}
             await stage.until_gone("n1")
             await stage.until_claims_gone("n1-claim")
         deadlines = [message for object_, reason, message in await stage.events() if reason == TGP]

@@ -227,7 +227,7 @@ async def test_a_node_that_is_no_longer_managed_is_left_alone_in_the_middle_of_i
             await stage.settle(controller)
             await stage.delete_node("n1")
             await stage.clock.sleep(5)
-            assert [progress.node for progress in controller.under_way()] == ["n1"]
+            assert [progress.name for progress in controller.under_way()] == ["n1"]
             await stage.patch_node("n1", {"metadata": {"labels": {"pool": "yours"}}})
             await stage.call("PATCH", "/api/v1/namespaces/shop/pods/kept", {"metadata": {"annotations": None}}, MERGE)
             await stage.clock.sleep(60)

@@ -1,0 +1,142 @@
+"""The end of a node or a claim while it is under way: what is known of it beyond the objects themselves.
+
+Nothing here must survive: after a restart it is built anew from the object, and every step finds out for itself what is
+done already. It keeps the object as fresh as we have seen it, the deadline, when the provider is to be asked next, and
+how long each step has taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic
+
+import msgspec
+
+from gracectl.policy.deadlines import Deadline
+from gracectl.runtime.backoff import Backoff
+from gracectl.termination.held import AnyHeld, H, Held
+from gracectl.termination.settings import InstanceSettings
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot for people: where an end stands. Times are Unix seconds, `seconds` durations by step."""
+
+    name: str
+    uid: str
+    step: str
+    started: float
+    step_since: float
+    seconds: Mapping[str, float]
+    waits_for: str
+    pods_left: int = 0
+    """Of a node: how many hold it."""
+    nodes: tuple[str, ...] = ()
+    """Of a claim: those that are waited for; their own terminations say more. Without any it has its own way to go."""
+    deadline: float | None = None
+    finished: float | None = None
+
+
+class InstanceWait(msgspec.Struct):
+    """When to speak to the provider again, and how patiently. Instants are monotonic: a wall clock may be set back."""
+
+    poll: Backoff
+    retry: Backoff
+    asked_at: float | None = None
+    next_call: float = 0.0
+    next_notice: float = 0.0
+    """Before this instant nobody asks whether the instance of a node that is not Ready is still there."""
+
+    @classmethod
+    def of(cls, settings: InstanceSettings, backoff: Callable[[float, float], Backoff]) -> InstanceWait:
+        """As patient as the settings say; `backoff` makes one of its initial and its longest wait (seconds)."""
+        return cls(
+            poll=backoff(settings.poll_initial_seconds, settings.poll_maximum_seconds),
+            retry=backoff(settings.retry_initial_seconds, settings.retry_maximum_seconds),
+        )
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether the provider was asked to end the instance, with or without success."""
+        return self.asked_at is not None or self.next_call > 0
+
+
+class Ending(Generic[H]):
+    """The memory of one end; identified by the object's uid, as a namesake is another object."""
+
+    looks_first = False
+    """Whether somebody else may have ended the instance already, so that the provider is looked at before it is asked.
+    """
+
+    def __init__(self, held: Held[H], instance: InstanceWait, now: float) -> None:
+        begun = held.state.deletion_timestamp
+        self.held = held
+        self.uid = held.uid
+        self.started = now if begun is None else begun
+        self.instance = instance
+        self.deadline: Deadline | None = None
+        self.complained: set[tuple[str, str]] = set()  # by uid, annotations that nobody can read and were told of
+        self.waits_for = ""
+        self._step = ""
+        self._step_since = now
+        self._seconds: dict[str, float] = {}
+
+    @property
+    def lack(self) -> str:
+        """Where `provider_id` was looked for, for people: `node worker-1 has no spec.providerID`."""
+        raise NotImplementedError
+
+    @property
+    def provider_id(self) -> str:
+        """Which instance; empty when nobody knows."""
+        raise NotImplementedError
+
+    @property
+    def objects(self) -> tuple[AnyHeld, ...]:
+        """Where people are told of it: the object itself first."""
+        raise NotImplementedError
+
+    @property
+    def ends_by(self) -> float | None:
+        """The instant of the deadline; None without one."""
+        return None if self.deadline is None else self.deadline.at
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and self.deadline.at <= now
+
+    def pass_through(self, step: str, now: float) -> None:
+        """A walk has come to this step: it is where the end stands, unless a walk has come so far before."""
+        if step not in self._seconds:
+            self._stand_at(step, now)
+
+    def rest_at(self, step: str, now: float, waits_for: str) -> None:
+        """A walk has ended at this step, for this reason; it may be an earlier one than before (a late pod)."""
+        self._stand_at(step, now)
+        self.waits_for = waits_for
+
+    def _stand_at(self, step: str, now: float) -> None:
+        """Time counts for the step at which the end stands."""
+        if step != self._step:
+            if self._step:
+                self._seconds[self._step] += now - self._step_since
+            self._step, self._step_since = step, now
+            self._seconds.setdefault(step, 0.0)
+            self.waits_for = ""
+
+    def progress(self, now: float) -> Progress:
+        """Where it stands at `now`."""
+        running = {self._step: self._seconds[self._step] + now - self._step_since} if self._step else {}
+        return Progress(
+            name=self.held.name,
+            uid=self.uid,
+            step=self._step,
+            started=self.started,
+            step_since=self._step_since,
+            seconds={**self._seconds, **running},
+            waits_for=self.waits_for,
+            deadline=self.ends_by,
+        )
+
+
+AnyEnding = Ending[Any]
+"""A node's or a claim's."""
