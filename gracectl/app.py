@@ -25,6 +25,7 @@ from gracectl.kube.resources import BUDGETS, NODE_CLAIMS, NODE_CLAIMS_V1BETA1, N
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
 from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
+from gracectl.model.names import KARPENTER_GROUP
 from gracectl.model.sharing import Sharing
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
@@ -53,8 +54,8 @@ RIGHTS = (
 
 CLAIM_VERSIONS = (NODE_CLAIMS, NODE_CLAIMS_V1BETA1)
 CLAIM_RIGHTS = (
-    *(Right(verb, "nodeclaims", "karpenter.sh") for verb in ("get", "list", "watch", "patch", "delete")),
-    Right("patch", "nodeclaims", "karpenter.sh", "status"),
+    *(Right(verb, "nodeclaims", KARPENTER_GROUP) for verb in ("get", "list", "watch", "patch", "delete")),
+    Right("patch", "nodeclaims", KARPENTER_GROUP, "status"),
 )
 """What comes to that where the cluster has node claims."""
 

@@ -23,6 +23,7 @@ from gracectl.model.decode import (
     decode_volume_claim,
 )
 from gracectl.model.lease import Lease
+from gracectl.model.names import KARPENTER_GROUP
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
@@ -111,21 +112,14 @@ VOLUME_CLAIMS: Resource[PersistentVolumeClaim] = Resource(
     decode=decode_volume_claim,
 )
 NODE_CLAIMS: Resource[NodeClaim] = Resource(
-    group="karpenter.sh",
+    group=KARPENTER_GROUP,
     version="v1",
     plural="nodeclaims",
     kind="NodeClaim",
     namespaced=False,
     decode=decode_claim,
 )
-NODE_CLAIMS_V1BETA1: Resource[NodeClaim] = Resource(
-    group="karpenter.sh",
-    version="v1beta1",
-    plural="nodeclaims",
-    kind="NodeClaim",
-    namespaced=False,
-    decode=decode_claim,
-)
+NODE_CLAIMS_V1BETA1: Resource[NodeClaim] = msgspec.structs.replace(NODE_CLAIMS, version="v1beta1")
 LEASES: Resource[Lease] = Resource(
     group="coordination.k8s.io",
     version="v1",

@@ -54,6 +54,11 @@ def parse_duration(text: str) -> int:
     return total
 
 
+def parse_seconds(text: str) -> float:
+    """The same in seconds, for those who count in them."""
+    return parse_duration(text) / NANOSECONDS_PER_SECOND
+
+
 def format_duration(nanoseconds: int) -> str:
     """Go's `Duration.String()`: `1h0m0s`, `1.5s`, `250ms`, `0s`. Takes what parse_duration returns."""
     if nanoseconds == 0:

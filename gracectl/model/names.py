@@ -13,7 +13,6 @@ from typing import Final
 # -- API groups ---------------------------------------------------------------------------------------
 KARPENTER_GROUP: Final = "karpenter.sh"
 """NodeClaim; served as v1 and v1beta1."""
-NODE_CLAIM_VERSIONS: Final = ("v1", "v1beta1")
 TERMINATION_GROUP: Final = "termination.karpenter.sh"
 """NodeDisruptionBudget."""
 TERMINATION_VERSION: Final = "v1alpha2"

@@ -15,7 +15,7 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+from gracectl.model.durations import parse_seconds
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import parse_time
@@ -35,7 +35,7 @@ def parse_grace_period(text: str) -> float:
     """Seconds of a termination grace period such as `15m` or `1h30m`; ValueError for anything else."""
     if GRACE_PERIOD.fullmatch(text) is None:
         raise ValueError(f"{text!r} is no termination grace period such as 30s, 15m or 1h30m")
-    return parse_duration(text) / NANOSECONDS_PER_SECOND
+    return parse_seconds(text)
 
 
 def grace_period_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> float | None:

@@ -163,7 +163,7 @@ class _Round(msgspec.Struct, frozen=True):
         if pod.deletion_timestamp is not None:
             return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", ends_at(pod, self.view.deadline))
         if protection:
-            return PodPlan(pod, Outcome.PROTECTED, wave, _words(protection), protection.until)
+            return PodPlan(pod, Outcome.PROTECTED, wave, protection.words, protection.until)
         if self.holder:
             reason = f"the node is held by {_called(self.holder)}, which asks not to be evicted (do-not-evict)"
             return PodPlan(pod, Outcome.WAITING, wave, reason)
@@ -208,14 +208,6 @@ def _instants(pods: tuple[PodPlan, ...], deadline: float | None) -> Iterator[flo
         yield stuck_at(entry.pod, deadline)
         if entry.outcome is Outcome.DELETE and deadline is not None:
             yield shorten_before(entry.pod, deadline)
-
-
-def _words(protection: Protection) -> str:
-    if not protection.is_valid:
-        return f'protected for ever: {protection.kind} is "{protection.value}", which is neither "true" nor a duration'
-    if protection.until is None:
-        return f"protected by {protection.kind}"
-    return f'protected by {protection.kind} "{protection.value}"'
 
 
 def _called(pod: Pod) -> str:

@@ -11,11 +11,9 @@ from typing import Literal
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.durations import parse_duration
+from gracectl.model.durations import parse_seconds
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
-
-NANOSECONDS = 1_000_000_000
 
 
 class Protection(msgspec.Struct, frozen=True):
@@ -30,6 +28,15 @@ class Protection(msgspec.Struct, frozen=True):
     def holds_node(self) -> bool:
         """`do-not-disrupt` protects its pod only, `do-not-evict` stops the drain of the node."""
         return self.kind == "do-not-evict"
+
+    @property
+    def words(self) -> str:
+        """`protected by do-not-disrupt "4h"`, for people; until when is for the caller to say."""
+        if not self.is_valid:
+            return f'protected for ever: {self.kind} is "{self.value}", which is neither "true" nor a duration'
+        if self.until is None:
+            return f"protected by {self.kind}"
+        return f'protected by {self.kind} "{self.value}"'
 
 
 def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protection | None:
@@ -65,10 +72,10 @@ def _do_not_disrupt(pod: Pod, settings: ProtectionSettings) -> Protection | None
 
 def _positive_seconds(value: str) -> float | None:
     try:
-        nanoseconds = parse_duration(value)
+        seconds = parse_seconds(value)
     except ValueError:
         return None
-    return nanoseconds / NANOSECONDS if nanoseconds > 0 else None
+    return seconds if seconds > 0 else None
 
 
 def _reference(pod: Pod, settings: ProtectionSettings) -> float | None:

@@ -17,14 +17,14 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
-from gracectl.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+from gracectl.model.durations import parse_seconds
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import Leave, may_leave
 from gracectl.policy.evictability import ignored
 from gracectl.policy.health import ailments_of, first_to_end
-from gracectl.policy.protection import Protection, protection_of
+from gracectl.policy.protection import protection_of
 from gracectl.policy.settings import PolicySettings
 
 REMEDIES: Final = {
@@ -71,7 +71,7 @@ def expires_at(claim: NodeClaim) -> float | None:
     written = claim.expire_after
     if written is None or written == names.NEVER:
         return None
-    seconds = parse_duration(written) / NANOSECONDS_PER_SECOND
+    seconds = parse_seconds(written)
     if seconds < 0:
         raise ValueError(f"{written!r} is negative")
     return claim.created + seconds
@@ -136,14 +136,15 @@ def frees_at(holds: tuple[Hold, ...]) -> float | None:
 
 
 def explain_holds(holds: tuple[Hold, ...]) -> str:
-    """`pod shop/job is protected by … until …; it is over when …, and 2 more pods`: for people."""
+    """`pod shop/job is protected by … until … (and 2 more pods); to let the node end, …`: for people."""
     first = holds[0]
     until = f" until {format_time(first.until)}" if first.until is not None else ""
     more = len(holds) - 1
     others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
     return (
         f"pod {first.pod.namespace}/{first.pod.name} {first.reason}{until}{others}; to let the node end, "
-        f"{first.remedy}, or give it a terminationGracePeriod (in nodeGroups, if its claim has none), or delete it"
+        f"{first.remedy}, or give the node a terminationGracePeriod (in nodeGroups, if its claim has none), or delete "
+        "it"
     )
 
 
@@ -151,11 +152,7 @@ def _hold(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settin
     if pod.deletion_timestamp is not None:
         return None
     if protection := protection_of(pod, now, settings.protection):
-        return Hold(pod, _words(protection), protection.until, f"take {protection.kind} off the pod")
+        return Hold(pod, f"is {protection.words}", protection.until, f"take {protection.kind} off the pod")
     verdict = may_leave(pod, budgets)
     remedy = REMEDIES.get(verdict.leave)
     return None if remedy is None else Hold(pod, f"may not leave: {verdict.reason}", None, remedy)
-
-
-def _words(protection: Protection) -> str:
-    return f'is protected by {protection.kind} "{protection.value}"'

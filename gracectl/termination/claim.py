@@ -58,13 +58,16 @@ async def end_claim(tools: Tools, termination: Termination) -> Answer:
 
 def _tell_of_failure(tools: Tools, termination: Termination, error: str) -> None:
     assert termination.claim is not None
-    message = f"node claim {termination.claim.name} cannot be deleted with node {termination.node.name}: {error}"
+    message = (
+        f"node claim {termination.claim.name} cannot be deleted with node {termination.node.name}: {error}; it is "
+        "tried again, and the node, which drains meanwhile, stays until then"
+    )
     announce(tools, termination.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
 
 
 def _tell_of_several(tools: Tools, termination: Termination, claims: Sequence[NodeClaim]) -> None:
     listed = ", ".join(sorted(each.name for each in claims))
-    message = f"several node claims stand for this node ({listed}), so none is followed; delete all but one"
+    message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
     announce(tools, (termination.held,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
 
 

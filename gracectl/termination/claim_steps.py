@@ -83,7 +83,8 @@ async def end_nodes(tools: Tools, ending: ClaimEnding) -> Answer:
     refusals = await _delete_nodes(tools, ending)
     if refusals:
         ending.next_deletion = tools.clock.monotonic() + NODE_RETRY_SECONDS
-        message = "; ".join(f"node {name} cannot be deleted: {error}" for name, error in refusals.items())
+        failures = "; ".join(f"node {name} cannot be deleted: {error}" for name, error in refusals.items())
+        message = f"{failures}; tried again every {NODE_RETRY_SECONDS:g} s"
         announce(tools, ending.objects, names.EventReason.NODE_DELETION_FAILED, message, "Warning")
         word = Word(names.DRAINED, names.FALSE, "NodeDeletionFailed", message)
         await set_condition(tools, ending.objects, word)

@@ -95,7 +95,8 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
         termination.still_since = now
     elif now >= termination.still_since + STANDSTILL_SECONDS:
         termination.still_since = float("inf")  # once in each standstill: the condition keeps saying it
-        announce(tools, termination.objects, names.EventReason.DRAIN_BLOCKED, message, "Warning")
+        blocked = f"nobody has left for {STANDSTILL_SECONDS:g} s; {message}"
+        announce(tools, termination.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
 
 
 def view_of(tools: Tools, termination: Termination) -> NodeView:

@@ -37,7 +37,7 @@ async def detach(tools: Tools, termination: Termination) -> Answer:
         word = Word(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
         await set_condition(tools, termination.objects, word)
         return Proceed()
-    message = f"attached: {_listed(attached)}"
+    message = f"waits until volumes of pods that have left are detached: {_listed(attached)}"
     if message != termination.waits_for:
         announce(tools, termination.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
     word = Word(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)

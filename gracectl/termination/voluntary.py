@@ -158,8 +158,8 @@ class VoluntaryTermination:
         left = [trigger for trigger in due if trigger not in sick]
         if not left:
             message = (
-                f"not ended for its health: {tally} (health.maximumUnhealthy), for what strikes so many is not "
-                f"theirs; {sick[0].words}; it ends when fewer are, or when somebody deletes it"
+                f"not ended for its health: {tally} (health.maximumUnhealthy), and what strikes so many at once is "
+                f"seldom their own fault; {sick[0].words}; it ends when fewer are, or when somebody deletes it"
             )
             tell(self._tools, unit, standing, EventReason.UNHEALTHY_NODES_HELD, message)
         return left

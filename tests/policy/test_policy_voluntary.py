@@ -165,8 +165,8 @@ def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() ->
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
     assert explain_holds(holds_of(pods, {}, NOW, SETTINGS)) == (
         'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); to let the '
-        "node end, take do-not-disrupt off the pod, or give it a terminationGracePeriod (in nodeGroups, if its claim "
-        "has none), or delete it"
+        "node end, take do-not-disrupt off the pod, or give the node a terminationGracePeriod (in nodeGroups, if its "
+        "claim has none), or delete it"
     )
     message = explain_holds(holds_of([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
     assert message.startswith("pod shop/web-1 may not leave: budget shop/web allows no disruption now (2 of 3 healthy")

@@ -195,7 +195,8 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
             assert condition is not None
             volume = attached["spec"]["source"]["persistentVolumeName"]
-            assert (condition["status"], condition["message"]) == ("False", f"attached: {volume}")
+            message = f"waits until volumes of pods that have left are detached: {volume}"
+            assert (condition["status"], condition["message"]) == ("False", message)
             assert stage.provider.calls == []
             assert await stage.until_gone("n1") - start == pytest.approx(6.0, abs=0.01)
         assert "AwaitingVolumeDetachment" in await reasons(stage, "n1")

@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 import orjson
 
-from gracectl.model.durations import parse_duration
+from gracectl.model.durations import parse_seconds
 from gracectl.sim.admission.answers import Verdict, verdict
 from gracectl.sim.admission.calling import WebhookCaller, body_of, post_failed
 from gracectl.sim.admission.failures import (
@@ -234,7 +234,7 @@ class WebhookAdmission:
 def limit(call: Call) -> float:
     """The seconds that a request may take: as many as its client gives it, and never more than LIMIT."""
     try:
-        asked = parse_duration(call.query.get("timeout", "")) / 1e9
+        asked = parse_seconds(call.query.get("timeout", ""))
     except ValueError:
         return LIMIT
     return asked if 0 < asked < LIMIT else LIMIT

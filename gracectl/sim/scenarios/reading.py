@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from gracectl.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+from gracectl.model.durations import parse_seconds
 from gracectl.runtime.documents import DocumentError, document, file_text
 from gracectl.sim.scenarios.scenario import Scenario
 
@@ -121,7 +121,7 @@ class _Shaper:
 
     def _seconds(self, value: str, place: str) -> float | str:
         try:
-            return parse_duration(value) / NANOSECONDS_PER_SECOND
+            return parse_seconds(value)
         except ValueError as error:
             self._complain(place, f"{error}; write seconds as a number, or a duration such as 1m30s or 250ms")
             return 0.0
