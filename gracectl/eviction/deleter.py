@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
+from gracectl.eviction.deletion import Deletion, DeletionListener, Doomed
 from gracectl.eviction.promises import Promise, Promises, given, is_shown, promised
 from gracectl.eviction.refusals import is_over, may_have_happened, patience
 from gracectl.eviction.settings import EvictionSettings
@@ -40,46 +41,6 @@ HAIR: Final = 1e-6
 
 LOOKED_AT_BETWEEN_TURNS: Final = 100
 """When the clock has jumped all pods are looked at anew, a few milliseconds at a time."""
-
-
-class Doomed(msgspec.Struct, frozen=True):
-    """A pod of `node` that must have ended by `deadline` (Unix seconds); policy.deadlines says when it is deleted."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
-    deadline: float
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """(namespace, name)"""
-        return (self.namespace, self.name)
-
-
-class Deletion(msgspec.Struct, frozen=True):
-    """What the server was asked for and has agreed to.
-
-    `granted`: seconds of grace; `requested`: those that the pod asks for; `before`: what it had been granted if it was
-    terminating already, else None. `late`: seconds from the instant at which it was due, or at which that became known,
-    to the sending.
-    """
-
-    pod: Doomed
-    granted: int
-    requested: int
-    before: Promise | None
-    late: float
-
-
-class DeletionListener(Protocol):
-    """Is told what became of a pod; must not block."""
-
-    def deleted(self, deletion: Deletion) -> None:
-        """The server has agreed."""
-
-    def not_deleted(self, pod: Doomed, refusal: errors.ApiError) -> None:
-        """The server did not agree this time; it is asked again."""
 
 
 class DeleterStatistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ import msgspec
 
 from gracectl.kube.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotFound
 from gracectl.kube.requests import MergePatch
-from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
@@ -21,9 +20,9 @@ from gracectl.policy.voluntary import Cause, Trigger
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.workers import Requeue
 from gracectl.termination.announce import announce
-from gracectl.termination.held import AnyHeld, Held
+from gracectl.termination.held import AnyHeld
 from gracectl.termination.steps import Tools
-from gracectl.termination.waiting import UnitKey
+from gracectl.termination.unit import Unit
 from gracectl.termination.writes import amend
 
 REASONS = {
@@ -40,25 +39,6 @@ WARNINGS = frozenset(
         EventReason.SEVERAL_CLAIMS,
     )
 )
-
-
-class Unit(msgspec.Struct, frozen=True):
-    """What ends as one, as the caches show it: a claim with its nodes, or a node that has no claim (or several, of
-    which none counts)."""
-
-    key: UnitKey
-    nodes: tuple[Node, ...]
-    claim: NodeClaim | None
-    held: AnyHeld
-    """What the DELETE is for."""
-    is_contested: bool = False
-    """Other claims stand for a node of this one, too."""
-
-    @property
-    def objects(self) -> tuple[AnyHeld, ...]:
-        """Where people are told of it."""
-        nodes = tuple(Held(NODES, node) for node in self.nodes)
-        return nodes if self.claim is None else (*nodes, self.held)
 
 
 class Standing(msgspec.Struct):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gracectl.eviction.deleter import Doomed
+from gracectl.eviction.deletion import Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
 from gracectl.policy.explain import brief, explain, left_behind

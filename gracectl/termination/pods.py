@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
-from gracectl.eviction.deleter import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.kube.errors import ApiError, BudgetExhausted, Misconfigured, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject

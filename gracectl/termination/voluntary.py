@@ -38,10 +38,11 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.announce import announce
 from gracectl.termination.brake import Brake
-from gracectl.termination.disruption import Standing, Unit, end, give_back, tell
+from gracectl.termination.disruption import Standing, end, give_back, tell
 from gracectl.termination.held import Held
 from gracectl.termination.steps import Tools
-from gracectl.termination.waiting import BRAKE, UnitKey, Waiting
+from gracectl.termination.unit import BRAKE, Unit, UnitKey
+from gracectl.termination.waiting import Waiting
 
 WORKERS = 10
 

@@ -1,27 +1,13 @@
 """Who is kept by which pods, so that whoever lets them go wakes those that waited for it, and nobody else.
 
-A unit (a claim with its nodes, or a node without one) waits for the pods of its nodes, and for the budgets of the
-namespaces in which some of those pods are.
+A unit waits for the pods of its nodes, and for the budgets of the namespaces in which some of those pods are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
 
-
-class UnitKey(NamedTuple):
-    """What ends as one, by the name of the object whose DELETE ends it."""
-
-    kind: Literal["claim", "node", "brake"]
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
-
-
-BRAKE = UnitKey("brake", "of the unhealthy")
-"""Not a unit: the look at whether those that are kept by the brake may go on."""
+from gracectl.termination.unit import UnitKey
 
 
 class Waiting:

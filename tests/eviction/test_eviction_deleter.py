@@ -9,7 +9,7 @@ import pytest
 from support.builders import a_pod
 from support.deletion import NAMESPACE, deleting
 
-from gracectl.eviction.deleter import Doomed
+from gracectl.eviction.deletion import Doomed
 from gracectl.kube.transport import Response
 from gracectl.sim.faults import Latency, Rule
 

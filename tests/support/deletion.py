@@ -16,7 +16,8 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gracectl.eviction.deleter import Deletion, Doomed, PodDeleter
+from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.deletion import Deletion, Doomed
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache

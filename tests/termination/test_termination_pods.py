@@ -7,7 +7,7 @@ from support.builders import NOW
 from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
-from gracectl.eviction.deleter import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, Doomed
 from gracectl.eviction.promises import Promise
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, error_for

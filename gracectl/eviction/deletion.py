@@ -1,0 +1,50 @@
+"""A deletion for a deadline: who is doomed and by when, and what the server has agreed to."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from gracectl.eviction.promises import Promise
+from gracectl.kube import errors
+
+
+class Doomed(msgspec.Struct, frozen=True):
+    """A pod of `node` that must have ended by `deadline` (Unix seconds); policy.deadlines says when it is deleted."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    deadline: float
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)"""
+        return (self.namespace, self.name)
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """What the server was asked for and has agreed to.
+
+    `granted`: seconds of grace; `requested`: those that the pod asks for; `before`: what it had been granted if it was
+    terminating already, else None. `late`: seconds from the instant at which it was due, or at which that became known,
+    to the sending.
+    """
+
+    pod: Doomed
+    granted: int
+    requested: int
+    before: Promise | None
+    late: float
+
+
+class DeletionListener(Protocol):
+    """Is told what became of a pod; must not block."""
+
+    def deleted(self, deletion: Deletion) -> None:
+        """The server has agreed."""
+
+    def not_deleted(self, pod: Doomed, refusal: errors.ApiError) -> None:
+        """The server did not agree this time; it is asked again."""
