@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from gracectl.eviction.deletion import Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
+from gracectl.policy.deadlines import deadline_of, tightest
 from gracectl.policy.explain import brief, explain, left_behind
+from gracectl.policy.ownership import only_claim
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
@@ -30,9 +34,9 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     now = tools.clock.now()
     decision = plan(view_of(tools, termination), now)
     is_first_look = termination.plan is None
-    termination.plan = decision
+    termination.plan, termination.looked_at = decision, tools.clock.monotonic()
     tools.evictor.want(termination.node.name, candidates(decision.leaving, termination))
-    tools.deleter.want(termination.node.name, doomed(decision, termination))
+    tools.deleter.want(termination.node.name, doomed(decision, termination.node.name))
     # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
         announce_ambiguity(tools.recorder, candidate)
@@ -64,11 +68,14 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
 
 
 def order_deletions(tools: Tools, termination: Termination) -> None:
-    """Whatever keeps the drain from beginning (a cordon that cannot be written): whose time comes for the deadline is
-    deleted."""
-    if termination.deadline is not None:
-        decision = plan(view_of(tools, termination), tools.clock.now())
-        tools.deleter.want(termination.node.name, doomed(decision, termination))
+    """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
+    comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
+    node = termination.node
+    found = deadline_of(node, only_claim(tools.observed.claims_of(node)), tools.settings.policy)
+    deadline = tightest(termination.deadline, found)
+    if deadline is not None:
+        view = msgspec.structs.replace(view_of(tools, termination), deadline=deadline.at)
+        tools.deleter.want(node.name, doomed(plan(view, tools.clock.now()), node.name))
 
 
 def _tell_of_the_end(tools: Tools, termination: Termination, decision: Plan) -> None:
@@ -128,13 +135,12 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
     ]
 
 
-def doomed(decision: Plan, termination: Termination) -> list[Doomed]:
+def doomed(decision: Plan, node: str) -> list[Doomed]:
     """Pods that will be deleted if they are still there when their time comes, as the deleter wants them."""
-    deadline = termination.deadline
-    if deadline is None:
+    if decision.deadline is None:
         return []
     return [
-        Doomed(entry.pod.namespace, entry.pod.name, entry.pod.uid, termination.node.name, deadline.at)
+        Doomed(entry.pod.namespace, entry.pod.name, entry.pod.uid, node, decision.deadline)
         for entry in decision.left
         if entry.delete_at is not None
     ]

@@ -35,6 +35,7 @@ from gracectl.termination.finalizer import release
 from gracectl.termination.held import Held
 from gracectl.termination.instance import end_nodes_instance, notice_loss
 from gracectl.termination.observed import is_held
+from gracectl.termination.places import Places
 from gracectl.termination.register import Register
 from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait, walk
 from gracectl.termination.termination import Termination
@@ -42,12 +43,13 @@ from gracectl.termination.volumes import detach
 
 logger = logging.getLogger(__name__)
 
+NOTICE: Step[Termination] = Step("notice", notice_loss)
 INSTANCE: Step[Termination] = Step("instance", end_nodes_instance)
 RELEASE: Step[Termination] = Step("finalizer", release)
 STEPS: tuple[Step[Termination], ...] = (
     Step("claim", end_claim),
     Step("deadline", set_deadline),
-    Step("notice", notice_loss),
+    NOTICE,
     Step("cordon", cordon),
     Step("drain", drain),
     Step("volumes", detach),
@@ -59,9 +61,13 @@ FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 """Seconds before a node whose step has failed is looked at again; doubled with each failure."""
 
 CORDON_PATIENCE_SECONDS = 5.0
-"""Pods whose time has come for the deadline are deleted after the cordon, but wait for it no longer than this."""
+"""Pods whose time has come for the deadline are deleted after the cordon, but wait no longer than this for it, or for a
+worker that is free."""
 
-OVERDUE_WORKERS = 100
+OVERLOOKED_SECONDS = 15.0
+"""A drain that nobody has looked at for so long is treated as one that cannot begin."""
+
+OVERDUE_WORKERS = 1000
 """Nodes whose deadline has come are looked at beside all others, who may all be hanging on a server that is silent."""
 
 WALK_SECONDS = 0.5
@@ -77,7 +83,8 @@ class NodeTermination:
         self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._overdue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._walking: set[str] = set()  # a node is in two queues, and walked from one
-        self._uncordoned: WorkQueue[str] = WorkQueue(tools.clock)
+        self._overlooked: WorkQueue[str] = WorkQueue(tools.clock)
+        self._places = Places(tools.settings.workers)
         self._register: Register[Termination] = Register("node", tools.clock)
         observed = tools.observed
         observed.nodes.subscribe(self._node_changed)
@@ -91,7 +98,7 @@ class NodeTermination:
         """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
         await self._tools.observed.wait_live()
         async with anyio.create_task_group() as group:
-            group.start_soon(run_workers, self._uncordoned, self._delete_uncordoned, 1)
+            group.start_soon(run_workers, self._overlooked, self._delete_overlooked, 1)
             group.start_soon(run_workers, self._overdue, self.reconcile, OVERDUE_WORKERS, (ApiError,))
             group.start_soon(run_workers, self._queue, self.reconcile, self._tools.settings.workers, (ApiError,))
 
@@ -118,6 +125,19 @@ class NodeTermination:
             self._walking.discard(name)
 
     async def _reconcile(self, name: str) -> Requeue | None:
+        termination = self._current(name)
+        if termination is None:
+            return None
+        began_in_time = not termination.is_overdue(self._tools.clock.now())
+        try:
+            return await self._walk(termination)
+        finally:
+            if began_in_time and termination.deadline is not None:
+                # Whatever the walk has come to, and however long a step that has failed backs off.
+                self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
+
+    def _current(self, name: str) -> Termination | None:
+        """The end of the node that has this name now, begun if need be; None if nobody ends it here."""
         node = self._tools.observed.node(name)
         termination = self._register.get(name)
         if termination is not None and (node is None or node.uid != termination.uid or not is_held(node)):
@@ -131,13 +151,7 @@ class NodeTermination:
             return None
         termination = termination or self._open(node)
         termination.held.refresh(node)
-        began_in_time = not termination.is_overdue(self._tools.clock.now())
-        try:
-            return await self._walk(termination)
-        finally:
-            if began_in_time and termination.deadline is not None:
-                # Whatever the walk has come to, and however long a step that has failed backs off.
-                self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
+        return termination
 
     async def _walk(self, termination: Termination) -> Requeue | None:
         answer = await walk(STEPS, termination, self._take, self._tools.clock)
@@ -157,10 +171,19 @@ class NodeTermination:
         Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
         may be abandoned: the next walk finds out what came of it.
         """
-        if step in (INSTANCE, RELEASE):
+        if self._is_replaced(termination):
+            return Wait(0.0, "its name belongs to another node")  # whose pods would be taken for those of this one
+        is_overdue = termination.is_overdue(self._tools.clock.now())
+        if step is RELEASE:
             return await step.run(self._tools, termination)
+        if step is INSTANCE:
+            # At the deadline the provider is asked, whoever else waits for it.
+            return await self._places.run(step, self._tools, termination, is_urgent=is_overdue)
         try:
             with anyio.move_on_after(termination.time_left(self._tools.clock)):
+                if step is NOTICE:
+                    answer = await self._places.run(step, self._tools, termination)
+                    return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
                 return await step.run(self._tools, termination)
             failure = "no answer in time"
         except ApiError as error:
@@ -171,16 +194,22 @@ class NodeTermination:
         logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
         return Proceed()
 
-    async def _delete_uncordoned(self, name: str) -> Requeue | None:
-        """Do for a node that cannot be cordoned what the deadline demands of its drain; awaits nothing."""
-        termination = self._register.get(name)
-        if termination is None or termination.cordoned_at is not None:
+    def _is_replaced(self, termination: Termination) -> bool:
+        node = self._tools.observed.node(termination.node.name)
+        return node is not None and node.uid != termination.uid
+
+    async def _delete_overlooked(self, name: str) -> Requeue | None:
+        """Do for a node that cannot be cordoned, or for which no worker is free, what the deadline demands of its
+        drain; awaits nothing."""
+        termination = self._register.get(name) if name in self._walking else self._current(name)
+        if termination is None:
             return None
-        order_deletions(self._tools, termination)
+        since = self._tools.clock.monotonic() - termination.looked_at
+        if not self._is_replaced(termination) and (termination.cordoned_at is None or since >= OVERLOOKED_SECONDS):
+            order_deletions(self._tools, termination)
         return Requeue(CORDON_PATIENCE_SECONDS)
 
     def _open(self, node: Node) -> Termination:
-        self._uncordoned.add_after(node.name, CORDON_PATIENCE_SECONDS)
         wait = InstanceWait.of(self._tools.settings.instance, self._backoff)
         return self._register.open(Termination(node, wait, self._tools.clock.now()))
 
@@ -205,6 +234,9 @@ class NodeTermination:
         """Deadlines are instants of the server: when its clock turns out to be another, they are nearer or further."""
         for name in self._register:
             self._queue.add(name)
+            termination = self._register.get(name)
+            if termination is not None and termination.deadline is not None:
+                self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -212,6 +244,7 @@ class NodeTermination:
             self._register.forget(old.name)
         if node is not None and (node.name in self._register or is_held(node)):
             self._queue.add(node.name)
+            self._overlooked.add_after(node.name, CORDON_PATIENCE_SECONDS)
             self._wake_at_deadline(node)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -236,10 +269,12 @@ class NodeTermination:
         """So that a node is looked at then, even if none of the workers was free to look at it until then."""
         observed, settings = self._tools.observed, self._tools.settings
         deadline = deadline_of(node, only_claim(observed.claims_of(node)), settings.policy)
-        if deadline is not None and is_held(node) and settings.node_selector.matches(node.labels):
-            left = deadline.at - self._tools.clock.now()
-            if left > 0:
-                self._overdue.add_after(node.name, left)
+        if deadline is None or not is_held(node) or not settings.node_selector.matches(node.labels):
+            return
+        termination, now = self._register.get(node.name), self._tools.clock.now()
+        # Whoever knows that it has passed is on his way.
+        if termination is None or not termination.is_overdue(now):
+            self._overdue.add_after(node.name, deadline.at - now)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         # What a budget allows changes with every eviction and is the lane's business; whom it selects is the plan's.

@@ -27,15 +27,17 @@ from gracectl.termination.claim_steps import (
 from gracectl.termination.ending import InstanceWait, Progress
 from gracectl.termination.held import Held
 from gracectl.termination.observed import is_held
+from gracectl.termination.places import Places
 from gracectl.termination.register import Register
 from gracectl.termination.steps import Answer, Release, Step, Tools, Wait, walk
 
+INSTANCE: Step[ClaimEnding] = Step("instance", end_claims_instance)
 RELEASE: Step[ClaimEnding] = Step("finalizer", release_claim)
 STEPS: tuple[Step[ClaimEnding], ...] = (
     Step("rivals", yield_to_rivals),
     Step("deadline", set_claim_deadline),
     Step("nodes", end_nodes),
-    Step("instance", end_claims_instance),
+    INSTANCE,
     RELEASE,
 )
 
@@ -53,6 +55,7 @@ class NodeClaimTermination:
         self._tools = tools
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._places = Places(tools.settings.workers)
         self._register: Register[ClaimEnding] = Register("node claim", tools.clock)
         tools.observed.claims.subscribe(self._claim_changed)
         tools.observed.nodes.subscribe(self._node_changed)
@@ -99,6 +102,8 @@ class NodeClaimTermination:
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
     async def _take(self, step: Step[ClaimEnding], ending: ClaimEnding) -> Answer:
+        if step is INSTANCE:
+            return await self._places.run(step, self._tools, ending)
         return await step.run(self._tools, ending)
 
     def _is_ours(self, claim: NodeClaim, ending: ClaimEnding | None) -> bool:

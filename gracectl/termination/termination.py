@@ -30,6 +30,7 @@ class Termination(Ending[Node]):
         self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
         self.cordoned_at: float | None = None
         self.plan: Plan | None = None
+        self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # once the deadline has passed: what was left then, for people
         self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should
         self._hurries_since: float | None = None  # since when (monotonic) the deadline was seen to have passed

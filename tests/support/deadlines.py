@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import msgspec
 
+from gracectl.app import Controller
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.model.times import format_time
+from gracectl.runtime.clock import Clock
 from gracectl.sim.server.api import JsonObject
 from support.stage import NAMESPACE, Stage, the_settings
 
 START = 100.0
 """When stories delete their nodes: a whole second of every clock, as deletionTimestamps are cut to those."""
+
+
+@asynccontextmanager
+async def controlled(stage: Stage, clock: Clock) -> AsyncIterator[Controller]:
+    """A controller on another clock than its cluster's."""
+    controller = Controller(stage.settings, stage.transport.line(), clock, stage.provider)
+    stop = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(controller.run, stop)
+        yield controller
+        stop.set()
 
 
 def with_grace_period(period: str, **more: Any) -> Settings:

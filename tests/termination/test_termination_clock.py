@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-import anyio
 import pytest
-from support.deadlines import asked_to_end, deletions, until, with_grace_period
-from support.stage import Stage, a_pod_manifest, staged
+from support.deadlines import asked_to_end, controlled, deletions, until, with_grace_period
+from support.stage import a_pod_manifest, staged
 
-from gracectl.app import Controller
 from gracectl.model import names
-from gracectl.runtime.clock import Clock, ShiftedClock
+from gracectl.runtime.clock import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 
 PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"stop-seconds": 1000}}
-
-
-@asynccontextmanager
-async def controlled(stage: Stage, clock: Clock) -> AsyncIterator[Controller]:
-    """A controller on another clock than its cluster's."""
-    controller = Controller(stage.settings, stage.transport.line(), clock, stage.provider)
-    stop = anyio.Event()
-    async with anyio.create_task_group() as group:
-        group.start_soon(controller.run, stop)
-        yield controller
-        stop.set()
 
 
 @pytest.mark.parametrize(

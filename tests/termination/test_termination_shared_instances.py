@@ -7,6 +7,7 @@ from support.deadlines import asked_to_end, delete_at_start, deletions, until, w
 from support.stage import Stage, a_pod_manifest, reasons, staged
 
 from gracectl.model import names
+from gracectl.sim.faults import Latency, Rule
 from gracectl.sim.server.api import JsonObject
 
 pytestmark = pytest.mark.anyio
@@ -52,3 +53,25 @@ async def test_the_claim_of_the_old_object_ends_not_the_machine_of_the_new_one()
             assert stage.node("n1") is None
             assert stage.instance_state("n2") == "running"
             assert [pod["metadata"]["name"] for pod in stage.pods_on("n2")] == ["a"]
+
+
+async def test_the_pods_of_a_namesake_are_left_alone_by_a_walk_that_has_begun_before() -> None:
+    """The node is gone and registered anew while its cordon is on the way; its pods are bound to the name."""
+    async with staged("n1", settings=with_grace_period("1s"), node_grace_seconds=1e6) as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await until(stage, -1.0)
+            node = stage.node("n1")
+            assert node is not None
+            stage.transport.behind.add(Rule(fault=Latency(0.5, 0.5), method="PATCH", path="/nodes/n1$"))
+            await delete_at_start(stage, "n1")
+            await until(stage, 0.7)
+            await stage.patch_node("n1", {"metadata": {"finalizers": []}})
+            body = {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
+            await stage.call("POST", "/api/v1/nodes", body)
+            await until(stage, 30.0)
+            assert controller.under_way() == ()
+            assert stage.evictions == []
+            assert deletions(stage) == []
+            assert asked_to_end(stage) == []
