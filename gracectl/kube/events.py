@@ -4,8 +4,8 @@ core/v1 and not events.k8s.io: aggregation is a plain patch of `count` and `last
 describe` shows.
 
 Invariants: `record` never blocks and never fails; the backlog is bounded (what does not fit is dropped and
-counted); at most one write per object and reason in `window` seconds, never a LIST to deduplicate: the first
-is written at once, repeats are counted and written with the total when the window ends, or at shutdown. An
+counted); at most one write per object, reason and `news` in `window` seconds, never a LIST to deduplicate: the
+first is written at once, repeats are counted and written with the total when the window ends, or at shutdown. An
 Event that cannot be written is dropped.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 COMPONENT = "gracectl"
 EventType = Literal["Normal", "Warning"]
-_Identity = tuple[str, str]
+_Identity = tuple[str, str, str]
 # The API server refuses longer ones: https://github.com/kubernetes/kubernetes/blob/v1.30.0/pkg/apis/core/validation/events.go
 _MESSAGE_LENGTH = 1024
 # A name holds 253 characters, of which ours takes up to 18 for the suffix.
@@ -75,7 +75,7 @@ class EventStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Series:
-    """One object and reason: its Event, and the repeats that are counted but not yet written."""
+    """One object, reason and piece of news: its Event, and the repeats that are counted but not yet written."""
 
     def __init__(self, identity: _Identity, subject: Subject, reason: str, name: str, now: float) -> None:
         self.identity = identity
@@ -118,10 +118,16 @@ class EventRecorder:
         self._complained: float | None = None
         self._recorded = self._written = self._merged = self._dropped = self._failed = 0
 
-    def record(self, subject: Subject, reason: str, message: str, type: EventType = "Normal") -> None:
-        """Record that `reason` happened to `subject`; returns at once, whatever the state of the API server."""
+    def record(
+        self, subject: Subject, reason: str, message: str, type: EventType = "Normal", *, news: str = ""
+    ) -> None:
+        """Record that `reason` happened to `subject`; returns at once, whatever the state of the API server.
+
+        What has other `news` than before is no repeat, and is written at once beside it. The caller sees to it that
+        there are few of them.
+        """
         self._recorded += 1
-        identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason)
+        identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason, news)
         series = self._series.get(identity)
         if series is None:
             if len(self._due) >= self._settings.backlog:

@@ -19,9 +19,14 @@ def announce(
     reason: EventReason,
     message: str,
     type_: EventType = "Normal",
+    *,
+    news: str = "",
 ) -> None:
-    """Record an Event on each of `objects` (a node, its claim), and log it once; never blocks, never fails."""
+    """Record an Event on each of `objects` (a node, its claim), and log it once; never blocks, never fails.
+
+    `news`: see EventRecorder.record.
+    """
     level = logging.WARNING if type_ == "Warning" else logging.INFO
     logger.log(level, "%s: %s", reason, message, extra=objects[0].log_keys)
     for held in objects:
-        tools.recorder.record(held.subject, reason, message, type_)
+        tools.recorder.record(held.subject, reason, message, type_, news=news)

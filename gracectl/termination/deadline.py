@@ -51,7 +51,8 @@ async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> No
         return
     if before is None or before.at != ending.deadline.at:
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
-        announce(tools, ending.objects, reason, words(ending.deadline))
+        told = words(ending.deadline, tools.clock.now())
+        announce(tools, ending.objects, reason, told, news=format_time(ending.deadline.at))
     with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
         for held in ending.objects:
             if isinstance(held.state, Node):
@@ -60,11 +61,16 @@ async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> No
                 await _try_to_write(tools, held, ending.deadline.at)
 
 
-def words(deadline: Deadline) -> str:
-    """What people are told: when, why then, and what it means for the pods."""
+def words(deadline: Deadline, now: float) -> str:
+    """What people are told at the instant `now`: when, why then, and what it means for the pods."""
     cause = f"annotation {names.TERMINATION_TIMESTAMP}"
     if deadline.grace_period is not None:
         cause = f"termination grace period {format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)}"
+    if deadline.at <= now:
+        return (
+            f"ends now: its deadline {format_time(deadline.at)} ({cause}) has passed; each pod that is left is deleted "
+            "with 1 s of grace, whatever holds it"
+        )
     return (
         f"ends by {format_time(deadline.at)} ({cause}): pods leave as budgets and protection allow; each that is still "
         "there is deleted, whatever holds it, early enough to have its own grace before then, or at once with what is "

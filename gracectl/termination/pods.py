@@ -32,7 +32,8 @@ class PodAnnouncer:
         """The owner of the pod sees who ended it before its time, why, and how much of its grace it gets."""
         pod = deletion.pod
         type_: EventType = "Warning" if is_cut(deletion) else "Normal"
-        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_DEADLINE, told_of(deletion), type_)
+        reason, news = EventReason.DELETED_FOR_DEADLINE, str(deletion.granted)  # every second that is taken is news
+        self._recorder.record(_subject(pod), reason, told_of(deletion), type_, news=news)
         figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
         logger.info("pod deleted for the deadline", extra={**_keys(pod), **figures})
 

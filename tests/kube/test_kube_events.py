@@ -130,6 +130,17 @@ async def test_never_more_than_one_write_per_object_and_reason_in_a_window() -> 
     ]
 
 
+async def test_news_is_written_at_once_beside_what_was_said_before() -> None:
+    desk = Desk()
+    async with desk.open():
+        for end in ("15:00", "15:00", "12:00"):
+            desk.recorder.record(NODE, "Expiring", f"ends by {end}", news=end)
+            await desk.clock.sleep(1)
+        await desk.clock.sleep(600)
+    assert desk.written == [(0.0, "POST", 1), (2.0, "POST", 1), (300.0, "PATCH", 2)]
+    assert [desk.transport.body(n)["message"] for n in range(2)] == ["ends by 15:00", "ends by 12:00"]
+
+
 async def test_a_quiet_window_ends_a_series() -> None:
     desk = Desk()
     async with desk.open():

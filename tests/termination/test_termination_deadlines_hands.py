@@ -117,10 +117,41 @@ async def test_a_tighter_deadline_set_by_hand_is_obeyed_at_once(kind: str) -> No
             assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 360.0)
             assert await stage.until_gone("n1") == START + 360
             assert [each for each in deletions(stage) if each[1] < 360] == [("slow", 60.0, 300), ("quick", 330.0, 30)]
-            await until(stage, 600.0)
+
+
+async def test_whoever_watches_reads_at_once_that_a_deadline_is_tightened_and_what_a_pod_loses_by_it() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+        await stage.create(staying("slow", 3600))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+            await patch(stage, "node", annotated(stamp(stage, 360.0)))
+            await until(stage, 61.0)
             for holder in ("n1", "n1-claim"):
-                (message,) = await told(stage, holder, "TerminationGracePeriodExpiring")
-                assert message.startswith(f"ends by {stamp(stage, 360.0)} (annotation {names.TERMINATION_TIMESTAMP}): ")
+                before, now = await told(stage, holder, "TerminationGracePeriodExpiring")
+                assert before.startswith(f"ends by {stamp(stage, 3600.0)} (termination grace period 1h0m0s): ")
+                assert now.startswith(f"ends by {stamp(stage, 360.0)} (annotation {names.TERMINATION_TIMESTAMP}): ")
+            whole, cut = await told(stage, "slow", "DeletedForDeadline")
+            assert "its whole grace (3600 s)" in whole
+            assert "cut by gracectl to 300 s" in cut
+
+
+async def test_a_deadline_that_has_passed_already_promises_nothing() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+        await stage.create(staying("slow"))
+        await stage.patch_node("n1", annotated("2000-01-01T00:00:00Z"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 0.1)
+            (message,) = await told(stage, "n1", "TerminationGracePeriodExpiring")
+            assert message == (
+                f"ends now: its deadline 2000-01-01T00:00:00Z (annotation {names.TERMINATION_TIMESTAMP}) has passed; "
+                "each pod that is left is deleted with 1 s of grace, whatever holds it"
+            )
 
 
 async def test_a_deadline_that_is_tightened_twice_cuts_a_grace_twice() -> None:
