@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from typing import Any
 
 import anyio
 import msgspec
@@ -35,7 +36,7 @@ from gracectl.termination.ending import Progress
 from gracectl.termination.keeper import FinalizerKeeper
 from gracectl.termination.node import NodeTermination
 from gracectl.termination.nodeclaim import NodeClaimTermination
-from gracectl.termination.observed import observe_nothing_yet
+from gracectl.termination.observed import Observed, observe_nothing_yet
 from gracectl.termination.pods import PodAnnouncer
 from gracectl.termination.steps import Tools
 from gracectl.termination.voluntary import VoluntaryTermination
@@ -111,8 +112,8 @@ class Controller:
         self._transport = transport
         self._clock = clock
         self._provider = provider
-        timeout = settings.client.request_timeout_seconds
-        self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
+        patient = ClientSettings(timeout=settings.client.request_timeout_seconds)
+        self._client = KubeClient(transport, clock, settings=patient, rng=rng)
         self._observed = observed = observe_nothing_yet()
         self._recorder = EventRecorder(self._client, clock)
         eviction = settings.eviction
@@ -122,20 +123,12 @@ class Controller:
         self._evictor.listen(announcer)
         # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with
         # everything else has time.
-        once = ClientSettings(timeout=min(timeout, _LONGEST_DELETION), retry=RetrySettings(attempts=1))
+        once = ClientSettings(timeout=min(patient.timeout, _LONGEST_DELETION), retry=RetrySettings(attempts=1))
         deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._deleter = PodDeleter(deleting, observed.pods, clock, eviction, patience)
         self._deleter.listen(announcer)
-        # What pods, nodes and claims have in common (labels, names) is kept once for all caches.
-        sharing = Sharing()
-        claims = Reflector(
-            self._client,
-            tuple(version.read_by(ClaimDecoder(sharing)) for version in CLAIM_VERSIONS),
-            observed.claims,
-            clock,
-            settings=ReflectorSettings(optional=True),
-            rng=rng,
-        )
+        claims, *others = _reflectors(self._client, observed, clock, rng)
+        self._reflectors = (*others, claims)
         tools = Tools(
             client=self._client,
             observed=observed,
@@ -152,14 +145,6 @@ class Controller:
         self._voluntary = VoluntaryTermination(tools, backoff)
         self._claims = NodeClaimTermination(tools, backoff)
         self._keeper = FinalizerKeeper(tools, backoff)
-        nodes, pods = NODES.read_by(NodeDecoder(sharing)), PODS.read_by(PodDecoder(sharing))
-        self._reflectors = (
-            Reflector(self._client, nodes, observed.nodes, clock, rng=rng),
-            Reflector(self._client, pods, observed.pods, clock, rng=rng),
-            Reflector(self._client, BUDGETS, observed.budgets, clock, rng=rng),
-            Reflector(self._client, VOLUME_ATTACHMENTS, observed.attachments, clock, rng=rng),
-            claims,
-        )
 
     async def check(self) -> str:
         """Make sure of the server and of our rights; returns its version. Raises ApiError or MissingRights."""
@@ -221,3 +206,18 @@ class Controller:
             events=self._recorder.statistics(),
             caches=tuple(cache.statistics() for cache in caches),
         )
+
+
+def _reflectors(client: KubeClient, observed: Observed, clock: Clock, rng: random.Random) -> tuple[Reflector[Any], ...]:
+    """What fills the caches, that of node claims first."""
+    # What pods, nodes and claims have in common (labels, names) is kept once for all caches.
+    sharing = Sharing()
+    claims = tuple(version.read_by(ClaimDecoder(sharing)) for version in CLAIM_VERSIONS)
+    nodes, pods = NODES.read_by(NodeDecoder(sharing)), PODS.read_by(PodDecoder(sharing))
+    return (
+        Reflector(client, claims, observed.claims, clock, settings=ReflectorSettings(optional=True), rng=rng),
+        Reflector(client, nodes, observed.nodes, clock, rng=rng),
+        Reflector(client, pods, observed.pods, clock, rng=rng),
+        Reflector(client, BUDGETS, observed.budgets, clock, rng=rng),
+        Reflector(client, VOLUME_ATTACHMENTS, observed.attachments, clock, rng=rng),
+    )

@@ -8,7 +8,7 @@ how long each step has taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -140,3 +140,5 @@ class Ending(Generic[H]):
 
 AnyEnding = Ending[Any]
 """A node's or a claim's."""
+
+E = TypeVar("E", bound=AnyEnding)

@@ -6,12 +6,8 @@ workers, and none would be left for those that need something else: to be cordon
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-from gracectl.termination.ending import AnyEnding
+from gracectl.termination.ending import E
 from gracectl.termination.steps import Answer, Step, Tools, Wait
-
-E = TypeVar("E", bound=AnyEnding)
 
 LATER_SECONDS = 5.0
 """Who finds no place comes again after this long."""

@@ -9,18 +9,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic
 
 import msgspec
 
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.runtime.clock import Clock
-from gracectl.termination.ending import AnyEnding, Progress
+from gracectl.termination.ending import E, Progress
 
 logger = logging.getLogger(__name__)
-
-E = TypeVar("E", bound=AnyEnding)
 
 REMEMBERED = 1000
 """Ends that are over and are kept for `status` and the summary of a demo."""

@@ -7,7 +7,7 @@ still missing. A step that fails raises; its node is tried again with backoff, t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic
 
 import msgspec
 
@@ -19,11 +19,9 @@ from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.runtime.clock import Clock
-from gracectl.termination.ending import AnyEnding
+from gracectl.termination.ending import E
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
-
-E = TypeVar("E", bound=AnyEnding)
 
 
 class Tools(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.times import parse_time
 from gracectl.sim.server.api import JsonObject
+from support.deadlines import written_on
 from support.ledger import Deed
 
 NEVER = float("inf")
@@ -89,7 +90,7 @@ class Deadlines:
 
 def annotated(thing: JsonObject | None) -> float:
     """The deadline that is written on a node or claim; NEVER when none is."""
-    text = ((thing or {}).get("metadata", {}).get("annotations") or {}).get(names.TERMINATION_TIMESTAMP)
+    text = written_on(thing)
     return parse_time(text) if text else NEVER
 
 
