@@ -10,9 +10,11 @@ import pytest
 from sim.world_stage import get
 
 from gracectl.runtime.clock import LoopClock
+from gracectl.sim.cluster import EmbeddedCluster
 from gracectl.sim.scenarios.reading import read_text
 from gracectl.sim.scenarios.simulation import Simulation
 from gracectl.sim.world.client import InProcess
+from gracectl.sim.world.cloud import PREFIX
 from gracectl.sim.world.objects import is_ready, labels_of
 from gracectl.sim.world.paths import NODES, PODS, path_of
 
@@ -24,6 +26,11 @@ description: b
 nodes: [{name: "n-{n}", count: 4}]
 deployments: [{name: web, replicas: 4}]
 """
+
+
+async def end(cluster: EmbeddedCluster, id_: str) -> int:
+    """The status with which the cloud answers to a request to end a machine."""
+    return (await cluster.api.call("DELETE", f"{PREFIX}{id_}"))[0]
 
 
 @asynccontextmanager
@@ -108,6 +115,25 @@ timeline:
         node = await get(cluster, path_of(NODES, name="n-1"))
         assert node is not None
         assert is_ready(node)
+
+
+async def test_the_cloud_refuses_to_end_a_machine_while_it_is_protected() -> None:
+    text = """
+timeline:
+  - {at: 1, protectInstances: {names: n-1}}
+  - {at: 5, unprotectInstances: {}}
+"""
+    async with living(text) as (simulation, told):
+        cluster = simulation.cluster
+        ids = {instance.node: instance.id for instance in cluster.cloud.instances}
+        await cluster.pace.sleep(2)
+        assert [await end(cluster, ids[name]) for name in ("n-1", "n-2")] == [409, 202]
+        await cluster.pace.sleep(4)
+        assert await end(cluster, ids["n-1"]) == 202
+        assert [(at, what) for _, at, what in told] == [
+            (1, "protected the instances of n-1"),
+            (5, "took the protection off the instances of n-1, n-2, n-3, n-4"),
+        ]
 
 
 async def test_a_step_that_fails_is_told_of_and_the_next_one_comes() -> None:

@@ -225,9 +225,10 @@ class Some(Base, frozen=True, kw_only=True):
 class Step(Base, frozen=True, kw_only=True):
     """Something that happens, simulated seconds after the world has settled; `times` times, each `every` seconds.
 
-    `end_instances`: the machines of nodes end for good. `crash_nodes`: they fall silent and their pods die, until
-    `revive_nodes`. `partition_nodes`: their kubelets no longer reach the server, until `heal_nodes`. `clock_offset`:
-    from now on the server's time of day is wrong by so many seconds.
+    `end_instances`: the machines of nodes end for good. `protect_instances`: the cloud refuses to end them (409), until
+    `unprotect_instances`. `crash_nodes`: they fall silent and their pods die, until `revive_nodes`. `partition_nodes`:
+    their kubelets no longer reach the server, until `heal_nodes`. `clock_offset`: from now on the server's time of day
+    is wrong by so many seconds.
     """
 
     at: Seconds
@@ -238,6 +239,8 @@ class Step(Base, frozen=True, kw_only=True):
     delete: Target | None = None
     add_nodes: tuple[NodeGroup, ...] = ()
     end_instances: Some | None = None
+    protect_instances: Some | None = None
+    unprotect_instances: Some | None = None
     crash_nodes: Some | None = None
     revive_nodes: Some | None = None
     restart_kubelets: Some | None = None

@@ -111,9 +111,11 @@ class Timeline:
 
     async def _strike(self, step: Step, place: tuple[int, int]) -> list[str]:
         """What a step does to machines and kubelets."""
-        kubelet, done = self._cluster.kubelet, []
+        kubelet, cloud, done = self._cluster.kubelet, self._cluster.cloud, []
         for some, act, word in (
-            (step.end_instances, self._end_instance, "ended the instances of"),
+            (step.end_instances, self._running(cloud.terminate), "ended the instances of"),
+            (step.protect_instances, self._running(cloud.protect), "protected the instances of"),
+            (step.unprotect_instances, self._running(cloud.unprotect), "took the protection off the instances of"),
             (step.crash_nodes, kubelet.kill, "crashed"),
             (step.revive_nodes, kubelet.revive, "revived"),
             (step.restart_kubelets, kubelet.restart, "restarted the kubelets of"),
@@ -158,10 +160,15 @@ class Timeline:
         chosen = self._pace.chance("timeline", *place).sample(range(len(found)), count)
         return [found[position] for position in sorted(chosen)]
 
-    def _end_instance(self, node: str) -> None:
-        for instance in self._cluster.cloud.instances:
-            if instance.node == node and instance.state == "running":
-                self._cluster.cloud.terminate(instance.id)
+    def _running(self, act: Callable[[str], None]) -> Callable[[str], None]:
+        """What does `act` with the id of each running instance of a node, given the name of that."""
+
+        def strike(node: str) -> None:
+            for instance in self._cluster.cloud.instances:
+                if instance.node == node and instance.state == "running":
+                    act(instance.id)
+
+        return strike
 
 
 def occasions(steps: Sequence[Step]) -> list[tuple[float, int, int]]:
