@@ -13,6 +13,7 @@ import itertools
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -103,14 +104,20 @@ class WorkQueue(Generic[K]):
         """The next key, in the order in which they became ready. Call `done` with it afterwards."""
         await anyio.lowlevel.checkpoint()
         while True:
-            now = self._clock.monotonic()
-            self._move_due(now)
-            if self._ready:
+            with suppress(anyio.WouldBlock):
                 # Nothing awaits between here and the return, so a cancellation cannot take the key along.
-                return self._hand_out(now)
+                return self.get_nowait()
             news = self._news
-            with anyio.move_on_after(self._heap[0][0] - now if self._heap else None):
+            with anyio.move_on_after(self._heap[0][0] - self._clock.monotonic() if self._heap else None):
                 await news.wait()
+
+    def get_nowait(self) -> K:
+        """The next key, if one is ready; else raises anyio.WouldBlock. Call `done` with it afterwards."""
+        now = self._clock.monotonic()
+        self._move_due(now)
+        if not self._ready:
+            raise anyio.WouldBlock
+        return self._hand_out(now)
 
     def done(self, key: K) -> None:
         """The worker has finished with this key. Raises KeyError if none has it."""

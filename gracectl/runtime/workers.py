@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio
@@ -27,11 +28,17 @@ async def run_workers(
     reconcile: Callable[[K], Awaitable[Requeue | None]],
     count: int,
     expected: tuple[type[Exception], ...] = (),
+    *,
+    in_bursts: bool = False,
 ) -> None:
     """Reconcile keys, at most `count` at a time, until cancelled.
 
     A reconcile that raises is logged and its key tried again with backoff, so that one bad object cannot stop the work
     on all others; failures of the `expected` kinds (a server that does not answer) are logged without a traceback.
+
+    One reconcile begins in a turn of the event loop, so that many that compute do not hold up everybody else.
+    `in_bursts`: all that are ready begin in the same turn; for those that hardly do more than send a request, and have
+    to send it in time.
     """
     places = anyio.Semaphore(count)
 
@@ -51,6 +58,11 @@ async def run_workers(
         while True:
             await places.acquire()
             group.start_soon(work, await queue.get())
+            with suppress(anyio.WouldBlock):
+                while in_bursts and places.value:
+                    key = queue.get_nowait()
+                    places.acquire_nowait()
+                    group.start_soon(work, key)
 
 
 async def _reconcile(

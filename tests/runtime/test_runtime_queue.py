@@ -306,3 +306,16 @@ async def test_thousands_of_delayed_keys_come_in_order() -> None:
         line.queue.add_after(str(number), 1 + (number * 7919) % count / 8)
     taken = [await line.take_and_finish() for _ in range(count)]
     assert [instant for _, instant in taken] == [1 + number / 8 for number in range(count)]
+
+
+async def test_who_does_not_wait_gets_what_is_ready_and_nothing_else() -> None:
+    line = Line()
+    line.queue.add_after("later", 1)
+    with pytest.raises(anyio.WouldBlock):
+        line.queue.get_nowait()
+    line.queue.add("now")
+    assert line.queue.get_nowait() == "now"
+    with pytest.raises(anyio.WouldBlock):
+        line.queue.get_nowait()
+    await anyio.sleep(1)
+    assert line.queue.get_nowait() == "later"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -177,3 +178,35 @@ async def test_never_two_workers_at_a_key_and_no_key_is_lost() -> None:
     assert last_begun.keys() == last_added.keys()
     assert all(last_begun[key] >= last_added[key] for key in last_added)
     assert queue.statistics().ready == 0
+
+
+@pytest.mark.parametrize("in_bursts", [False, True])
+async def test_a_burst_begins_in_one_turn_of_the_event_loop_if_that_is_asked_for(in_bursts: bool) -> None:
+    queue: WorkQueue[int] = WorkQueue(LoopClock())
+    turns = 0
+    begun: dict[int, int] = {}
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async def reconcile(key: int) -> None:
+        begun[key] = turns
+        await anyio.sleep(1)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(count_turns)
+        group.start_soon(partial(run_workers, queue, reconcile, 20, in_bursts=in_bursts))
+        await anyio.lowlevel.checkpoint()
+        for key in range(30):
+            queue.add(key)
+        while len(begun) < 20:
+            await anyio.lowlevel.checkpoint()
+        assert max(begun.values()) - min(begun.values()) <= (2 if in_bursts else 100)
+        assert in_bursts or max(begun.values()) - min(begun.values()) >= 19
+        statistics = queue.statistics()
+        assert (statistics.processing, statistics.ready) == (20, 10)
+        group.cancel_scope.cancel()
+    assert queue.statistics().ready == 30  # nothing is lost
