@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -78,6 +79,7 @@ async def _run(settings: Settings, provider: Provider, kubeconfig: str | None, c
                 logger.info(
                     "gracectl %s on %s (Kubernetes %s), provider %s", __version__, identity.url, server, provider.name
                 )
+                gc.freeze()  # modules stay: the collector's walks over them would make deletions for deadlines late
                 await program.run(stop)
             group.cancel_scope.cancel()
     logger.info("stopped")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import anyio
@@ -38,6 +39,9 @@ from gracectl.runtime.workers import Requeue, run_workers
 
 HAIR: Final = 1e-6
 """Two clocks that run together agree to within their rounding; what is left to wait below this is none."""
+
+CROWDS: Final = 2
+"""As many may be under way as evictions in both crowds: deadlines have whole seconds, so many pods are due at once."""
 
 LOOKED_AT_BETWEEN_TURNS: Final = 100
 """When the clock has jumped all pods are looked at anew, a few milliseconds at a time."""
@@ -68,20 +72,23 @@ class _Order(msgspec.Struct, frozen=True):
     grace: int
 
 
-class _Case:
+class _Case(msgspec.Struct, gc=False):
     """What is remembered of a doomed pod. Instants are monotonic, but for `at` and `sent`, which are the server's."""
 
-    __slots__ = ("answered", "at", "backoff", "doomed", "doubt", "due", "late", "not_before", "sent")
-
-    def __init__(self, doomed: Doomed) -> None:
-        self.doomed = doomed
-        self.at: float | None = None  # when it is deleted; None: there is nothing to be done
-        self.due = 0.0  # that instant, or the one at which it became known
-        self.not_before = 0.0  # after a failure
-        self.sent = self.late = 0.0  # of the last request
-        self.backoff: Backoff | None = None
-        self.doubt: _Order | None = None  # has failed, and may have been carried out
-        self.answered: anyio.Event | None = None
+    doomed: Doomed
+    at: float | None = None
+    """When it is deleted; None: there is nothing to be done."""
+    due: float = 0.0
+    """That instant, or the one at which it became known."""
+    not_before: float = 0.0
+    """After a failure."""
+    sent: float = 0.0
+    late: float = 0.0
+    """Both of the last request."""
+    backoff: Backoff | None = None
+    doubt: _Order | None = None
+    """Has failed, and may have been carried out."""
+    answered: anyio.Event | None = None
 
     def close(self) -> None:
         """There was an answer, or there will be none."""
@@ -93,8 +100,8 @@ class _Case:
 class PodDeleter:
     """Owns the timers. `want` and `withdraw` may be called at any time; `run` does the deleting.
 
-    `client` must not repeat requests: each try has its own grace. `settings.max_in_flight` DELETEs at most are under
-    way. `backoff` makes what a pod waits after failures.
+    `client` must not repeat requests: each try has its own grace. `settings.max_in_flight` bounds each of CROWDS of
+    DELETEs under way. `backoff` makes what a pod waits after failures.
     """
 
     def __init__(
@@ -169,7 +176,8 @@ class PodDeleter:
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow_clock)
             group.start_soon(self._wheel.run)
-            group.start_soon(run_workers, self._queue, self._turn, self._settings.max_in_flight)
+            count = CROWDS * self._settings.max_in_flight
+            group.start_soon(partial(run_workers, self._queue, self._turn, count, in_bursts=True))
 
     def statistics(self) -> DeleterStatistics:
         """Who is waited for, and what the server has answered so far."""

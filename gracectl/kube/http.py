@@ -33,9 +33,10 @@ _READ_BUFFER = 2 * 1024 * 1024
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`connections` at once, watches included; `connect` and `silence` (of an open watch) in seconds."""
+    """`connections` at once, watches included: more than all parts use, for who waits for one waits behind the others.
+    `connect` and `silence` (of an open watch) in seconds."""
 
-    connections: int = 100
+    connections: int = 300
     connect: float = 10.0
     silence: float = 120.0
 

@@ -56,7 +56,7 @@ class Outcome(StrEnum):
     IGNORED = "ignored"
 
 
-class PodPlan(msgspec.Struct, frozen=True):
+class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """One pod: what happens to it now, or why nothing does and until when at least that is so (None: unknown)."""
 
     pod: Pod

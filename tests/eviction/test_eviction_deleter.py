@@ -307,7 +307,7 @@ async def test_who_settles_is_not_left_waiting_for_a_pod_that_goes() -> None:
 
 
 async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
-    async with deleting(max_in_flight=50) as stage:
+    async with deleting(max_in_flight=25) as stage:
         deadline = stage.start + 100
         doomed = []
         for number in range(10_000):

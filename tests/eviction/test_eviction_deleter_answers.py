@@ -85,8 +85,9 @@ async def test_who_is_withdrawn_is_not_tried_again() -> None:
 
 async def test_a_pod_that_cannot_be_deleted_holds_up_no_other() -> None:
     async with deleting(max_in_flight=1) as stage:
-        await stage.add(bad=30, good=30, late=28)
-        stage.wire.refusals["bad"].extend([DENIED] * 1000)
+        await stage.add(bad=30, worse=30, good=30, late=28)
+        for name in ("bad", "worse"):
+            stage.wire.refusals[name].extend([DENIED] * 1000)
         stage.want(100)
         await stage.until(99)
         assert (70, "good", 30) in stage.asked

@@ -64,14 +64,14 @@ async def test_the_clock_may_go_to_and_fro() -> None:
 async def test_a_pod_in_the_queue_is_not_deleted_early_when_the_clock_goes_back() -> None:
     async with deleting(max_in_flight=1) as stage:
         stage.ours.offset = 20.0
-        await stage.add(first=30, second=30)
+        await stage.add(first=30, second=30, third=30)
         stage.wire.seconds = 4.0
         stage.want(100)
         await stage.until(52)
         stage.ours.offset = 0.0
         stage.wire.seconds = 0.0
         await stage.until(99)
-        assert stage.asked == [(50, "first", 30), (70, "second", 30)]
+        assert stage.asked == [(50, "first", 30), (50, "second", 30), (70, "third", 30)]
 
 
 async def test_a_jump_before_the_deleter_runs_is_not_overlooked() -> None:

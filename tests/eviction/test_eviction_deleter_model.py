@@ -50,7 +50,7 @@ class Play:
 
     def __init__(self, drawn: dict[str, Any]) -> None:
         self.drawn = drawn
-        self.stage = DeletionStage(max_in_flight=2)
+        self.stage = DeletionStage(max_in_flight=1)
         self.wanted: dict[str, list[tuple[float, float]]] = defaultdict(list)  # by name: from when on, which deadline
         self.spared: dict[str, float] = {}
         self.deadline = float(drawn["deadline"])
