@@ -11,12 +11,17 @@ import click
 import msgspec
 from rich.console import Console
 
-from benchmarks import pdb_chain, server, wheel
+from benchmarks import deadlines, pdb_chain, server, wheel
 from benchmarks.report import Outcome, show
 
 Benchmark = Callable[[], Awaitable[Outcome]]
 
-SCENARIOS: dict[str, Benchmark] = {"pdb-chain": pdb_chain.run, "server": server.run, "wheel": wheel.run}
+SCENARIOS: dict[str, Benchmark] = {
+    "pdb-chain": pdb_chain.run,
+    "deadlines": deadlines.run,
+    "server": server.run,
+    "wheel": wheel.run,
+}
 HUGE: dict[str, Benchmark] = {"server": partial(server.run, server.HUGE)}
 """What takes its place at full size: minutes, and a GiB of memory."""
 

@@ -7,6 +7,7 @@ Prints its URL as the first line, and runs until its standard input ends.
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import anyio
@@ -33,6 +34,8 @@ class ClusterSpec(msgspec.Struct, frozen=True):
 async def serve(spec: ClusterSpec) -> None:
     """Run the cluster until standard input ends."""
     behaviour = PodBehaviour(start_delay=spec.start, ready_delay=spec.ready, stop_delay=spec.stop)
+    # What is there mostly stays: the collector's walks over all of it would be taken for slowness of what is measured.
+    gc.set_threshold(10_000, 50, 1_000)
     options = ClusterOptions(
         kubelet=KubeletSettings(behaviours=(Stage(behaviour),)), cloud=CloudSettings(terminate_delay=0.5)
     )

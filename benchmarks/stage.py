@@ -108,24 +108,33 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(spec: ClusterSpec) -> AsyncIterator[Stage]:
-    """An embedded cluster in its own process, and a client that watches it."""
+async def cluster(spec: ClusterSpec) -> AsyncIterator[str]:
+    """The URL of an embedded cluster in its own process."""
     command = [sys.executable, "-m", "benchmarks.cluster", msgspec.json.encode(spec).decode()]
-    clock = SystemClock()
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None
         assert process.stdin is not None
-        url = (await process.stdout.receive()).decode().strip()
-        async with (
-            HttpTransport(Credentials(url, FixedToken("")), clock) as transport,
-            anyio.create_task_group() as group,
-        ):
-            one = Stage(url, transport, clock)
-            group.start_soon(Reflector(one.client, PODS, one.pods, clock).run)
-            group.start_soon(Reflector(one.client, BUDGETS, one.budgets, clock).run)
-            await one.pods.wait_live()
-            await one.budgets.wait_live()
-            yield one
-            group.cancel_scope.cancel()
+        yield (await process.stdout.receive()).decode().strip()
         await process.stdin.aclose()
         await process.wait()
+
+
+@asynccontextmanager
+async def watched(url: str) -> AsyncIterator[Stage]:
+    """A client that watches a cluster."""
+    clock = SystemClock()
+    async with HttpTransport(Credentials(url, FixedToken("")), clock) as transport, anyio.create_task_group() as group:
+        one = Stage(url, transport, clock)
+        group.start_soon(Reflector(one.client, PODS, one.pods, clock).run)
+        group.start_soon(Reflector(one.client, BUDGETS, one.budgets, clock).run)
+        await one.pods.wait_live()
+        await one.budgets.wait_live()
+        yield one
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def stage(spec: ClusterSpec) -> AsyncIterator[Stage]:
+    """An embedded cluster in its own process, and a client that watches it."""
+    async with cluster(spec) as url, watched(url) as one:
+        yield one
