@@ -42,7 +42,10 @@ async def yield_to_rivals(tools: Tools, ending: ClaimEnding) -> Answer:
     if not rivals:
         return Proceed()
     listed = ", ".join(sorted(each.name for each in rivals))
-    message = f"another node claim stands for the same instance ({listed}): this one goes, node and instance stay"
+    message = (
+        f"another node claim stands for the same instance ({listed}): this one goes, and gracectl ends neither "
+        "node nor instance (but a node that has it in its ownerReferences, as Karpenter's do, the cluster deletes)"
+    )
     announce(tools, ending.objects, names.EventReason.SEVERAL_CLAIMS, message, "Warning")
     return Release(message)
 

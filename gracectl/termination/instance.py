@@ -146,6 +146,8 @@ async def _failed(tools: Tools, ending: AnyEnding, error: ProviderError) -> Answ
     seconds = wait.retry.next()
     wait.next_call = tools.clock.monotonic() + seconds
     message = f"provider {tools.provider.name}: {error}"
+    if ending.provider_id:
+        message += "; it is asked again until the instance is gone"
     announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
     word = Word(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
     await set_condition(tools, ending.objects, word)

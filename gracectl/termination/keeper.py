@@ -69,7 +69,7 @@ class FinalizerKeeper:
                 after = await amend(self._tools.client, NODES, node, addition)
         if after is not None and names.FINALIZER in after.finalizers:
             kind = "nodeclaim" if key.is_claim else "node"
-            logger.info("finalizer added: %s will be drained when it is deleted", key, extra={kind: key.name})
+            logger.info("finalizer added: the deletion of %s will wait for its drain", key, extra={kind: key.name})
         return None
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

@@ -343,9 +343,10 @@ async def test_a_provider_that_fails_is_asked_again_and_the_claim_waits() -> Non
             await stage.clock.sleep(0.2)
             condition = stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING)
             assert condition is not None
-            assert (condition["status"], condition["message"]) == ("False", "provider stand-in: throttled")
+            message = "provider stand-in: throttled; it is asked again until the instance is gone"
+            assert (condition["status"], condition["message"]) == ("False", message)
             (progress,) = controller.claims_under_way()
-            assert progress.waits_for == "provider stand-in: throttled"
+            assert progress.waits_for == message
             await stage.until_claims_gone("n1-claim")
             asked = [instant - start for instant in stage.provider.instants_of("state")]
             for pause, size in zip([b - a for a, b in pairwise(asked)], [1.0, 2.0, 4.0, 8.0, 16.0], strict=False):
