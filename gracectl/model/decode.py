@@ -290,7 +290,13 @@ def _annotations(read: wire.NodeAnnotations | None) -> Mapping[str, str]:
     """Those of a node or a claim."""
     if read is None:
         return _NO_ANNOTATIONS
-    return _present({names.TERMINATION_TIMESTAMP: read.termination_timestamp, names.TRACEPARENT: read.traceparent})
+    return _present(
+        {
+            names.TERMINATION_TIMESTAMP: read.termination_timestamp,
+            names.FORCED_DEADLINE: read.forced_deadline,
+            names.TRACEPARENT: read.traceparent,
+        }
+    )
 
 
 def _present(annotations: Mapping[str, str | None]) -> Mapping[str, str]:

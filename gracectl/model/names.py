@@ -28,6 +28,9 @@ DO_NOT_EVICT: Final = "karpenter.sh/do-not-evict"
 """On pods, label or annotation, "true": holds the drain of the whole node."""
 TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 """On claims and nodes: the deadline, RFC 3339; never moved later."""
+FORCED_DEADLINE: Final = "gracectl.io/forced-deadline"
+"""On claims and nodes whose end is forced: the deadline that we have written for it and, behind a space, the one that
+stood there before. Gone when the end is not forced after all."""
 TRACEPARENT: Final = "gracectl.io/traceparent"
 """On nodes: the W3C trace context of the termination."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
@@ -35,9 +38,9 @@ MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 POD_ANNOTATIONS: Final = frozenset({DO_NOT_DISRUPT, DO_NOT_EVICT, MIRROR_POD})
 """The annotations of a pod that a decision reads; the others are not kept in memory."""
-NODE_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, TRACEPARENT})
+NODE_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for nodes."""
-CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, TRACEPARENT})
+CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
 
 # -- labels -------------------------------------------------------------------------------------------

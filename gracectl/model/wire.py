@@ -131,6 +131,7 @@ class Pod(Object):
 
 class NodeAnnotations(Object):
     termination_timestamp: str | None = msgspec.field(default=None, name=names.TERMINATION_TIMESTAMP)
+    forced_deadline: str | None = msgspec.field(default=None, name=names.FORCED_DEADLINE)
     traceparent: str | None = msgspec.field(default=None, name=names.TRACEPARENT)
 
 

@@ -52,8 +52,6 @@ class Standing(msgspec.Struct):
     """The version of which the server has agreed to delete; the watch has not shown it yet."""
     told: dict[EventReason, str] = msgspec.field(default_factory=dict)
     """The gist of what people have been told."""
-    pulled: tuple[str, str | None] | None = None
-    """The deadline that we have written, and what stood there before (None: nothing)."""
 
 
 async def end(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool) -> Requeue | None:
@@ -67,7 +65,7 @@ async def end(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], 
     if names.FINALIZER not in held.state.finalizers:
         return None  # it would be gone at once, its pods with it; the keeper is on its way, and its write wakes us
     if is_forced and not _is_overdue(tools, held.state):
-        await _pull_deadline(tools, held, standing)
+        await _pull_deadline(tools, held)
         return None  # our write wakes us, and all of this is looked at again
     try:
         version = held.state.resource_version
@@ -93,7 +91,7 @@ async def _refused(tools: Tools, unit: Unit, standing: Standing, refusal: ApiErr
     standing.next_try = tools.clock.monotonic() + seconds
     message = f"is to end, but its deletion is refused, and tried again: {refusal}"
     tell(tools, unit, standing, EventReason.DISRUPTION_REFUSED, message)
-    await give_back(tools, unit, standing)
+    await give_back(tools, unit.held)
     return Requeue(seconds)
 
 
@@ -102,30 +100,36 @@ def _is_overdue(tools: Tools, thing: Node | NodeClaim) -> bool:
     return deadline is not None and deadline <= tools.clock.now()
 
 
-async def _pull_deadline(tools: Tools, held: AnyHeld, standing: Standing) -> None:
+async def _pull_deadline(tools: Tools, held: AnyHeld) -> None:
     """Write that everything must be over now, so that the termination, once begun, waits for nobody."""
     text = format_time(tools.clock.now())
-    standing.pulled = (text, held.state.annotations.get(names.TERMINATION_TIMESTAMP))
 
     def pulled(thing: Node | NodeClaim) -> MergePatch | None:
-        is_settled = thing.deletion_timestamp is not None or _is_overdue(tools, thing)
-        return None if is_settled else _annotation(text)
+        if thing.deletion_timestamp is not None or _is_overdue(tools, thing):
+            return None
+        before = thing.annotations.get(names.TERMINATION_TIMESTAMP, "")
+        return _annotated(text, f"{text} {before}".rstrip())
 
     await amend(tools.client, held.resource, held.state, pulled)
 
 
-async def give_back(tools: Tools, unit: Unit, standing: Standing) -> None:
+def is_pulled(thing: Node | NodeClaim) -> bool:
+    """Whether one of us, perhaps in an earlier life, has written a deadline on it that was to force its end."""
+    return names.FORCED_DEADLINE in thing.annotations
+
+
+async def give_back(tools: Tools, held: AnyHeld) -> None:
     """The end does not come now: a deadline that we have left on it would make a later one merciless."""
-    if standing.pulled is None:
-        return
-    ours, before = standing.pulled
 
     def given_back(thing: Node | NodeClaim) -> MergePatch | None:
-        is_ours = thing.annotations.get(names.TERMINATION_TIMESTAMP) == ours and thing.deletion_timestamp is None
-        return _annotation(before) if is_ours else None
+        if thing.deletion_timestamp is not None or not is_pulled(thing):
+            return None
+        ours, _, before = thing.annotations[names.FORCED_DEADLINE].partition(" ")
+        shown = thing.annotations.get(names.TERMINATION_TIMESTAMP)
+        return _annotated((before or None) if shown == ours else shown, None)
 
-    await amend(tools.client, unit.held.resource, unit.held.state, given_back)
-    standing.pulled = None
+    if is_pulled(held.state):
+        await amend(tools.client, held.resource, held.state, given_back)
 
 
 def tell(tools: Tools, unit: Unit, standing: Standing, reason: EventReason, message: str, gist: str = "") -> None:
@@ -136,5 +140,6 @@ def tell(tools: Tools, unit: Unit, standing: Standing, reason: EventReason, mess
     announce(tools, unit.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
 
 
-def _annotation(text: str | None) -> MergePatch:
-    return MergePatch({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: text}}})
+def _annotated(deadline: str | None, forced: str | None) -> MergePatch:
+    annotations = {names.TERMINATION_TIMESTAMP: deadline, names.FORCED_DEADLINE: forced}
+    return MergePatch({"metadata": {"annotations": annotations}})

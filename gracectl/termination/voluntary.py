@@ -15,7 +15,6 @@ from typing import Any
 
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
-from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
@@ -38,13 +37,16 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.announce import announce
 from gracectl.termination.brake import Brake
-from gracectl.termination.disruption import Standing, end, give_back, tell
+from gracectl.termination.disruption import Standing, end, give_back, is_pulled, tell
 from gracectl.termination.held import Held
 from gracectl.termination.steps import Tools
 from gracectl.termination.unit import BRAKE, Unit, UnitKey
 from gracectl.termination.waiting import Waiting
 
 WORKERS = 10
+
+GIVEN_BACK_SECONDS = 5.0
+"""When a deadline was given back, the watch wakes us; if it does not, the unit is looked at again after this long."""
 
 FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 """Seconds before a unit is tried again whose deletion was refused or could not be asked for; doubled each time."""
@@ -97,9 +99,9 @@ class VoluntaryTermination:
         standing = self._standing(unit)
         due = self._braked_by_health(unit, standing, [trigger for trigger in triggers if trigger.at <= now], now)
         is_forced = self._policy.health.force and any(trigger.cause is Cause.UNHEALTHY for trigger in due)
-        if standing.pulled and not is_forced:
-            await give_back(self._tools, unit, standing)
-            return Requeue(0)
+        if is_pulled(unit.held.state) and not is_forced:
+            await give_back(self._tools, unit.held)
+            return Requeue(GIVEN_BACK_SECONDS)
         if not due:
             if key not in self._braked:
                 del self._standings[key]
@@ -262,8 +264,7 @@ class VoluntaryTermination:
 
 def _state(node: Node) -> tuple[Any, ...]:
     """What of a node can be a reason to end it, or not to; the heartbeats of thousands change nothing of it."""
-    deadline = node.annotations.get(names.TERMINATION_TIMESTAMP)
-    place = (node.labels, node.finalizers, node.provider_id, node.deletion_timestamp, deadline)
+    place = (node.labels, node.finalizers, node.provider_id, node.deletion_timestamp, node.annotations)
     return (*place, node.conditions)
 
 
