@@ -30,7 +30,7 @@ async def pulled_and_killed(stage: Stage, what: str) -> None:
     await stage.until(lambda: (stage.condition("n1", "Ready") or {})["status"] == "True")
 
 
-def annotations(stage: Stage, claimed: bool) -> dict[str, str]:
+def deadlines_on(stage: Stage, claimed: bool) -> dict[str, str]:
     thing = stage.claim("n1-claim") if claimed else stage.node("n1")
     assert thing is not None
     ours = (names.TERMINATION_TIMESTAMP, names.FORCED_DEADLINE)
@@ -49,12 +49,12 @@ async def test_a_node_that_is_well_again_after_a_crash_gets_its_deadline_back(
         patch = {"metadata": {"annotations": stood}}
         await (stage.patch_claim("n1-claim", patch) if claimed else stage.patch_node("n1", patch))
         await pulled_and_killed(stage, "nodeclaims" if claimed else "nodes")
-        assert annotations(stage, claimed) != stood
+        assert deadlines_on(stage, claimed) != stood
         stage.settings = after
         async with stage.controller() as controller:
             await controller.wait_live()
             await stage.clock.sleep(600)
-            assert annotations(stage, claimed) == stood
+            assert deadlines_on(stage, claimed) == stood
             assert deletions(stage) == deletions(stage, "nodeclaims") == []
 
 
@@ -66,7 +66,7 @@ async def test_what_somebody_has_tightened_meanwhile_stays() -> None:
         async with stage.controller() as controller:
             await controller.wait_live()
             await stage.clock.sleep(10)
-            assert annotations(stage, claimed=False) == tighter
+            assert deadlines_on(stage, claimed=False) == tighter
 
 
 async def test_a_node_that_is_still_ill_after_a_crash_ends_by_force_all_the_same() -> None:
