@@ -13,8 +13,12 @@ SUFFIX = ".yaml"
 def crds() -> None:
     """Print the CustomResourceDefinitions of gracectl.
 
-    To put them into a cluster, or to bring them up to date there: gracectl crds | kubectl apply --server-side -f -
-    (where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it).
+    To put them into a cluster, or to bring them up to date there:
+
+    \b
+      gracectl crds | kubectl apply --server-side -f -
+
+    Where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it.
     """
     click.echo(manifests(), nl=False)
 

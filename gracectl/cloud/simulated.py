@@ -35,7 +35,7 @@ class SimulatedProvider:
     class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         """`endpoint`: base URL of the embedded cluster."""
 
-        endpoint: str
+        endpoint: Annotated[str, msgspec.Meta(pattern="^https?://")]
         timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 10.0
 
     def __init__(self, options: Options) -> None:

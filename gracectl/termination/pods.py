@@ -74,8 +74,10 @@ def told_of(deletion: Deletion) -> str:
         amount = f"{granted} instead of the {requested} of grace that it asks for"
         deed = f"deleted by gracectl with {amount if is_cut(deletion) else f'its whole grace ({granted})'}"
     elif is_cut(deletion):
-        excess = f"{math.ceil(before.ends - deletion.pod.deadline)} s after the deadline"
-        deed = f"terminates already, but its {before.grace} s of grace would end {excess}; cut by gracectl to {granted}"
+        excess = math.ceil(before.ends - deletion.pod.deadline)
+        # Who wants an end at once sets a deadline of long ago, which no number makes clearer.
+        when = f"{excess} s after the deadline" if excess <= before.grace else "after the deadline"
+        deed = f"terminates already, but its {before.grace} s of grace would end {when}; cut by gracectl to {granted}"
     else:
         deed = (
             f"is still there after the {before.grace} s of grace that it had; deleted again by gracectl, with {granted}"

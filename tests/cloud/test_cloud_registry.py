@@ -58,8 +58,13 @@ def test_one_that_cannot_be_loaded_is_a_matter_of_configuration(monkeypatch: pyt
     [
         ("simulated", {}, "Object missing required field `endpoint`"),
         ("simulated", {"endpoint": 7}, r"Expected `str`, got `int` - at `\$\.endpoint`"),
-        ("simulated", {"endpoint": "x", "timeoutSeconds": 0}, r"Expected `float` > 0.0 - at `\$\.timeoutSeconds`"),
-        ("simulated", {"endpoint": "x", "timeout": 1}, "unknown field `timeout`"),
+        ("simulated", {"endpoint": "localhost:1"}, r"matching regex '\^https\?://' - at `\$\.endpoint`"),
+        (
+            "simulated",
+            {"endpoint": "http://x", "timeoutSeconds": 0},
+            r"Expected `float` > 0.0 - at `\$\.timeoutSeconds`",
+        ),
+        ("simulated", {"endpoint": "http://x", "timeout": 1}, "unknown field `timeout`"),
         ("none", {"endpoint": "x"}, "unknown field `endpoint`"),
     ],
 )

@@ -61,6 +61,10 @@ def test_a_pod_that_loses_nothing_is_no_warning(deletion: Deletion, told: str) -
             Deletion(POD, 1, 600, Promise(600, NOW + 200), 0.0),  # in the second half, so that it waited until then
             "terminates already, but its 600 s of grace would end 200 s after the deadline; cut by gracectl to 1 s",
         ),
+        (
+            Deletion(POD, 1, 600, Promise(600, NOW + 8e8), 0.0),  # the deadline is of long ago: an end by hand
+            "terminates already, but its 600 s of grace would end after the deadline; cut by gracectl to 1 s",
+        ),
     ],
 )
 def test_a_pod_that_loses_grace_is_a_warning(deletion: Deletion, told: str) -> None:
