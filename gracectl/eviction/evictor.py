@@ -281,7 +281,8 @@ class Evictor:
                 lane.close(now)
             case errors.ServerFault() | errors.RequestTimeout() | errors.Unreachable():
                 lane.close(now)
-                self._doubtful.add(ask.candidate.uid)
+                if self._look.living(ask.candidate) is not None:
+                    self._doubtful.add(ask.candidate.uid)
             case errors.Denied(retry_after=retry_after):
                 lane.put_off(ask, now, retry_after or 0.0)
             case errors.Invalid() | errors.Conflict() | errors.Forbidden(rbac=False):

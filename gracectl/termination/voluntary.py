@@ -245,8 +245,10 @@ class VoluntaryTermination:
         claims = self._observed.claims_of(node)
         for claim in claims:
             self._queue.add(UnitKey("claim", claim.name))
-        if len(claims) != 1:
-            self._queue.add(UnitKey("node", node.name))
+        key = UnitKey("node", node.name)
+        # One that was a unit by itself until its claim came has something to forget.
+        if len(claims) != 1 or key in self._standings:
+            self._queue.add(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):

@@ -286,3 +286,15 @@ async def test_a_wall_clock_that_is_set_back_holds_up_no_lane(monkeypatch: pytes
         monkeypatch.setattr(stage.clock, "now", lambda: past)
         await stage.clock.sleep(0.2)
         assert stage.server.instants_of("web-1") == pytest.approx([0.0, 0.1])
+
+
+async def test_nothing_is_remembered_of_a_pod_that_was_gone_before_its_eviction_has_failed() -> None:
+    async with evicting() as stage:
+        stage.show(*loose(1))
+        stage.server.seconds = 6.0
+        stage.want("n1", *loose(1))
+        await stage.clock.sleep(1)
+        stage.pods.remove(loose(1)[0].key)
+        await stage.clock.sleep(60)
+        assert stage.evictor.statistics().answers == {"RequestTimeout": 1}
+        assert not stage.evictor._doubtful

@@ -212,3 +212,17 @@ async def test_all_nodes_of_a_claim_count() -> None:
             assert deleted(stage, "nodeclaims") == []
             await stage.until_gone("n1", "n3")
             assert [name for _, name in deleted(stage, "nodeclaims")] == ["n1-claim"]
+
+
+async def test_a_node_that_waits_and_gets_a_claim_waits_as_that_alone() -> None:
+    """What is known of it as a unit by itself would else stay for ever."""
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER))
+        await stage.patch_node("n1", TERMINABLE)
+        await stage.clock.sleep(1)
+        await stage.create_claim("c1", {"nodeName": "n1"})
+        await stage.clock.sleep(1)
+        assert [key.kind for key in controller._voluntary._standings] == ["claim"]
+        assert len(controller._voluntary._waiting) == 1
+        assert len(await told(stage, "c1")) == 1
