@@ -67,6 +67,9 @@ def _tell_of_failure(tools: Tools, termination: Termination, error: str) -> None
 
 def _tell_of_several(tools: Tools, termination: Termination, claims: Sequence[NodeClaim]) -> None:
     listed = ", ".join(sorted(each.name for each in claims))
+    if (termination.held.uid, listed) in termination.complained:
+        return
+    termination.complained.add((termination.held.uid, listed))
     message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
     announce(tools, (termination.held,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
 

@@ -74,7 +74,7 @@ class Ending(Generic[H]):
         self.started = now if begun is None else begun
         self.instance = instance
         self.deadline: Deadline | None = None
-        self.complained: set[tuple[str, str]] = set()  # by uid, annotations that nobody can read and were told of
+        self.complained: set[tuple[str, str]] = set()  # by uid, what is told once: unreadable annotations, rivals
         self.waits_for = ""
         self._step = ""
         self._step_since = now

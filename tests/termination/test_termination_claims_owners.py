@@ -106,7 +106,7 @@ async def test_a_claim_recreated_under_the_same_name_is_another_claim() -> None:
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_of_several_claims_has_none_and_one_of_them_may_go_alone() -> None:
+async def test_a_node_of_several_claims_has_none_and_one_of_them_may_go_alone(caplog: pytest.LogCaptureFixture) -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=QUARTER)
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
@@ -134,6 +134,8 @@ async def test_a_node_of_several_claims_has_none_and_one_of_them_may_go_alone() 
             await stage.until_claims_gone("n1-claim", "triplet")
             assert len(stage.provider.instants_of("terminate")) == 1
         told = [message for object_, reason, message in await stage.events() if reason == "SeveralNodeClaims"]
+        # An Event counts what is told again; the log must not be told with every look.
+        assert sum("stand for this node" in record.getMessage() for record in caplog.records) == 1
         assert any("n1-claim, triplet" in message and "delete all but one" in message for message in told)
         assert "TerminationGracePeriodExpiring" not in await reasons(stage, "n1")
 
