@@ -271,3 +271,22 @@ async def test_a_node_that_came_back_under_its_name_is_not_the_one_that_is_delet
             deletions = stage.transport.of("delete", "nodes")
             assert [each.status for each in deletions] == [409]
         assert "NodeDeletionFailed" not in await reasons(stage, "n1-claim")
+
+
+async def test_what_a_claim_says_beyond_our_understanding_survives_its_end() -> None:
+    odd = {"resources": {"requests": {"cpu": "0.1000", "example.com/odd": "12e3"}}}
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m", spec=odd))
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await stage.patch_claim("n1-claim", {"status": {"capacity": {"example.com/odd": "0.50"}}}, "/status")
+        (before,) = stage.claims()
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(60)
+            (after,) = stage.claims()
+            assert after["spec"] == before["spec"]
+            assert after["spec"]["resources"] == odd["resources"]
+            assert {**after["status"], "conditions": 0} == {**before["status"], "conditions": 0}
+            ours = {each["type"] for each in after["status"]["conditions"]}
+            assert {each["type"] for each in before["status"]["conditions"]} | {names.DRAINED} == ours
