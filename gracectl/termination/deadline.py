@@ -49,7 +49,7 @@ async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> No
         _warn_of_unreadable(tools, ending, held)
     if ending.deadline is None:
         return
-    if before is None or before.at != ending.deadline.at:
+    if _is_news(ending, before):
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
         told = words(ending.deadline, tools.clock.now())
         announce(tools, ending.objects, reason, told, news=format_time(ending.deadline.at))
@@ -59,6 +59,16 @@ async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> No
                 await _write(tools, held, ending.deadline.at)
             else:
                 await _try_to_write(tools, held, ending.deadline.at)
+
+
+def _is_news(ending: AnyEnding, before: Deadline | None) -> bool:
+    """Whether people have not been told of this deadline; in a former life of ours they were if it stands on all
+    objects."""
+    assert ending.deadline is not None
+    at = ending.deadline.at
+    if before is not None:
+        return before.at != at
+    return not ending.is_resumed or any(written(held.state) != at for held in ending.objects)
 
 
 def words(deadline: Deadline, now: float) -> str:

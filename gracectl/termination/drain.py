@@ -26,6 +26,9 @@ from gracectl.termination.termination import Termination
 
 STANDSTILL_SECONDS = 60.0
 """A drain in which nobody leaves for so long is worth an Event; a budget that waits for a replacement is not."""
+DELETIONS_FIRST_SECONDS = 0.2
+"""When a deletion is due, it is for the deleter to be on time: a look at the whole node in that instant, and at many
+nodes, would hold it up. The watch brings the news of it sooner."""
 MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 
 
@@ -55,7 +58,7 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
         message = explain(decision)
-        if is_first_look:
+        if is_first_look and not termination.is_resumed:
             announce(tools, termination.objects, names.EventReason.DRAINING, message)
         _tell_of_standstill(tools, termination, decision, message)
         word = Word(names.DRAINED, names.FALSE, "Draining", message)
@@ -64,6 +67,10 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     if decision.next_change is not None:
         # Counted from now: the condition may have taken its time.
         interval = min(interval, decision.next_change - tools.clock.now())
+        if decision.next_change != decision.deadline and any(
+            entry.delete_at == decision.next_change for entry in decision.left
+        ):
+            interval += DELETIONS_FIRST_SECONDS
     return Wait(max(interval, 0.0), waits_for)
 
 

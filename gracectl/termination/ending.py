@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gracectl.model import names
+from gracectl.model.meta import condition_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.runtime.backoff import Backoff
 from gracectl.termination.held import AnyHeld, H, Held
@@ -74,6 +76,8 @@ class Ending(Generic[H]):
         self.started = now if begun is None else begun
         self.instance = instance
         self.deadline: Deadline | None = None
+        # A predecessor of ours has come as far as the drain, and has told people of it.
+        self.is_resumed = condition_of(held.state.conditions, names.DRAINED) is not None
         self.complained: set[tuple[str, str]] = set()  # by uid, what is told once: unreadable annotations, rivals
         self.waits_for = ""
         self._step = ""

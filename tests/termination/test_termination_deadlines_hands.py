@@ -355,6 +355,28 @@ async def test_nobody_is_deleted_twice_and_nobody_late_by_a_restart(away: float)
         assert evictions(stage) == []
 
 
+async def test_a_restart_tells_nobody_again_what_stands_there_already() -> None:
+    reasons = (names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, names.EventReason.DRAINING)
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(name="c1", termination_grace_period="15m"))
+        await stage.create(staying("a"))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+        for life in range(3):
+            async with stage.mortal():
+                await until(stage, 120.0 + 60.0 * life)
+        for name in ("n1", "c1"):
+            assert len(await told(stage, name, *reasons)) == 2, name
+        tighter = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: stamp(stage, 600.0)}}}
+        await stage.patch_node("n1", tighter)
+        async with stage.mortal():
+            # Tightened while nobody was there: that is news.
+            await until(stage, 400.0)
+            assert len(await told(stage, "n1", *reasons)) == 3
+
+
 # -- the server's clock ------------------------------------------------------------------------------------------------
 
 
