@@ -118,6 +118,15 @@ def _check(settings: Settings) -> None:
     """ValueError, with the field in front, for what the types alone cannot tell."""
     with _named("health.maximumUnhealthy"):
         Tally(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
+    for field, initial, maximum in (
+        ("eviction.backoff", settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds),
+        ("instance.poll", settings.instance.poll_initial_seconds, settings.instance.poll_maximum_seconds),
+        ("instance.retry", settings.instance.retry_initial_seconds, settings.instance.retry_maximum_seconds),
+    ):
+        if initial > maximum:
+            raise ValueError(
+                f"{field}InitialSeconds: {initial:g} is more than {field}MaximumSeconds, which is {maximum:g}"
+            )
     if settings.node_selector is not None:
         with _named("nodeSelector"):
             settings.node_selector.selector().validate()

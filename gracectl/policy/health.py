@@ -118,9 +118,14 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.unhealthy + self.recovering - self.allowed)
 
     def validate(self) -> None:
-        """ValueError if `maximum` is neither a number nor a share, or negative."""
-        if scaled_value(self.maximum, 100, round_up=True) < 0:
+        """ValueError if `maximum` is neither a number nor a share, negative, or a share of more than all."""
+        of_hundred = scaled_value(self.maximum, 100, round_up=True)
+        if of_hundred < 0:
             raise ValueError(f"{self.maximum!r} is negative")
+        if isinstance(self.maximum, str) and of_hundred > 100:
+            raise ValueError(
+                f"{self.maximum!r} is more than 100%; to end unhealthy nodes however many there are, say 100%"
+            )
 
     def __str__(self) -> str:
         """`3 of 10 managed nodes are unhealthy, and 1 was until a short while ago; 2 (20%) may be`: for people."""

@@ -175,6 +175,15 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "nodeSelector: 'Near' is no selector operator",
         ),
         ("health: {maximumUnhealthy: -1}", "health.maximumUnhealthy: Expected `int` >= 0"),
+        ("health: {maximumUnhealthy: 120%}", "health.maximumUnhealthy: '120%' is more than 100%; say 100%"),
+        (
+            "instance: {retryInitialSeconds: 400}",
+            "instance.retryInitialSeconds: 400 is more than instance.retryMaximumSeconds, which is 300",
+        ),
+        (
+            "eviction: {backoffMaximumSeconds: 0.05}",
+            "eviction.backoffInitialSeconds: 0.1 is more than eviction.backoffM",
+        ),
         ("health: {maximumUnhealthy: -5%}", "health.maximumUnhealthy: '-5%' is negative"),
         ("health: {maximumUnhealthy: many}", "health.maximumUnhealthy: 'many' is neither an integer nor a percentage"),
         (
