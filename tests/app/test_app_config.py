@@ -175,7 +175,7 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "nodeSelector: 'Near' is no selector operator",
         ),
         ("health: {maximumUnhealthy: -1}", "health.maximumUnhealthy: Expected `int` >= 0"),
-        ("health: {maximumUnhealthy: 120%}", "health.maximumUnhealthy: '120%' is more than 100%; say 100%"),
+        ("health: {maximumUnhealthy: 120%}", "health.maximumUnhealthy: '120%' is more than 100%; to end"),
         (
             "instance: {retryInitialSeconds: 400}",
             "instance.retryInitialSeconds: 400 is more than instance.retryMaximumSeconds, which is 300",
