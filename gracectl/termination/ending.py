@@ -7,6 +7,7 @@ how long each step has taken.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -62,7 +63,7 @@ class InstanceWait(msgspec.Struct):
         return self.asked_at is not None or self.next_call > 0
 
 
-class Ending(Generic[H]):
+class Ending(ABC, Generic[H]):
     """The memory of one end; identified by the object's uid, as a namesake is another object."""
 
     looks_first = False
@@ -85,19 +86,19 @@ class Ending(Generic[H]):
         self._seconds: dict[str, float] = {}
 
     @property
+    @abstractmethod
     def lack(self) -> str:
         """Where `provider_id` was looked for, for people: `node worker-1 has no spec.providerID`."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def provider_id(self) -> str:
         """Which instance; empty when nobody knows."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def objects(self) -> tuple[AnyHeld, ...]:
         """Where people are told of it: the object itself first."""
-        raise NotImplementedError
 
     @property
     def ends_by(self) -> float | None:
