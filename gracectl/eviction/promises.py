@@ -12,7 +12,7 @@ import msgspec
 
 from gracectl.kube.cache import Cache
 from gracectl.model.pod import Pod
-from gracectl.policy.deadlines import grace_of
+from gracectl.policy.deadlines import granted_already
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -67,8 +67,7 @@ def given(pod: Pod) -> Promise | None:
     """What a terminating pod has been granted; None for one that runs."""
     if pod.deletion_timestamp is None:
         return None
-    already = grace_of(pod) if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds
-    return Promise(already, pod.deletion_timestamp)
+    return Promise(granted_already(pod), pod.deletion_timestamp)
 
 
 def promised(pod: Pod, grace: int, now: float) -> Promise:

@@ -64,7 +64,7 @@ def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int 
         reason = f"{len(budgets)} budgets select it ({listed}): the eviction API refuses such a pod"
         return BudgetVerdict(Leave.AMBIGUOUS, reason)
     budget = budgets[0]
-    if not pod.ready and _lets_unready_go(budget):
+    if not pod.ready and lets_unready_go(budget):
         return BudgetVerdict(Leave.FREE)
     if budget.observed_generation < budget.generation:
         return BudgetVerdict(Leave.UNOBSERVED, f"budget {_called(budget)} has just changed and is being counted")
@@ -77,7 +77,8 @@ def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int 
     return BudgetVerdict(Leave.ALLOWED)
 
 
-def _lets_unready_go(budget: PodDisruptionBudget) -> bool:
+def lets_unready_go(budget: PodDisruptionBudget) -> bool:
+    """Whether pods that are not ready leave uncharged (unhealthyPodEvictionPolicy)."""
     if budget.unhealthy_pod_eviction_policy == names.ALWAYS_ALLOW:
         return True
     return 0 < budget.desired_healthy <= budget.current_healthy

@@ -120,7 +120,7 @@ def delete_at(pod: Pod, deadline: float, now: float) -> float | None:
     """
     if pod.deletion_timestamp is None:
         return deadline - grace_of(pod)
-    already = _granted_already(pod)
+    already = granted_already(pod)
     if already <= LEAST_GRACE_SECONDS:
         return None
     if pod.deletion_timestamp <= deadline:
@@ -139,7 +139,7 @@ def granted(pod: Pod, deadline: float, now: float) -> int | None:
     left = math.ceil(deadline - now)
     if pod.deletion_timestamp is None:
         return max(LEAST_GRACE_SECONDS, min(grace_of(pod), left))
-    already = _granted_already(pod)
+    already = granted_already(pod)
     if now >= deadline:
         return LEAST_GRACE_SECONDS if already > LEAST_GRACE_SECONDS else None
     if already <= left or pod.deletion_timestamp <= deadline or now >= shorten_before(pod, deadline):
@@ -167,7 +167,7 @@ def ends_at(pod: Pod, deadline: float | None = None) -> float | None:
         return None
     if deadline is None or not was_shortened(pod, deadline):
         return pod.deletion_timestamp
-    return max(pod.deletion_timestamp, min(deadline, pod.deletion_timestamp + _granted_already(pod)))
+    return max(pod.deletion_timestamp, min(deadline, pod.deletion_timestamp + granted_already(pod)))
 
 
 def was_shortened(pod: Pod, deadline: float) -> bool:
@@ -181,8 +181,9 @@ def was_shortened(pod: Pod, deadline: float) -> bool:
 def _asked_at(pod: Pod) -> float:
     """When a terminating pod was deleted first."""
     assert pod.deletion_timestamp is not None
-    return pod.deletion_timestamp - _granted_already(pod)
+    return pod.deletion_timestamp - granted_already(pod)
 
 
-def _granted_already(pod: Pod) -> int:
+def granted_already(pod: Pod) -> int:
+    """The grace (seconds) that a terminating pod was given: its own, if the server does not say."""
     return grace_of(pod) if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds

@@ -16,6 +16,7 @@ from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadable, written
+from gracectl.policy.ownership import only_claim
 from gracectl.termination.announce import announce
 from gracectl.termination.ending import AnyEnding
 from gracectl.termination.held import H, Held
@@ -34,6 +35,11 @@ async def set_deadline(tools: Tools, termination: Termination) -> Answer:
     claim = termination.claim.state if termination.claim else None
     await publish(tools, termination, deadline_of(termination.node, claim, tools.settings.policy))
     return Proceed()
+
+
+def shown_deadline(tools: Tools, node: Node) -> Deadline | None:
+    """The deadline of a node as the caches alone show it, whatever a termination of it has found out."""
+    return deadline_of(node, only_claim(tools.observed.claims_of(node)), tools.settings.policy)
 
 
 async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> None:

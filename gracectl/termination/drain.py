@@ -14,12 +14,12 @@ import msgspec
 from gracectl.eviction.deletion import Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
-from gracectl.policy.deadlines import deadline_of, tightest
+from gracectl.policy.deadlines import tightest
 from gracectl.policy.explain import brief, explain, left_behind
-from gracectl.policy.ownership import only_claim
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.deadline import shown_deadline
 from gracectl.termination.pods import announce_ambiguity
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
@@ -63,23 +63,25 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
         _tell_of_standstill(tools, termination, decision, message)
         word = Word(names.DRAINED, names.FALSE, "Draining", message)
         await set_condition(tools, termination.objects, word, seconds=patience)
-    interval = tools.settings.status_interval_seconds
-    if decision.next_change is not None:
+    return Wait(_until_next_look(tools, decision), waits_for)
+
+
+def _until_next_look(tools: Tools, decision: Plan) -> float:
+    """The seconds until the clock alone is a reason to plan anew, or people want to read how it stands."""
+    interval, at = tools.settings.status_interval_seconds, decision.next_change
+    if at is not None:
         # Counted from now: the condition may have taken its time.
-        interval = min(interval, decision.next_change - tools.clock.now())
-        if decision.next_change != decision.deadline and any(
-            entry.delete_at == decision.next_change for entry in decision.left
-        ):
+        interval = min(interval, at - tools.clock.now())
+        if at != decision.deadline and any(entry.delete_at == at for entry in decision.left):
             interval += DELETIONS_FIRST_SECONDS
-    return Wait(max(interval, 0.0), waits_for)
+    return max(interval, 0.0)
 
 
 def order_deletions(tools: Tools, termination: Termination) -> None:
     """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
     comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
     node = termination.node
-    found = deadline_of(node, only_claim(tools.observed.claims_of(node)), tools.settings.policy)
-    deadline = tightest(termination.deadline, found)
+    deadline = tightest(termination.deadline, shown_deadline(tools, node))
     if deadline is not None:
         view = msgspec.structs.replace(view_of(tools, termination), deadline=deadline.at)
         tools.deleter.want(node.name, doomed(plan(view, tools.clock.now()), node.name))

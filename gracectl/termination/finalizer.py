@@ -42,9 +42,14 @@ def removal(thing: Node | NodeClaim) -> JsonPatch | None:
     return JsonPatch([{"op": "remove", "path": path}])
 
 
+def lacks(thing: Node | NodeClaim) -> bool:
+    """Whether our finalizer is missing and can still be added."""
+    return thing.deletion_timestamp is None and names.FINALIZER not in thing.finalizers
+
+
 def addition(thing: Node | NodeClaim) -> JsonPatch | None:
     """The patch that adds our finalizer; what is being deleted takes no new ones."""
-    if thing.deletion_timestamp is not None or names.FINALIZER in thing.finalizers:
+    if not lacks(thing):
         return None
     if thing.finalizers:
         return JsonPatch([{"op": "add", "path": "/metadata/finalizers/-", "value": names.FINALIZER}])

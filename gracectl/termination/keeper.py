@@ -18,7 +18,7 @@ from gracectl.model.node import Node
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
-from gracectl.termination.finalizer import addition
+from gracectl.termination.finalizer import addition, lacks
 from gracectl.termination.steps import Tools
 from gracectl.termination.writes import amend
 
@@ -61,11 +61,11 @@ class FinalizerKeeper:
         after: Node | NodeClaim | None = None
         if key.is_claim:
             claim = self._observed.claim(key.name)
-            if claim is not None and self._lacks(claim) and self._is_managed(claim):
+            if claim is not None and lacks(claim) and self._is_managed(claim):
                 after = await amend(self._tools.client, self._tools.claim_resource(), claim, addition)
         else:
             node = self._observed.node(key.name)
-            if node is not None and self._lacks(node) and self._selector.matches(node.labels):
+            if node is not None and lacks(node) and self._selector.matches(node.labels):
                 after = await amend(self._tools.client, NODES, node, addition)
         if after is not None and names.FINALIZER in after.finalizers:
             kind = "nodeclaim" if key.is_claim else "node"
@@ -75,7 +75,7 @@ class FinalizerKeeper:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             return
-        if self._lacks(new) and self._selector.matches(new.labels):
+        if lacks(new) and self._selector.matches(new.labels):
             self._queue.add(Kept(is_claim=False, name=new.name))
         # It may be the node that makes its claim a managed one.
         if old is None or old.labels != new.labels or old.provider_id != new.provider_id:
@@ -83,12 +83,8 @@ class FinalizerKeeper:
                 self._claim_changed(None, claim)
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
-        if new is not None and self._lacks(new) and self._is_managed(new):
+        if new is not None and lacks(new) and self._is_managed(new):
             self._queue.add(Kept(is_claim=True, name=new.name))
 
     def _is_managed(self, claim: NodeClaim) -> bool:
         return self._observed.is_managed(claim, self._selector)
-
-    @staticmethod
-    def _lacks(thing: Node | NodeClaim) -> bool:
-        return thing.deletion_timestamp is None and names.FINALIZER not in thing.finalizers

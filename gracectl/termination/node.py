@@ -19,8 +19,6 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.deadlines import deadline_of
-from gracectl.policy.ownership import only_claim
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
@@ -28,7 +26,7 @@ from gracectl.termination.announce import announce
 from gracectl.termination.claim import end_claim
 from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.cordon import cordon
-from gracectl.termination.deadline import set_deadline
+from gracectl.termination.deadline import set_deadline, shown_deadline
 from gracectl.termination.drain import drain, order_deletions
 from gracectl.termination.ending import InstanceWait, Progress
 from gracectl.termination.finalizer import release
@@ -267,9 +265,10 @@ class NodeTermination:
 
     def _wake_at_deadline(self, node: Node) -> None:
         """So that a node is looked at then, even if none of the workers was free to look at it until then."""
-        observed, settings = self._tools.observed, self._tools.settings
-        deadline = deadline_of(node, only_claim(observed.claims_of(node)), settings.policy)
-        if deadline is None or not is_held(node) or not settings.node_selector.matches(node.labels):
+        if not is_held(node) or not self._tools.settings.node_selector.matches(node.labels):
+            return
+        deadline = shown_deadline(self._tools, node)
+        if deadline is None:
             return
         termination, now = self._register.get(node.name), self._tools.clock.now()
         # Whoever knows that it has passed is on his way.

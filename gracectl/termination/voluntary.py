@@ -20,6 +20,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
+from gracectl.policy.budgets import lets_unready_go
 from gracectl.policy.deadlines import grace_period_of
 from gracectl.policy.ownership import only_claim
 from gracectl.policy.voluntary import (
@@ -272,6 +273,5 @@ def _state(node: Node) -> tuple[Any, ...]:
 
 def _gist(budget: PodDisruptionBudget) -> tuple[Any, ...]:
     """What of a budget decides whether each pod for itself may leave; its figures change with every eviction."""
-    lets_unready_go = 0 < budget.desired_healthy <= budget.current_healthy
     is_counted = budget.observed_generation >= budget.generation
-    return (budget.generation, is_counted, budget.disruptions_allowed > 0, lets_unready_go)
+    return (budget.generation, is_counted, budget.disruptions_allowed > 0, lets_unready_go(budget))
