@@ -19,7 +19,15 @@ from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.health import Tally
-from gracectl.policy.settings import DrainSettings, HealthSettings, NodeGroup, PolicySettings, ProtectionSettings
+from gracectl.policy.settings import (
+    DrainSettings,
+    HealthSettings,
+    NodeGroup,
+    PolicySettings,
+    ProtectionSettings,
+    ShutdownPeriods,
+)
+from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.runtime.documents import DocumentError, document, file_text
 from gracectl.termination.settings import InstanceSettings, TerminationSettings
 
@@ -38,8 +46,8 @@ class NodeSelector(WireLabelSelector, forbid_unknown_fields=True):
     match_expressions: list[Expression] | None = None  # type: ignore[assignment]  # stricter than what it inherits
 
 
-class NodeGroupSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What holds for some nodes: the first group whose `selector` matches."""
+class NodeGroupSettings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What holds for some nodes: the first group whose `selector` matches. What it leaves out is as for all nodes."""
 
     selector: NodeSelector
     termination_grace_period: str | None = None
@@ -47,11 +55,13 @@ class NodeGroupSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     drain: DrainSettings | None = None
 
     def group(self) -> NodeGroup:
-        """As decisions read it. Raises ValueError for a selector or a grace period that cannot be read."""
-        selector = self.selector.selector()
-        selector.validate()
-        period = self.termination_grace_period
-        return NodeGroup(selector, None if period is None else parse_grace_period(period), self.drain)
+        """As decisions read it. ValueError, with the field in front, for what cannot be read."""
+        selector, period = self.selector.selector(), self.termination_grace_period
+        with _named("selector"):
+            selector.validate()
+        with _named("terminationGracePeriod"):
+            seconds = None if period is None else parse_grace_period(period)
+        return NodeGroup(selector, seconds, self.drain, self.order())
 
 
 class LogSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -67,7 +77,7 @@ class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 30.0
 
 
-class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """The whole file; every field has a default, so an empty file is a valid one."""
 
     node_selector: NodeSelector | None = None
@@ -87,10 +97,14 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     def termination(self) -> TerminationSettings:
         """What the termination room gets of it."""
         groups = tuple(group.group() for group in self.node_groups)
-        joined = TerminationSettings(
-            instance=self.instance,
-            policy=PolicySettings(drain=self.drain, protection=self.protection, health=self.health, node_groups=groups),
+        policy = PolicySettings(
+            drain=self.drain,
+            order=self.order() or DEFAULT_ORDER,
+            protection=self.protection,
+            health=self.health,
+            node_groups=groups,
         )
+        joined = TerminationSettings(instance=self.instance, policy=policy)
         if self.node_selector is None:
             return joined
         return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
@@ -130,11 +144,12 @@ def _check(settings: Settings) -> None:
     if settings.node_selector is not None:
         with _named("nodeSelector"):
             settings.node_selector.selector().validate()
+    settings.order()
     for number, group in enumerate(settings.node_groups):
-        with _named(f"nodeGroups[{number}].selector"):
-            group.selector.selector().validate()
-        with _named(f"nodeGroups[{number}].terminationGracePeriod"):
+        try:
             group.group()
+        except ValueError as error:
+            raise ValueError(f"nodeGroups[{number}].{error}") from error
 
 
 @contextmanager

@@ -11,13 +11,17 @@ from gracectl.kube import errors
 
 
 class Doomed(msgspec.Struct, frozen=True):
-    """A pod of `node` that must have ended by `deadline` (Unix seconds); policy.deadlines says when it is deleted."""
+    """A pod of `node` that must have ended by `deadline` (Unix seconds); policy.deadlines says when it is deleted.
+
+    `cause`: for people, why that is before the deadline of the node; empty if it is the same.
+    """
 
     namespace: str
     name: str
     uid: str
     node: str
     deadline: float
+    cause: str = ""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -157,15 +157,16 @@ def shorten_before(pod: Pod, deadline: float) -> float:
     return (_asked_at(pod) + deadline - 1) / 2
 
 
-def ends_at(pod: Pod, deadline: float | None = None) -> float | None:
+def ends_at(pod: Pod, deadline: float | None = None, earliest: float | None = None) -> float | None:
     """Until when at most a terminating pod has grace; None for a running one.
 
     That is its deletionTimestamp, unless its grace was cut for the deadline: the server counts a shorter grace from the
     first DELETE, the kubelet from the second one, which we send within as much time (see `shorten_before`).
+    `earliest`: the deadline may have been this one when that happened (None: it was the same).
     """
     if pod.deletion_timestamp is None:
         return None
-    if deadline is None or not was_shortened(pod, deadline):
+    if deadline is None or not was_shortened(pod, deadline if earliest is None else earliest):
         return pod.deletion_timestamp
     return max(pod.deletion_timestamp, min(deadline, pod.deletion_timestamp + granted_already(pod)))
 

@@ -26,15 +26,15 @@ class Ignored(msgspec.Struct, frozen=True):
     stays: bool
 
 
-def ignored(pod: Pod, now: float, deadline: float | None = None) -> Ignored | None:
-    """Why the drain passes over this pod, or None when it is waited for. `deadline` is the termination's."""
+def ignored(pod: Pod, now: float, deadline: float | None = None, earliest: float | None = None) -> Ignored | None:
+    """Why the drain passes over this pod, or None when it is waited for. Deadlines as in `stuck_at`."""
     if is_static(pod):
         return Ignored("static pod: it belongs to its node", stays=True)
     if pod.phase in FINISHED:
         return Ignored(f"finished: its phase is {pod.phase}", stays=False)
     if tolerates(pod.tolerations, DISRUPTED_TAINT):
         return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays until the node ends", stays=True)
-    stuck = stuck_at(pod, deadline)
+    stuck = stuck_at(pod, deadline, earliest)
     if stuck is not None and stuck <= now:
         return Ignored("stuck: still there a minute after its grace has ended", stays=True)
     return None
@@ -45,7 +45,10 @@ def is_static(pod: Pod) -> bool:
     return names.MIRROR_POD in pod.annotations or any(owner.kind == names.NODE_KIND for owner in pod.owners)
 
 
-def stuck_at(pod: Pod, deadline: float | None = None) -> float | None:
-    """The instant from which a terminating pod is ignored, None for a running one. `deadline` is the termination's."""
-    ends = ends_at(pod, deadline)
+def stuck_at(pod: Pod, deadline: float | None = None, earliest: float | None = None) -> float | None:
+    """The instant from which a terminating pod is ignored, None for a running one.
+
+    `deadline` is the termination's, `earliest` the one that the pod may have been told of (see `ends_at`).
+    """
+    ends = ends_at(pod, deadline, earliest)
     return None if ends is None else ends + STUCK_AFTER_SECONDS

@@ -19,8 +19,9 @@ from gracectl.policy.budgets import Leave, may_leave
 from gracectl.policy.deadlines import delete_at, ends_at, shorten_before
 from gracectl.policy.evictability import Ignored, ignored, stuck_at
 from gracectl.policy.protection import Protection, protection_of
+from gracectl.policy.reserve import Limits, limits_of
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.waves import WAVE_NAMES, current_wave, wave_of
+from gracectl.policy.waves import DEFAULT_ORDER, Order
 
 BudgetKey = tuple[str, str]
 
@@ -62,11 +63,18 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     pod: Pod
     outcome: Outcome
     wave: int
+    """Index into the waves of the plan."""
     reason: str = ""
     until: float | None = None
     budgets: tuple[BudgetKey, ...] = ()
     delete_at: float | None = None
     """The instant at which the deadline demands its deletion, should it still be there then."""
+    deadline: float | None = None
+    """By when it must have ended: the node's deadline, or that of its wave."""
+    protection: Protection | None = None
+    """What protects it now."""
+    stays: bool = False
+    """It is passed over and keeps running on the node."""
 
     @property
     def is_ambiguous(self) -> bool:
@@ -92,6 +100,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The next instant at which the clock alone changes this plan; None when only an event can."""
     deadline: float | None = None
     """When everything must be over; None when it may take as long as it takes."""
+    order: Order = DEFAULT_ORDER
+    """The waves in which the pods leave."""
 
     @property
     def left(self) -> tuple[PodPlan, ...]:
@@ -110,32 +120,61 @@ def plan(view: NodeView, now: float) -> Plan:
     Source: DESIGN 3.3 to 3.7; the deadline stands above everything, protection is looked at before budgets, and a wave
     starts when the one before is gone.
     """
-    passed_over = {pod.uid: verdict for pod in view.pods if (verdict := ignored(pod, now, view.deadline))}
-    waited_for = [pod for pod in view.pods if pod.uid not in passed_over]
-    protections = {
-        pod.uid: protection
-        for pod in waited_for
-        if pod.deletion_timestamp is None and (protection := protection_of(pod, now, view.settings.protection))
-    }
-    round_ = _Round(view, now, current_wave(waited_for), _holder(waited_for, protections), Counter())
+    round_ = _round(view, now)
+    order = round_.order
     pods = tuple(
-        _passed_over(pod, verdict)
-        if (verdict := passed_over.get(pod.uid))
-        else round_.judge(pod, protections.get(pod.uid))
-        for pod in sorted(view.pods, key=lambda pod: (wave_of(pod), pod.created, pod.key))
+        round_.judge(pod) for pod in sorted(view.pods, key=lambda pod: (order.wave_of(pod), pod.created, pod.key))
     )
     settled_at = _settled_at(view)
     is_overdue = view.deadline is not None and view.deadline <= now
+    is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
     detaching = tuple(a for a in view.attachments if a.volume_name not in view.staying_volumes)
-    instants = (*_instants(pods, view.deadline), settled_at, view.deadline)
+    instants = (*round_.instants(pods), settled_at, view.deadline)
     return Plan(
         pods=pods,
-        drained=is_overdue or (not waited_for and settled_at is not None and settled_at <= now),
+        drained=is_overdue or (is_empty and settled_at is not None and settled_at <= now),
         detaching=() if is_overdue else detaching,
         overdue=is_overdue,
         next_change=min((at for at in instants if at is not None and at > now), default=None),
         deadline=view.deadline,
+        order=round_.order,
     )
+
+
+def _round(view: NodeView, now: float) -> _Round:
+    """What has to be known of all pods before each is judged."""
+    order = view.settings.order_of(view.node.labels)
+    began = view.node.deletion_timestamp
+    # Who is passed over needs no time; who is, depends a little on the deadlines: on the earliest ones there can be.
+    limits = limits_of(order, range(len(order.waves)), view.deadline, began)
+    passed_over: dict[str, Ignored] = {}
+    waited_for: list[Pod] = []
+    for pod in view.pods:
+        verdict = ignored(pod, now, limits.node, limits.earliest_of(order.wave_of(pod)))
+        if verdict is None:
+            waited_for.append(pod)
+        else:
+            passed_over[pod.uid] = verdict
+    limits = limits_of(order, {order.wave_of(pod) for pod in waited_for}, view.deadline, began)
+    protections = {
+        pod.uid: protection for pod in waited_for if (protection := protection_of(pod, now, view.settings.protection))
+    }
+    in_time = (pod for pod in waited_for if not _is_over(limits.of(order.wave_of(pod)), now))
+    return _Round(
+        view=view,
+        now=now,
+        order=order,
+        limits=limits,
+        passed_over=passed_over,
+        protections=protections,
+        wave=order.current(in_time),
+        holder=_holder(waited_for, protections),
+        taken=Counter(),
+    )
+
+
+def _is_over(limit: float | None, now: float) -> bool:
+    return limit is not None and limit <= now
 
 
 class _Round(msgspec.Struct, frozen=True):
@@ -143,32 +182,40 @@ class _Round(msgspec.Struct, frozen=True):
 
     view: NodeView
     now: float
+    order: Order
+    limits: Limits
+    passed_over: Mapping[str, Ignored]
+    protections: Mapping[str, Protection]
     wave: int | None
+    """The one whose turn it is; who is still there when the time of his wave is over holds up nobody."""
     holder: Pod | None
     taken: Counter[BudgetKey]
 
-    def judge(self, pod: Pod, protection: Protection | None) -> PodPlan:
-        deadline = self.view.deadline
-        if deadline is None:
-            return self._undisturbed(pod, protection)
-        at = delete_at(pod, deadline, self.now)
+    def judge(self, pod: Pod) -> PodPlan:
+        wave = self.order.wave_of(pod)
+        if verdict := self.passed_over.get(pod.uid):
+            return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays)
+        limit = self.limits.of(wave)
+        at = None if limit is None else delete_at(pod, limit, self.now)
         if at is None or at > self.now:
-            return msgspec.structs.replace(self._undisturbed(pod, protection), delete_at=at)
-        is_running = pod.deletion_timestamp is None
-        reason = "is deleted now for the deadline" if is_running else "terminating, its grace is cut for the deadline"
-        return PodPlan(pod, Outcome.DELETE, wave_of(pod), reason, delete_at=at)
+            entry = self._undisturbed(pod, wave)
+        else:
+            is_running = pod.deletion_timestamp is None
+            cut = "terminating, its grace is cut for the deadline"
+            entry = PodPlan(pod, Outcome.DELETE, wave, "is deleted now for the deadline" if is_running else cut)
+        return msgspec.structs.replace(entry, delete_at=at, deadline=limit)
 
-    def _undisturbed(self, pod: Pod, protection: Protection | None) -> PodPlan:
-        wave = wave_of(pod)
+    def _undisturbed(self, pod: Pod, wave: int) -> PodPlan:
         if pod.deletion_timestamp is not None:
-            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", ends_at(pod, self.view.deadline))
-        if protection:
-            return PodPlan(pod, Outcome.PROTECTED, wave, protection.words, protection.until)
+            ends = ends_at(pod, self.limits.node, self.limits.earliest_of(wave))
+            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", ends)
+        if protection := self.protections.get(pod.uid):
+            return PodPlan(pod, Outcome.PROTECTED, wave, protection.words, protection.until, protection=protection)
         if self.holder:
             reason = f"the node is held by {_called(self.holder)}, which asks not to be evicted (do-not-evict)"
             return PodPlan(pod, Outcome.WAITING, wave, reason)
         if self.wave is not None and wave > self.wave:
-            return PodPlan(pod, Outcome.WAITING, wave, f"waits until the {WAVE_NAMES[self.wave]} pods are gone")
+            return PodPlan(pod, Outcome.WAITING, wave, f"waits until {self.order.waves[self.wave].pods} are gone")
         return self._under_budget(pod, wave)
 
     def _under_budget(self, pod: Pod, wave: int) -> PodPlan:
@@ -180,9 +227,19 @@ class _Round(msgspec.Struct, frozen=True):
         outcome = Outcome.EVICT if verdict.leave in (Leave.FREE, Leave.ALLOWED) else Outcome.BLOCKED
         return PodPlan(pod, outcome, wave, verdict.reason, budgets=keys)
 
-
-def _passed_over(pod: Pod, verdict: Ignored) -> PodPlan:
-    return PodPlan(pod, Outcome.IGNORED, wave_of(pod), verdict.reason)
+    def instants(self, pods: tuple[PodPlan, ...]) -> Iterator[float | None]:
+        """When the clock alone may change something of what was said about these pods."""
+        for entry in pods:
+            if entry.outcome is Outcome.IGNORED:
+                continue
+            yield entry.delete_at
+            yield entry.deadline
+            if entry.pod.deletion_timestamp is None:
+                yield entry.until
+                continue
+            yield stuck_at(entry.pod, self.limits.node, self.limits.earliest_of(entry.wave))
+            if entry.outcome is Outcome.DELETE and entry.deadline is not None:
+                yield shorten_before(entry.pod, entry.deadline)
 
 
 def _holder(waited_for: list[Pod], protections: Mapping[str, Protection]) -> Pod | None:
@@ -195,19 +252,6 @@ def _settled_at(view: NodeView) -> float | None:
     if view.cordoned_at is None:
         return None
     return view.cordoned_at + view.settings.drain_of(view.node.labels).minimum_seconds
-
-
-def _instants(pods: tuple[PodPlan, ...], deadline: float | None) -> Iterator[float | None]:
-    for entry in pods:
-        if entry.outcome is Outcome.IGNORED:
-            continue
-        yield entry.delete_at
-        if entry.pod.deletion_timestamp is None:
-            yield entry.until
-            continue
-        yield stuck_at(entry.pod, deadline)
-        if entry.outcome is Outcome.DELETE and deadline is not None:
-            yield shorten_before(entry.pod, deadline)
 
 
 def _called(pod: Pod) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
 from gracectl.model import names
+from gracectl.model.durations import parse_seconds
 from gracectl.model.selectors import LabelSelector
+from gracectl.policy.waves import DEFAULT_ORDER, Order, by_priority
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -24,6 +26,76 @@ class DrainSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     """How long a drain lasts at least, so that a pod bound in the instant of the cordon is still seen."""
 
     minimum_seconds: Seconds = 2.0
+
+
+class PriorityPeriod(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Pods of this priority and above, up to the next entry, leave together and have this long before a deadline."""
+
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+    shutdown_grace_period_seconds: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
+class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """The order of a shutdown in the two forms, and under the names, that the kubelet's configuration has for it.
+
+    Source: KEP-2712. None: not given. The durations are Go's (`5m`); a total of 0, like an empty list, says that there
+    is no such order.
+    """
+
+    shutdown_grace_period: str | None = None
+    shutdown_grace_period_critical_pods: str | None = None
+    shutdown_grace_period_by_pod_priority: tuple[PriorityPeriod, ...] | None = None
+
+    def order(self) -> Order | None:
+        """The waves that they describe; None if nothing was given. ValueError, with the field, if they do not fit."""
+        total, critical = self._totals()
+        ranges = self.shutdown_grace_period_by_pod_priority
+        if ranges and (total or critical):
+            raise ValueError(
+                "shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod, which says the same in another "
+                "form; keep one of the two"
+            )
+        if ranges:
+            return _ordered([(each.priority, each.shutdown_grace_period_seconds) for each in ranges])
+        if total:
+            return _ordered(migrated(total, critical))
+        is_given = ranges is not None or self.shutdown_grace_period is not None
+        return DEFAULT_ORDER if is_given else None
+
+    def _totals(self) -> tuple[float, float]:
+        total = _seconds_of("shutdownGracePeriod", self.shutdown_grace_period)
+        critical = _seconds_of("shutdownGracePeriodCriticalPods", self.shutdown_grace_period_critical_pods)
+        if critical > total:
+            raise ValueError(
+                f"shutdownGracePeriodCriticalPods: {self.shutdown_grace_period_critical_pods} is more than "
+                f"shutdownGracePeriod ({self.shutdown_grace_period or 'not given'}), of which it is a part"
+            )
+        return total, critical
+
+
+def migrated(total: float, critical: float) -> list[tuple[int, float]]:
+    """The two totals (seconds) as ranges: (least priority, period). Source: KEP-2712 (oracle shutdown-migration)."""
+    return [(0, float(int(total - critical))), (names.CRITICAL_PRIORITY, float(int(critical)))]
+
+
+def _ordered(ranges: Sequence[tuple[int, float]]) -> Order:
+    try:
+        return by_priority(ranges)
+    except ValueError as error:
+        raise ValueError(f"shutdownGracePeriodByPodPriority: {error}") from error
+
+
+def _seconds_of(field: str, text: str | None) -> float:
+    """0 if it is not given; else the kubelet's rule: nothing, or at least a second."""
+    if text is None:
+        return 0.0
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
+    if seconds < 0 or 0 < seconds < 1:
+        raise ValueError(f"{field}: {text} is neither 0 nor at least 1s")
+    return seconds
 
 
 class ConditionPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -58,12 +130,15 @@ class NodeGroup(msgspec.Struct, frozen=True):
     termination_grace_seconds: float | None = None
     """For nodes whose claim has no TGP of its own, or that have no claim; None: they have no deadline."""
     drain: DrainSettings | None = None
+    order: Order | None = None
 
 
-class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class PolicySettings(msgspec.Struct, frozen=True):
     """Everything that `plan` takes from the administrator."""
 
     drain: DrainSettings = DrainSettings()
+    order: Order = DEFAULT_ORDER
+    """The waves in which pods leave."""
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()
     node_groups: tuple[NodeGroup, ...] = ()
@@ -77,3 +152,8 @@ class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
         """The drain settings of a node with these labels."""
         group = self.group_of(labels)
         return self.drain if group is None or group.drain is None else group.drain
+
+    def order_of(self, labels: Mapping[str, str]) -> Order:
+        """The waves of a node with these labels."""
+        group = self.group_of(labels)
+        return self.order if group is None or group.order is None else group.order

@@ -14,6 +14,7 @@ import msgspec
 from gracectl.eviction.deletion import Doomed
 from gracectl.eviction.lane import Candidate
 from gracectl.model import names
+from gracectl.model.times import format_time
 from gracectl.policy.deadlines import tightest
 from gracectl.policy.explain import brief, explain, left_behind
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
@@ -138,7 +139,7 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
             node=termination.node.name,
             budgets=entry.budgets,
             terminating_since=termination.started,
-            deadline=termination.ends_by,
+            deadline=entry.deadline,
         )
         for entry in entries
     ]
@@ -146,10 +147,17 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
 
 def doomed(decision: Plan, node: str) -> list[Doomed]:
     """Pods that will be deleted if they are still there when their time comes, as the deleter wants them."""
-    if decision.deadline is None:
-        return []
     return [
-        Doomed(entry.pod.namespace, entry.pod.name, entry.pod.uid, node, decision.deadline)
+        Doomed(entry.pod.namespace, entry.pod.name, entry.pod.uid, node, entry.deadline, _reserved(decision, entry))
         for entry in decision.left
-        if entry.delete_at is not None
+        if entry.delete_at is not None and entry.deadline is not None
     ]
+
+
+def _reserved(decision: Plan, entry: PodPlan) -> str:
+    """For whom the time between the pod's own deadline and the node's is kept, for people."""
+    if entry.deadline == decision.deadline:
+        return ""
+    assert decision.deadline is not None
+    mine = decision.order.waves[entry.wave].pods
+    return f"{mine} must be gone by then, as those of a higher priority have until {format_time(decision.deadline)}"

@@ -82,8 +82,14 @@ def told_of(deletion: Deletion) -> str:
         deed = (
             f"is still there after the {before.grace} s of grace that it had; deleted again by gracectl, with {granted}"
         )
-    end = format_time(deletion.pod.deadline)
-    return f"{deed}: node {deletion.pod.node} must end by {end}, whatever budgets and protection say"
+    return f"{deed}: {_demand(deletion.pod)}, whatever budgets and protection say"
+
+
+def _demand(pod: Doomed) -> str:
+    end = format_time(pod.deadline)
+    if pod.cause:
+        return f"node {pod.node} is being terminated, and it must end by {end} ({pod.cause})"
+    return f"node {pod.node} must end by {end}"
 
 
 def announce_ambiguity(recorder: EventRecorder, candidate: Candidate) -> None:

@@ -12,7 +12,6 @@ from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.evictability import ignored
 from gracectl.policy.plan import plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
@@ -64,13 +63,8 @@ def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
 
 async def staying_volumes(tools: Tools, termination: Termination) -> frozenset[str]:
     """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
-    now, deadline = tools.clock.now(), termination.ends_by
-    claims = {
-        (pod.namespace, claim)
-        for pod in tools.observed.pods_on(termination.node.name)
-        if (verdict := ignored(pod, now, deadline)) and verdict.stays
-        for claim in pod.claims
-    }
+    entries = plan(view_of(tools, termination), tools.clock.now()).pods
+    claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
     volumes = set()
     for key in sorted(claims):
         try:

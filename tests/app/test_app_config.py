@@ -14,6 +14,9 @@ from gracectl.model import names
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
 
 DEFAULTS: dict[str, Any] = {
+    "shutdownGracePeriod": None,
+    "shutdownGracePeriodCriticalPods": None,
+    "shutdownGracePeriodByPodPriority": None,
     "nodeSelector": None,
     "nodeGroups": (),
     "drain": {"minimumSeconds": 2.0},
@@ -114,6 +117,13 @@ def test_the_rooms_get_what_is_theirs(settings_file: Path) -> None:
     assert settings.eviction.qps == 0.0
     assert termination.node_selector.matches({"pool": "workers", "zone": "b"})
     assert not termination.node_selector.matches({"pool": "workers", "zone": "c"})
+
+
+def test_two_forms_of_waves_at_once_are_refused(settings_file: Path) -> None:
+    both = "shutdownGracePeriod: 5m\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}]"
+    assert refused(settings_file, both).startswith(
+        "shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod"
+    )
 
 
 def test_left_out_the_selector_takes_all_but_the_control_plane() -> None:

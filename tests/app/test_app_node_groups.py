@@ -8,14 +8,22 @@ import pytest
 
 from gracectl.config import ConfigError, load_settings
 from gracectl.policy.settings import DrainSettings, PolicySettings
+from gracectl.policy.waves import DEFAULT_ORDER, Order, by_priority
 
 GROUPS = """
 drain: {minimumSeconds: 5}
+shutdownGracePeriod: 3m
+shutdownGracePeriodCriticalPods: 1m
 nodeGroups:
   - selector: {matchLabels: {pool: batch}}
     terminationGracePeriod: 1h30m
   - selector: {matchLabels: {pool: web}}
     drain: {minimumSeconds: 0}
+    shutdownGracePeriodByPodPriority: []
+  - selector: {matchLabels: {pool: db}}
+    shutdownGracePeriodByPodPriority:
+      - {priority: 1000, shutdownGracePeriodSeconds: 300}
+      - {priority: 0, shutdownGracePeriodSeconds: 60}
   - selector: {}
     terminationGracePeriod: 0s
 """
@@ -46,6 +54,19 @@ def test_the_first_group_that_matches_counts(
     assert settings.drain_of(labels) == DrainSettings(minimum_seconds=minimum)
 
 
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        ({"pool": "batch"}, by_priority([(0, 120), (2_000_000_000, 60)])),
+        ({"pool": "web"}, DEFAULT_ORDER),
+        ({"pool": "db"}, by_priority([(0, 60), (1000, 300)])),
+        ({}, by_priority([(0, 120), (2_000_000_000, 60)])),
+    ],
+)
+def test_a_group_has_its_own_waves_or_those_of_all(tmp_path: Path, labels: dict[str, str], order: Order) -> None:
+    assert policy(tmp_path, GROUPS).order_of(labels) == order
+
+
 def test_without_a_group_there_is_no_deadline(tmp_path: Path) -> None:
     settings = policy(tmp_path, "nodeGroups: [{selector: {matchLabels: {pool: batch}}, terminationGracePeriod: 1h}]")
     assert settings.group_of({"pool": "web"}) is None
@@ -71,6 +92,25 @@ def test_without_a_group_there_is_no_deadline(tmp_path: Path) -> None:
             "nodeGroups[1].selector: operator In on label 'a' needs at least one value",
         ),
         ("{}", "nodeGroups: Expected `array`"),
+        (
+            "[{selector: {}, shutdownGracePeriod: 5m, shutdownGracePeriodByPodPriority: [{priority: 0, "
+            "shutdownGracePeriodSeconds: 5}]}]",
+            "nodeGroups[0].shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod",
+        ),
+        (
+            "[{selector: {}}, {selector: {}, shutdownGracePeriodCriticalPods: 5m}]",
+            "nodeGroups[1].shutdownGracePeriodCriticalPods: 5m is more than shutdownGracePeriod (not given)",
+        ),
+        (
+            "[{selector: {}, shutdownGracePeriodByPodPriority: [{priority: 2147483648, "
+            "shutdownGracePeriodSeconds: 5}]}]",
+            "nodeGroups[0].shutdownGracePeriodByPodPriority[0].priority: Expected `int` <= 2147483647",
+        ),
+        (
+            "[{selector: {}, shutdownGracePeriodByPodPriority: [{priority: 1}]}]",
+            "nodeGroups[0].shutdownGracePeriodByPodPriority[0]: Object missing required field "
+            "`shutdownGracePeriodSeconds`",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, groups: str, message: str) -> None:

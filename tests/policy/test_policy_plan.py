@@ -15,7 +15,8 @@ from gracectl.model.pod import Pod, Toleration
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.explain import brief, explain, left_behind
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
-from gracectl.policy.waves import wave_of
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.waves import by_priority
 
 DAEMON = owned_by("DaemonSet")
 
@@ -383,7 +384,7 @@ def test_whatever_the_node_holds(pods: list[Pod], allowed: int) -> None:
     budget = a_budget(disruptions_allowed=allowed)
     decision = decide(*pods, budgets={pod.uid: (budget,) for pod in pods})
     assert sorted(entry.pod.uid for entry in decision.pods) == sorted(pod.uid for pod in pods)
-    assert len({wave_of(entry.pod) for entry in decision.leaving}) <= 1
+    assert len({entry.wave for entry in decision.leaving}) <= 1
     charged = [entry for entry in decision.pods if entry.outcome is Outcome.EVICT and entry.pod.phase == "Running"]
     assert len([entry for entry in charged if entry.pod.ready]) <= allowed
     assert decision.drained == (not decision.left)
@@ -410,3 +411,91 @@ def test_between_two_instants_that_it_names_a_plan_does_not_change(pods: list[Po
     later = NOW + ahead
     if decision.next_change is None or later < decision.next_change:
         assert shape(at(later)) == shape(decision)
+
+
+# -- priority ranges under a deadline ----------------------------------------------------------------------------------
+
+RANGES = PolicySettings(order=by_priority([(0, 60.0), (1_000, 120.0), (100_000, 300.0)]))
+
+
+def ranged(*pods: Pod, **fields: Any) -> NodeView:
+    node = a_node(deletion_timestamp=NOW)
+    defaults: dict[str, Any] = {"settings": RANGES, "budgets": {}, "cordoned_at": NOW - 60, "deadline": D}
+    return NodeView(node=node, pods=pods, **{**defaults, **fields})
+
+
+LOW, MIDDLE, HIGH = a_pod("low", priority=0), a_pod("middle", priority=1_000), a_pod("high", priority=2_000_000)
+
+
+def test_every_range_has_its_own_deadline_and_each_pod_its_grace_before_that() -> None:
+    decision = plan(ranged(LOW, MIDDLE, HIGH), NOW)
+    assert outcomes(decision) == {"low": Outcome.EVICT, "middle": Outcome.WAITING, "high": Outcome.WAITING}
+    assert reason(decision, "high") == "waits until the pods of priority below 1000 are gone"
+    assert {e.pod.name: e.deadline for e in decision.pods} == {"low": D - 420, "middle": D - 300, "high": D}
+    assert {e.pod.name: e.delete_at for e in decision.pods} == {"low": D - 450, "middle": D - 330, "high": D - 30}
+    assert decision.next_change == D - 450
+
+
+def test_no_time_is_kept_for_a_range_without_pods() -> None:
+    decision = plan(ranged(LOW, HIGH), NOW)
+    assert {e.pod.name: e.deadline for e in decision.pods} == {"low": D - 300, "high": D}
+    static = a_pod("static", priority=2_000_000, owners=owned_by("Node"))
+    assert entry(plan(ranged(LOW, static), NOW), "low").deadline == D
+
+
+def test_when_the_time_of_a_range_is_over_the_next_one_waits_for_it_no_longer() -> None:
+    """Its pods were killed at its deadline; who is still shown (its kubelet hangs) holds nobody up."""
+    hanging = msgspec.structs.replace(LOW, deletion_timestamp=D - 125, deletion_grace_seconds=1)
+    before = plan(ranged(hanging, MIDDLE), D - 120.5)
+    assert outcomes(before) == {"low": Outcome.TERMINATING, "middle": Outcome.WAITING}
+    assert before.next_change == D - 120
+    assert outcomes(plan(ranged(hanging, MIDDLE), D - 120)) == {"low": Outcome.TERMINATING, "middle": Outcome.EVICT}
+
+
+def test_what_is_left_of_a_range_at_its_deadline_is_deleted_then() -> None:
+    going = msgspec.structs.replace(LOW, deletion_timestamp=D - 420, deletion_grace_seconds=30)
+    assert outcomes(plan(ranged(going, HIGH, MIDDLE), D - 420.5))["low"] is Outcome.TERMINATING
+    assert outcomes(plan(ranged(going, HIGH, MIDDLE), D - 420))["low"] is Outcome.DELETE
+
+
+def test_a_pod_with_more_grace_than_its_range_leaves_before_its_turn_with_all_of_it() -> None:
+    long = msgspec.structs.replace(HIGH, grace_seconds=600)
+    assert outcomes(plan(ranged(LOW, long), D - 600.5)) == {"low": Outcome.EVICT, "high": Outcome.WAITING}
+    assert outcomes(plan(ranged(LOW, long), D - 600)) == {"low": Outcome.EVICT, "high": Outcome.DELETE}
+
+
+def test_a_late_pod_of_an_earlier_range_goes_first_again() -> None:
+    assert outcomes(plan(ranged(MIDDLE, HIGH), NOW)) == {"middle": Outcome.EVICT, "high": Outcome.WAITING}
+    assert outcomes(plan(ranged(LOW, MIDDLE, HIGH), NOW + 1)) == {
+        "low": Outcome.EVICT,
+        "middle": Outcome.WAITING,
+        "high": Outcome.WAITING,
+    }
+
+
+def test_without_a_deadline_the_ranges_are_an_order_and_nothing_else() -> None:
+    decision = plan(ranged(LOW, HIGH, deadline=None), NOW + 100_000)
+    assert outcomes(decision) == {"low": Outcome.EVICT, "high": Outcome.WAITING}
+    assert {e.deadline for e in decision.pods} == {e.delete_at for e in decision.pods} == {None}
+
+
+def test_a_grace_cut_for_a_range_is_not_taken_for_one_that_somebody_else_has_cut() -> None:
+    """Told 200 s instead of 500 while high pods were there; they are gone, and so its own grace would have fitted."""
+    cut = a_pod("low", grace_seconds=500, deletion_timestamp=NOW + 200, deletion_grace_seconds=200)
+    decision = plan(ranged(cut), NOW + 261)
+    assert outcomes(decision) == {"low": Outcome.TERMINATING}
+    assert entry(decision, "low").until == NOW + 400  # 200 s from the second DELETE, if that came as late as it may
+
+
+# -- a pod that holds the node -----------------------------------------------------------------------------------------
+
+
+def test_do_not_evict_holds_the_node_until_the_pod_is_gone_not_merely_told_to_end() -> None:
+    held = {"labels": {names.DO_NOT_EVICT: "true"}}
+    ending = decide(a_pod("kept", deletion_timestamp=NOW + 30, **held), a_pod("other"))
+    assert outcomes(ending) == {"kept": Outcome.TERMINATING, "other": Outcome.WAITING}
+    assert "shop/kept" in reason(ending, "other")
+    stuck = decide(a_pod("kept", deletion_timestamp=NOW - 60, **held), a_pod("other"))
+    assert outcomes(stuck) == {"kept": Outcome.IGNORED, "other": Outcome.EVICT}
+    finished = decide(a_pod("kept", phase="Succeeded", **held), a_pod("other"))
+    assert outcomes(finished) == {"kept": Outcome.IGNORED, "other": Outcome.EVICT}
