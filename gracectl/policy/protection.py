@@ -15,6 +15,9 @@ from gracectl.model.durations import parse_seconds
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
 
+SHOWN = 60
+"""Characters of a value that nobody understands: annotations may be long."""
+
 
 class Protection(msgspec.Struct, frozen=True):
     """A protection that holds now. `until` None means that no instant is known at which it ends."""
@@ -23,6 +26,8 @@ class Protection(msgspec.Struct, frozen=True):
     until: float | None
     value: str
     is_valid: bool = True
+    is_capped: bool = False
+    """The administrator's maximum ends it, before what was asked for would."""
 
     @property
     def holds_node(self) -> bool:
@@ -33,10 +38,16 @@ class Protection(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """`protected by do-not-disrupt "4h"`, for people; until when is for the caller to say."""
         if not self.is_valid:
-            return f'protected for ever: {self.kind} is "{self.value}", which is neither "true" nor a duration'
-        if self.until is None:
+            shown = self.value if len(self.value) <= SHOWN else self.value[: SHOWN - 1] + "…"
+            return f'protected by {self.kind} "{shown}", which is neither "true" nor a duration and so means for ever'
+        if self.until is None and self.value == "true":
             return f"protected by {self.kind}"
         return f'protected by {self.kind} "{self.value}"'
+
+    @property
+    def limit(self) -> str:
+        """` (the most that protection.maximumSeconds grants)`, behind the instant at which it ends; else empty."""
+        return " (the most that protection.maximumSeconds grants)" if self.is_capped else ""
 
 
 def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protection | None:
@@ -51,7 +62,7 @@ def _do_not_evict(pod: Pod, settings: ProtectionSettings) -> Protection | None:
     # Like nonsense in do-not-disrupt: whatever is not plainly a "no" protects, in either place.
     for value in (pod.labels.get(names.DO_NOT_EVICT), pod.annotations.get(names.DO_NOT_EVICT)):
         if value is not None and value != "false":
-            return Protection("do-not-evict", _capped(None, pod, settings), value)
+            return _capped(Protection("do-not-evict", None, "true"), pod, settings)
     return None
 
 
@@ -59,15 +70,12 @@ def _do_not_disrupt(pod: Pod, settings: ProtectionSettings) -> Protection | None
     value = pod.annotations.get(names.DO_NOT_DISRUPT)
     if value is None:
         return None
-    if value == "true":
-        return Protection("do-not-disrupt", _capped(None, pod, settings), value)
-    asked = _positive_seconds(value)
-    if asked is None:
-        return Protection("do-not-disrupt", _capped(None, pod, settings), value, is_valid=False)
-    start = _reference(pod, settings)
+    asked = None if value == "true" else _positive_seconds(value)
+    is_valid = value == "true" or asked is not None
     # Not started yet and counted from the start: it is protected, and its end is not known yet.
-    until = None if start is None else start + asked
-    return Protection("do-not-disrupt", _capped(until, pod, settings), value)
+    start = _reference(pod, settings)
+    until = None if start is None or asked is None else start + asked
+    return _capped(Protection("do-not-disrupt", until, value, is_valid), pod, settings)
 
 
 def _positive_seconds(value: str) -> float | None:
@@ -82,9 +90,11 @@ def _reference(pod: Pod, settings: ProtectionSettings) -> float | None:
     return pod.created if settings.reference == "creation" else pod.started
 
 
-def _capped(until: float | None, pod: Pod, settings: ProtectionSettings) -> float | None:
+def _capped(asked: Protection, pod: Pod, settings: ProtectionSettings) -> Protection:
     start = _reference(pod, settings)
     if settings.maximum_seconds is None or start is None:
-        return until
+        return asked
     cap = start + settings.maximum_seconds
-    return cap if until is None else min(until, cap)
+    if asked.until is not None and asked.until <= cap:
+        return asked
+    return msgspec.structs.replace(asked, until=cap, is_capped=True)

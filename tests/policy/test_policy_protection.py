@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 from support.builders import NOW, a_pod
 
@@ -22,6 +25,25 @@ def test_a_duration_protects_from_creation_until_exactly_its_end(value: str, sec
     assert protection is not None
     assert (protection.until, protection.is_valid) == (NOW + seconds, True)
     assert protection_of(pod, NOW + seconds, SETTINGS) is None
+
+
+def test_the_whole_grammar_of_go_is_understood_and_nothing_else() -> None:
+    """What Go's own time.ParseDuration answered to hundreds of texts: a positive duration protects for that long, all
+    others (refused, zero, negative) for ever."""
+    rows = msgspec.json.decode((Path(__file__).parents[1] / "model/oracles/go-durations.json").read_bytes())
+    seen = {True: 0, False: 0}
+    for row in rows:
+        pod = a_pod(annotations={names.DO_NOT_DISRUPT: row["in"]}, created=0.0)
+        nanoseconds = None if row["ns"] is None else int(row["ns"])
+        if row["in"] == "true":
+            continue
+        is_duration = nanoseconds is not None and nanoseconds > 0
+        protection = protection_of(pod, -1.0, SETTINGS)
+        assert protection is not None
+        assert protection.is_valid == is_duration, row
+        assert protection.until == (nanoseconds / 10**9 if is_duration and nanoseconds else None), row
+        seen[is_duration] += 1
+    assert min(seen.values()) > 50
 
 
 @pytest.mark.parametrize("value", ["", "false", "True", "0", "0s", "-1h", "4 hours", "1d", "4", "h"])
@@ -58,6 +80,50 @@ def test_the_administrator_caps_every_protection(value: str) -> None:
     held = a_pod(labels={names.DO_NOT_EVICT: "true"}, created=NOW)
     assert protection_of(held, NOW + 3599, settings) is not None
     assert protection_of(held, NOW + 3600, settings) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "maximum", "until", "is_capped"),
+    [
+        ("1h", 3600, 3600, False),
+        ("1h", 3599, 3599, True),
+        ("1h", None, 3600, False),
+        ("true", None, None, False),
+        ("true", 60, 60, True),
+        ("nonsense", 60, 60, True),
+    ],
+)
+def test_it_is_known_who_ends_a_protection(
+    value: str, maximum: float | None, until: float | None, is_capped: bool
+) -> None:
+    pod = a_pod(annotations={names.DO_NOT_DISRUPT: value}, created=NOW)
+    protection = protection_of(pod, NOW, ProtectionSettings(maximum_seconds=maximum))
+    assert protection is not None
+    assert protection.until == (None if until is None else NOW + until)
+    assert protection.is_capped == is_capped
+    assert ("protection.maximumSeconds" in protection.limit) == is_capped
+
+
+@pytest.mark.parametrize(
+    ("annotations", "words"),
+    [
+        ({names.DO_NOT_DISRUPT: "true"}, "protected by do-not-disrupt"),
+        ({names.DO_NOT_DISRUPT: "4h"}, 'protected by do-not-disrupt "4h"'),
+        ({names.DO_NOT_EVICT: "yes"}, "protected by do-not-evict"),
+        (
+            {names.DO_NOT_DISRUPT: "4 hours"},
+            'protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for ever',
+        ),
+        (
+            {names.DO_NOT_DISRUPT: "x" * 300},
+            f'protected by do-not-disrupt "{"x" * 59}…", which is neither "true" nor a duration and so means for ever',
+        ),
+    ],
+)
+def test_people_are_told_in_these_words(annotations: dict[str, str], words: str) -> None:
+    protection = protection_of(a_pod(annotations=annotations), NOW - 3600, SETTINGS)
+    assert protection is not None
+    assert protection.words == words
 
 
 def test_do_not_evict_is_looked_at_first_and_false_takes_it_back() -> None:
