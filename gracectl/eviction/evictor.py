@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from gracectl.eviction.lane import Ask, BudgetKey, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.lane import Ask, Candidate, Done, Lane, Look, Sleep
 from gracectl.eviction.refusals import is_over
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
@@ -23,6 +23,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.resources import PODS
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
+from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics, WorkQueue

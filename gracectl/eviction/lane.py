@@ -17,10 +17,9 @@ import msgspec
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import FREE_PHASES, Leave, may_leave
+from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, may_leave
+from gracectl.policy.lanes import Turn, turn_of
 from gracectl.runtime.backoff import Backoff
-
-BudgetKey = tuple[str, str]
 
 UNSHOWN_SECONDS = 2.0
 """A granted pod is on its way, but no budget has moved: after this long it is taken to have cost nothing (it had just
@@ -39,10 +38,9 @@ class Candidate(msgspec.Struct, frozen=True):
     deadline: float | None = None
 
     @property
-    def order(self) -> tuple[float, float, str, str]:
-        """Earliest deadline first, then the oldest termination; names make it total."""
-        deadline = float("inf") if self.deadline is None else self.deadline
-        return (deadline, self.terminating_since, self.namespace, self.name)
+    def order(self) -> Turn:
+        """Who is asked first."""
+        return turn_of((self.namespace, self.name), self.deadline, self.terminating_since)
 
 
 class Ask(msgspec.Struct, frozen=True):

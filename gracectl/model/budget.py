@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gracectl.model.meta import Condition
 from gracectl.model.selectors import LabelSelector
 
 
@@ -31,6 +32,8 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
     expected_pods: int = 0
     disrupted_pods: Mapping[str, float] = {}
     """Pod name to the instant of its eviction, until the controller has seen the pod go (120 s at most)."""
+    verdict: Condition | None = None
+    """The condition DisruptionAllowed: since when the budget has allowed something or nothing, and why."""
     deletion_timestamp: float | None = None
 
     @property

@@ -8,7 +8,7 @@ functions share nothing and are for single objects and for kinds of which there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -29,7 +29,7 @@ from gracectl.model.envelope import (
     decode_status,
 )
 from gracectl.model.lease import Lease
-from gracectl.model.meta import Condition
+from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node, Taint
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
@@ -126,7 +126,7 @@ class NodeDecoder:
                 for taint in spec.taints or ()
             ),
             provider_id=spec.provider_id or "",
-            conditions=_conditions(read.status, share),
+            conditions=_conditions(read.status, share.string),
         )
 
 
@@ -157,7 +157,7 @@ class ClaimDecoder:
             expire_after=spec.expire_after,
             provider_id=status.provider_id or "",
             node_name=share.string(status.node_name),
-            conditions=_conditions(status, share),
+            conditions=_conditions(status, share.string),
         )
 
 
@@ -198,6 +198,7 @@ def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
         desired_healthy=status.desired_healthy or 0,
         expected_pods=status.expected_pods or 0,
         disrupted_pods={pod: _created(evicted) for pod, evicted in (status.disrupted_pods or {}).items()},
+        verdict=condition_of(_conditions(status, _or_empty), names.DISRUPTION_ALLOWED),
         deletion_timestamp=_instant(meta.deletion_timestamp),
     )
 
@@ -303,19 +304,23 @@ def _present(annotations: Mapping[str, str | None]) -> Mapping[str, str]:
     return {name: value for name, value in annotations.items() if value is not None} or _NO_ANNOTATIONS
 
 
-def _conditions(status: wire.Conditions | None, share: Sharing) -> tuple[Condition, ...]:
+def _conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]) -> tuple[Condition, ...]:
     if status is None or not status.conditions:
         return ()
     return tuple(
         Condition(
-            share.string(read.type),
-            share.string(read.status),
-            share.string(read.reason),
-            share.string(read.message),
+            kept(read.type),
+            kept(read.status),
+            kept(read.reason),
+            kept(read.message),
             _instant(read.last_transition_time),
         )
         for read in status.conditions
     )
+
+
+def _or_empty(text: str | None) -> str:
+    return text or ""
 
 
 def _budget_selector(read: WireLabelSelector | None) -> LabelSelector | None:

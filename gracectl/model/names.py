@@ -81,6 +81,8 @@ REGISTERED: Final = "Registered"
 """Of claims: the instance has become a node. Present and not True: it has not, so far."""
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 """Of budgets (Kubernetes' own)."""
+SYNC_FAILED: Final = "SyncFailed"
+"""Reason of DISRUPTION_ALLOWED where nobody can count what the budget expects; its message says why."""
 
 NEVER_REPORTED: Final = "NodeStatusNeverUpdated"
 """Reason that the node lifecycle controller gives where no kubelet has ever spoken."""

@@ -188,7 +188,7 @@ class BudgetSpec(Object):
     unhealthy_pod_eviction_policy: str | None = None
 
 
-class BudgetStatus(Object):
+class BudgetStatus(Conditions):
     observed_generation: int | None = None
     disruptions_allowed: int | None = None
     current_healthy: int | None = None

@@ -17,6 +17,9 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
 
+BudgetKey = tuple[str, str]
+"""(namespace, name)"""
+
 FREE_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
 
 
@@ -69,6 +72,10 @@ def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int 
     if budget.observed_generation < budget.generation:
         return BudgetVerdict(Leave.UNOBSERVED, f"budget {_called(budget)} has just changed and is being counted")
     if budget.disruptions_allowed <= 0:
+        if (failure := failure_of(budget)) is not None:
+            return BudgetVerdict(
+                Leave.SPENT, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
+            )
         health = f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} required"
         return BudgetVerdict(Leave.SPENT, f"budget {_called(budget)} allows no disruption now ({health})")
     if budget.disruptions_allowed <= taken:
@@ -82,6 +89,12 @@ def lets_unready_go(budget: PodDisruptionBudget) -> bool:
     if budget.unhealthy_pod_eviction_policy == names.ALWAYS_ALLOW:
         return True
     return 0 < budget.desired_healthy <= budget.current_healthy
+
+
+def failure_of(budget: PodDisruptionBudget) -> str | None:
+    """Why the server cannot tell how many pods this budget expects, and so allows nothing; None if it can."""
+    verdict = budget.verdict
+    return verdict.message or "(no reason given)" if verdict and verdict.reason == names.SYNC_FAILED else None
 
 
 def _called(budget: PodDisruptionBudget) -> str:

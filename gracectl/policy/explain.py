@@ -20,7 +20,7 @@ def explain(plan: Plan, *, shown: int = 3) -> str:
     if not left:
         return "all pods are gone"
     ends = f"; the node ends by {format_time(plan.deadline)}" if plan.deadline is not None else ""
-    return f"{_count(left)} left: {_listed([explain_pod(entry) for entry in left], shown)}{ends}"
+    return f"{_count(left)} left: {listed([explain_pod(entry) for entry in left], shown)}{ends}"
 
 
 def left_behind(plan: Plan, *, shown: int = 3) -> str:
@@ -31,14 +31,15 @@ def left_behind(plan: Plan, *, shown: int = 3) -> str:
         f"{_called(entry)} ({'running' if entry.pod.deletion_timestamp is None else 'terminating'})"
         for entry in plan.left
     ]
-    return f"the deadline {format_time(plan.deadline)} has passed with {_count(names)} left: {_listed(names, shown)}"
+    return f"the deadline {format_time(plan.deadline)} has passed with {_count(names)} left: {listed(names, shown)}"
 
 
 def _count(pods: Sequence[object]) -> str:
     return f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
 
 
-def _listed(words: Sequence[str], shown: int) -> str:
+def listed(words: Sequence[str], shown: int = 3) -> str:
+    """`a, b, c, and 2 more`: the first `shown`."""
     more = [f"and {len(words) - shown} more"] if len(words) > shown else []
     return ", ".join([*words[:shown], *more])
 

@@ -15,15 +15,13 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.budgets import Leave, may_leave
+from gracectl.policy.budgets import BudgetKey, Leave, may_leave
 from gracectl.policy.deadlines import delete_at, ends_at, shorten_before
 from gracectl.policy.evictability import Ignored, ignored, stuck_at
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.reserve import Limits, limits_of
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import DEFAULT_ORDER, Order
-
-BudgetKey = tuple[str, str]
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -203,7 +201,8 @@ class _Round(msgspec.Struct, frozen=True):
             is_running = pod.deletion_timestamp is None
             cut = "terminating, its grace is cut for the deadline"
             entry = PodPlan(pod, Outcome.DELETE, wave, "is deleted now for the deadline" if is_running else cut)
-        return msgspec.structs.replace(entry, delete_at=at, deadline=limit)
+        keys = tuple(budget.key for budget in self.view.budgets.get(pod.uid, ()))
+        return msgspec.structs.replace(entry, delete_at=at, deadline=limit, budgets=keys)
 
     def _undisturbed(self, pod: Pod, wave: int) -> PodPlan:
         if pod.deletion_timestamp is not None:
@@ -220,12 +219,12 @@ class _Round(msgspec.Struct, frozen=True):
 
     def _under_budget(self, pod: Pod, wave: int) -> PodPlan:
         budgets = self.view.budgets.get(pod.uid, ())
-        keys = tuple(b.key for b in budgets)
-        verdict = may_leave(pod, budgets, taken=self.taken[keys[0]] if keys else 0)
+        taken = self.taken[budgets[0].key] if budgets else 0
+        verdict = may_leave(pod, budgets, taken=taken)
         if verdict.leave is Leave.ALLOWED:
-            self.taken[keys[0]] += 1
+            self.taken[budgets[0].key] += 1
         outcome = Outcome.EVICT if verdict.leave in (Leave.FREE, Leave.ALLOWED) else Outcome.BLOCKED
-        return PodPlan(pod, outcome, wave, verdict.reason, budgets=keys)
+        return PodPlan(pod, outcome, wave, verdict.reason)
 
     def instants(self, pods: tuple[PodPlan, ...]) -> Iterator[float | None]:
         """When the clock alone may change something of what was said about these pods."""

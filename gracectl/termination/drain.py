@@ -117,16 +117,9 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
 
 
 def view_of(tools: Tools, termination: Termination) -> NodeView:
-    """What the caches show of the node at this instant; volumes are looked at when the pods are gone."""
-    pods = tools.observed.pods_on(termination.node.name)
-    return NodeView(
-        node=termination.node,
-        pods=pods,
-        budgets=tools.observed.budgets_by_pod(pods),
-        cordoned_at=termination.cordoned_at,
-        deadline=termination.ends_by,
-        settings=tools.settings.policy,
-    )
+    """What the caches show of the node at this instant, and what the termination knows beyond that."""
+    view = tools.observed.view_of(termination.node, tools.settings.policy, termination.deadline)
+    return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
 
 
 def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Candidate]:

@@ -13,7 +13,10 @@ from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.budgets import budgets_of
+from gracectl.policy.deadlines import Deadline
 from gracectl.policy.ownership import belongs
+from gracectl.policy.plan import NodeView
+from gracectl.policy.settings import PolicySettings
 
 BY_NODE = "node"
 BY_NAMESPACE = "namespace"
@@ -105,6 +108,12 @@ class Observed(msgspec.Struct, frozen=True):
     def attachments_on(self, node: str) -> tuple[VolumeAttachment, ...]:
         """The volumes attached to a node."""
         return self.attachments.by_index(BY_NODE, node)
+
+    def view_of(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
+        """What is known of a node now, for a decision; its volumes are looked at when the pods are gone."""
+        pods = self.pods_on(node.name)
+        at = None if deadline is None else deadline.at
+        return NodeView(node=node, pods=pods, budgets=self.budgets_by_pod(pods), deadline=at, settings=policy)
 
     def budgets_by_pod(self, pods: tuple[Pod, ...]) -> dict[str, tuple[PodDisruptionBudget, ...]]:
         """For each pod that some budget selects, by UID, those budgets."""

@@ -295,7 +295,17 @@ def test_a_whole_budget() -> None:
                 "desiredHealthy": 3,
                 "expectedPods": 5,
                 "disruptedPods": {"web-1": "2026-01-01T00:00:00Z"},
-                "conditions": [],
+                "conditions": [
+                    {"type": "Other", "status": "True"},
+                    {
+                        "type": "DisruptionAllowed",
+                        "status": "False",
+                        "reason": "InsufficientPods",
+                        "message": "",
+                        "lastTransitionTime": "2026-01-01T00:00:01Z",
+                        "observedGeneration": 2,
+                    },
+                ],
             },
         )
     )
@@ -315,6 +325,7 @@ def test_a_whole_budget() -> None:
         desired_healthy=3,
         expected_pods=5,
         disrupted_pods={"web-1": NEW_YEAR},
+        verdict=Condition("DisruptionAllowed", "False", "InsufficientPods", "", NEW_YEAR + 1),
     )
     assert budget.key == ("shop", "web")
 

@@ -1,0 +1,256 @@
+"""What people should know before a node ends: who will hold it for ever, who will lose something, and what would help.
+
+A caution is a verdict with its reason, like every other here; who prints it adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.times import format_time
+from gracectl.policy.budgets import failure_of
+from gracectl.policy.course import How
+from gracectl.policy.deadlines import grace_of
+from gracectl.policy.explain import listed
+from gracectl.policy.forecast import NodeProspect, Prospect
+from gracectl.policy.plan import Outcome
+from gracectl.policy.protection import Protection
+from gracectl.policy.reserve import share_of
+
+
+class Kind(StrEnum):
+    """What a caution is about; machines filter by it."""
+
+    NEVER_DRAINS = "NeverDrains"
+    MAY_NEVER_DRAIN = "MayNeverDrain"
+    NOT_MANAGED = "NotManaged"
+    NOT_HELD = "NotHeld"
+    NOT_READY = "NotReady"
+    SEVERAL_CLAIMS = "SeveralNodeClaims"
+    UNREADABLE_DEADLINE = "UnreadableDeadline"
+    OVERDUE = "Overdue"
+    GRACE_CUT = "GraceCut"
+    BEFORE_ITS_TURN = "BeforeItsTurn"
+    PROTECTION_CUT = "ProtectionCut"
+    INVALID_PROTECTION = "InvalidProtection"
+    BUDGET_OVERSTEPPED = "BudgetOverstepped"
+    BUDGET_ALLOWS_NOTHING = "BudgetAllowsNothing"
+    BUDGET_NOT_COUNTED = "BudgetNotCounted"
+    SEVERAL_BUDGETS = "SeveralBudgets"
+    WAVES_TOO_LONG = "WavesTooLong"
+
+
+class Caution(msgspec.Struct, frozen=True):
+    """One thing to know; `objects`: the pods or budgets that it is about, as `namespace/name`."""
+
+    kind: Kind
+    message: str
+    objects: tuple[str, ...] = ()
+
+
+def cautions_of(node: NodeProspect) -> tuple[Caution, ...]:
+    """All there is to know of a node that ends as foretold; what matters most comes first."""
+    return tuple(caution for look in _LOOKS for caution in look(node))
+
+
+def _never(node: NodeProspect) -> Iterator[Caution]:
+    for reason, pods in _by_reason(_roots(node.held)):
+        message = (
+            f"this node never drains: {listed(pods)} {_stay(pods)} for ever ({reason}), and there is no deadline; "
+            "mend that, or give the node a deadline (a terminationGracePeriod, or the annotation "
+            f"{names.TERMINATION_TIMESTAMP})"
+        )
+        yield Caution(Kind.NEVER_DRAINS, message, pods)
+
+
+def _may_never(node: NodeProspect) -> Iterator[Caution]:
+    if node.drained is None or node.drained.latest is not None:
+        return
+    waiting = [pod for pod in node.pods if pod.told is not None and pod.told.latest is None]
+    for reason, pods in _by_reason(_roots(waiting)):
+        message = (
+            f"this node drains only if something changes: {listed(pods)} {_stay(pods)} until then ({reason}), and it "
+            "has no deadline"
+        )
+        yield Caution(Kind.MAY_NEVER_DRAIN, message, pods)
+
+
+def _not_ready(node: NodeProspect) -> Iterator[Caution]:
+    if not node.going.view.node.ready:
+        message = (
+            "the node is not Ready: without its kubelet no pod on it stops, and each that was told to leave is waited "
+            "for until a minute after its grace"
+        )
+        yield Caution(Kind.NOT_READY, message)
+
+
+def _overdue(node: NodeProspect) -> Iterator[Caution]:
+    if node.plan.overdue and node.plan.deadline is not None:
+        message = (
+            f"its deadline {format_time(node.plan.deadline)} has passed: everything on it gets one second, whatever "
+            "holds it, and its instance is ended at once"
+        )
+        yield Caution(Kind.OVERDUE, message)
+
+
+def _waves_too_long(node: NodeProspect) -> Iterator[Caution]:
+    deadline, began = node.plan.deadline, node.going.view.node.deletion_timestamp
+    if deadline is None or node.plan.overdue:
+        return
+    share = share_of(node.plan.order, deadline, began)
+    if share < 1 and began is not None:
+        wanted = sum(wave.period for wave in node.plan.order.waves)
+        message = (
+            f"its waves want {wanted:g} s together, but it has {deadline - began:g} s from its deletion to its "
+            f"deadline: each gets {share:.0%} of its period"
+        )
+        yield Caution(Kind.WAVES_TOO_LONG, message)
+
+
+def _grace_cut(node: NodeProspect) -> Iterator[Caution]:
+    cut = [pod for pod in _deleted(node) if pod.orders[0].grace < grace_of(pod.entry.pod)]
+    if cut and not node.plan.overdue:
+        worst = max(cut, key=lambda pod: grace_of(pod.entry.pod) - pod.orders[0].grace)
+        others = f" ({len(cut) - 1} more lose grace, too)" if len(cut) > 1 else ""
+        message = (
+            f"{_called(worst)} has {grace_of(worst.entry.pod)} s of grace, but there are only {worst.orders[0].grace} "
+            f"s for it: it is told at once, and cut off when they are over{others}"
+        )
+        yield Caution(Kind.GRACE_CUT, message, tuple(map(_called, cut)))
+
+
+def _before_its_turn(node: NodeProspect) -> Iterator[Caution]:
+    """A range that has less time than a pod of it: the pod leaves while the ranges before it are still there."""
+    waves = node.plan.order.waves
+    early = [
+        pod
+        for pod in _deleted(node)
+        if pod.entry.outcome is not Outcome.TERMINATING
+        and 0 < waves[pod.entry.wave].period < grace_of(pod.entry.pod)
+        and any(other.entry.wave < pod.entry.wave and _holds(other) for other in node.pods)
+    ]
+    if early:
+        first = early[0]
+        wave = waves[first.entry.wave]
+        message = (
+            f"{_called(first)} has {grace_of(first.entry.pod)} s of grace, but {wave.pods} have {wave.period:g} s: to "
+            f"have all of it, it may be deleted before its turn{_and_more(early)}"
+        )
+        yield Caution(Kind.BEFORE_ITS_TURN, message, tuple(map(_called, early)))
+
+
+def _protection_cut(node: NodeProspect) -> Iterator[Caution]:
+    for pod in _deleted(node):
+        protection = pod.entry.protection
+        at = pod.orders[0].at
+        if protection is not None and (protection.until is None or protection.until > at):
+            message = (
+                f"{_called(pod)} is {protection.words}{_until(protection)}, but the deadline comes first: it is "
+                f"deleted at {format_time(at)}"
+            )
+            yield Caution(Kind.PROTECTION_CUT, message, (_called(pod),))
+
+
+def _invalid_protection(node: NodeProspect) -> Iterator[Caution]:
+    for pod in node.pods:
+        protection = pod.entry.protection
+        if protection is not None and not protection.is_valid:
+            message = (
+                f"{_called(pod)} is {protection.words}; give it a duration such as 4h or 1h30m, or take "
+                f"{names.DO_NOT_DISRUPT} off it"
+            )
+            yield Caution(Kind.INVALID_PROTECTION, message, (_called(pod),))
+
+
+def _several_budgets(node: NodeProspect) -> Iterator[Caution]:
+    for pod in node.pods:
+        if len(pod.entry.budgets) > 1:
+            budgets = listed([f"{namespace}/{name}" for namespace, name in pod.entry.budgets])
+            message = (
+                f"{len(pod.entry.budgets)} budgets select {_called(pod)} ({budgets}), and the eviction API refuses "
+                "such a pod; change their selectors so that one is left"
+            )
+            yield Caution(Kind.SEVERAL_BUDGETS, message, (_called(pod),))
+
+
+def _budgets(node: NodeProspect) -> Iterator[Caution]:
+    for budget in sorted(_budgets_over(node), key=lambda each: each.key):
+        called = f"{budget.namespace}/{budget.name}"
+        pods = [pod for pod in node.pods if budget.key in pod.entry.budgets]
+        if (failure := failure_of(budget)) is not None:
+            message = f"budget {called} allows nothing, as it cannot be counted: {failure}; mend it, or delete it"
+            yield Caution(Kind.BUDGET_NOT_COUNTED, message, (called,))
+        elif 0 < budget.expected_pods <= budget.desired_healthy:
+            message = (
+                f"budget {called} allows no disruption even when all of its pods are healthy ({budget.desired_healthy} "
+                f"of {budget.expected_pods} required): widen it, or run more pods"
+            )
+            yield Caution(Kind.BUDGET_ALLOWS_NOTHING, message, (called,))
+        forced = [pod for pod in pods if pod.ways == (How.DELETED,) and pod.entry.pod.ready]
+        if forced:
+            told = tuple(map(_called, forced))
+            message = f"budget {called} is overstepped for the deadline: it does not let {listed(told)} go in time"
+            yield Caution(Kind.BUDGET_OVERSTEPPED, message, told)
+
+
+_LOOKS: tuple[Callable[[NodeProspect], Iterator[Caution]], ...] = (
+    _never,
+    _may_never,
+    _overdue,
+    _not_ready,
+    _several_budgets,
+    _budgets,
+    _grace_cut,
+    _protection_cut,
+    _invalid_protection,
+    _waves_too_long,
+    _before_its_turn,
+)
+
+
+def _roots(pods: Sequence[Prospect]) -> Sequence[Prospect]:
+    """Those who hold the others, if there are such."""
+    return [pod for pod in pods if pod.entry.outcome is not Outcome.WAITING] or pods
+
+
+def _by_reason(pods: Iterable[Prospect]) -> Iterable[tuple[str, tuple[str, ...]]]:
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        found.setdefault(pod.entry.reason or pod.entry.outcome.value, []).append(_called(pod))
+    return ((reason, tuple(called)) for reason, called in found.items())
+
+
+def _deleted(node: NodeProspect) -> Iterator[Prospect]:
+    """Those that are deleted for the deadline, whatever else happens."""
+    return (pod for pod in node.pods if pod.ways == (How.DELETED,))
+
+
+def _holds(pod: Prospect) -> bool:
+    return pod.entry.outcome is not Outcome.IGNORED
+
+
+def _budgets_over(node: NodeProspect) -> Iterable[PodDisruptionBudget]:
+    wanted = {key for pod in node.pods if _holds(pod) for key in pod.entry.budgets}
+    found = {budget.key: budget for each in node.going.view.budgets.values() for budget in each}
+    return [budget for key, budget in found.items() if key in wanted]
+
+
+def _called(pod: Prospect) -> str:
+    return f"{pod.entry.pod.namespace}/{pod.entry.pod.name}"
+
+
+def _stay(pods: Sequence[str]) -> str:
+    return "stays" if len(pods) == 1 else "stay"
+
+
+def _and_more(pods: Sequence[Prospect]) -> str:
+    return f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
+
+
+def _until(protection: Protection) -> str:
+    return "" if protection.until is None else f" until {format_time(protection.until)}"

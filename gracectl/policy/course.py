@@ -1,0 +1,368 @@
+"""One possible course of events: what becomes of nodes that end, if every pod and every replacement keeps a given pace.
+
+The decisions are those of `plan`, taken again whenever something has changed, and of `may_leave` along the lanes; the
+world around them is reduced to what decisions depend on. Nothing here waits: a course of days is computed at once.
+Invariants: a pod is told to leave by the rules of the controller and by nothing else; instants never go back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import count
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, failure_of, may_leave
+from gracectl.policy.deadlines import grace_of, granted, granted_already
+from gracectl.policy.lanes import Turn, Waiting
+from gracectl.policy.plan import NodeView, Outcome, Plan, plan
+
+HAIR = 1e-9
+"""Of an eviction: the allowance has come, but for rounding."""
+
+LEAST_WAIT_SECONDS = 0.1
+"""Thousands of pods that wait for a rate are let go in small groups; no instant is off by more than this."""
+
+RECREATED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
+"""Whose pods are replaced as soon as one is told to end; a StatefulSet's, and anybody else's, when it is gone."""
+
+
+class Going(msgspec.Struct, frozen=True):
+    """A node that ends, as the caches show it; `since` when (Unix seconds)."""
+
+    view: NodeView
+    since: float
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """How fast pods without a budget are evicted: so many a second, after a burst; 0 means no limit."""
+
+    qps: float = 0.0
+    burst: int = 1
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How the world around the controller behaves in one course.
+
+    `uses_grace`: pods need all of their grace to stop, else they stop at once. `replacement_seconds`: from the moment
+    in which a pod is replaced until its replacement is Ready. `heals`: pods that are not Ready now are so at once, else
+    never.
+    """
+
+    uses_grace: bool
+    replacement_seconds: float
+    heals: bool
+
+
+class How(StrEnum):
+    """How a pod is told to leave."""
+
+    EVICTED = "evicted"
+    DELETED = "deleted"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A pod is told to leave, with so many seconds of grace."""
+
+    at: float
+    how: How
+    grace: int
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What becomes of a pod that holds its node. Instants are Unix seconds.
+
+    `gone`: when its containers have stopped; None: not before the node ends, or never.
+    """
+
+    told: tuple[Told, ...] = ()
+    gone: float | None = None
+
+
+class Course(msgspec.Struct, frozen=True):
+    """What has happened: `fates` by pod uid, `drained` by node (missing: never)."""
+
+    fates: dict[str, Fate]
+    drained: dict[str, float]
+
+
+def course_of(going: Iterable[Going], now: float, pace: Pace, rate: Rate) -> Course:
+    """Let these nodes end from `now` on, until nothing changes any more."""
+    return _World(tuple(going), now, pace, rate).run()
+
+
+class _Event(msgspec.Struct, frozen=True, order=True):
+    """Something that comes by itself: a pod has stopped, or a budget has one more healthy pod."""
+
+    at: float
+    number: int
+    uid: str = ""
+    budget: BudgetKey | None = None
+
+
+class _Bucket:
+    """Evictions of pods without a budget, as the rate limit lets them pass."""
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self._rate = rate
+        self._tokens = float(rate.burst)
+        self._at = now
+
+    def take(self, now: float) -> float | None:
+        """None: one may go; else the instant at which the next one may."""
+        if self._rate.qps == 0:
+            return None
+        self._tokens = min(self._rate.burst, self._tokens + (now - self._at) * self._rate.qps)
+        self._at = now
+        if self._tokens < 1 - HAIR:
+            return now + max((1 - self._tokens) / self._rate.qps, LEAST_WAIT_SECONDS)
+        self._tokens -= 1
+        return None
+
+
+class _Lane:
+    """Those who wait under the same budgets, in their order."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Turn, str]] = []
+        self._waiting: dict[str, Waiting] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def join(self, waiting: Waiting) -> None:
+        """Add one, or renew what is known of him."""
+        uid = waiting.entry.pod.uid
+        if uid not in self._waiting or self._waiting[uid].turn != waiting.turn:
+            heapq.heappush(self._heap, (waiting.turn, uid))
+        self._waiting[uid] = waiting
+
+    def leave(self, uid: str) -> None:
+        """He does not wait any more."""
+        self._waiting.pop(uid, None)
+
+    def in_order(self) -> Iterator[Waiting]:
+        """The first one first; whoever is put back with `join` waits on."""
+        while self._heap:
+            turn, uid = heapq.heappop(self._heap)
+            waiting = self._waiting.get(uid)
+            if waiting is not None and waiting.turn == turn:
+                del self._waiting[uid]
+                yield waiting
+
+
+class _World:
+    def __init__(self, going: tuple[Going, ...], now: float, pace: Pace, rate: Rate) -> None:
+        self._now = now
+        self._pace = pace
+        self._going = {each.view.node.name: each for each in going}
+        self._pods: dict[str, dict[str, Pod]] = {
+            name: {pod.uid: pod for pod in each.view.pods} for name, each in self._going.items()
+        }
+        self._node_of = {uid: name for name, pods in self._pods.items() for uid in pods}
+        self._plans: dict[str, Plan] = {}
+        self._budgets: dict[BudgetKey, PodDisruptionBudget] = {}
+        self._keys: dict[str, tuple[BudgetKey, ...]] = {}  # by pod uid
+        self._lanes: dict[tuple[BudgetKey, ...], _Lane] = defaultdict(_Lane)
+        self._moving: set[tuple[BudgetKey, ...]] = set()  # lanes in which somebody may be able to go now
+        self._told: dict[str, list[Told]] = defaultdict(list)
+        self._gone: dict[str, float] = {}
+        self._ends: dict[str, float] = {}  # when a pod that was told to leave has stopped
+        self._drained: dict[str, float] = {}
+        self._events: list[_Event] = []
+        self._numbers = count()
+        self._bucket = _Bucket(rate, now)
+        self._wake: float | None = None  # when the bucket has tokens again
+        for each in going:
+            for uid, budgets in each.view.budgets.items():
+                self._keys[uid] = tuple(budget.key for budget in budgets)
+                self._budgets.update({budget.key: budget for budget in budgets})
+
+    def run(self) -> Course:
+        self._begin()
+        dirty = set(self._going)
+        while True:
+            while dirty or self._moving:
+                for name in sorted(dirty):
+                    self._plan(name)
+                dirty = self._delete(dirty) or self._evict()
+            following = self._next()
+            if following is None:
+                break
+            self._now = following
+            dirty = self._happen()
+        fates = {uid: Fate(tuple(self._told[uid]), self._gone.get(uid)) for uid in {*self._told, *self._gone}}
+        return Course(fates, self._drained)
+
+    # -- what is so at the beginning -----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Those on their way come to their end; what budgets lack at present comes back as the pace says."""
+        replaced: dict[BudgetKey, list[float]] = defaultdict(list)
+        for pods in self._pods.values():
+            for pod in pods.values():
+                if pod.deletion_timestamp is not None:
+                    # One that is still there after its time may be there for ever.
+                    self._stop(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
+                    for key in self._keys.get(pod.uid, ()):
+                        replaced[key].append(self._replaced_at(pod))
+        for key, budget in self._budgets.items():
+            self._budgets[key] = msgspec.structs.replace(budget, observed_generation=budget.generation)
+            missing = max(budget.expected_pods - budget.current_healthy, 0)
+            for at in [self._now] * missing if self._pace.heals else sorted(replaced[key])[:missing]:
+                self._push(at, budget=key)
+
+    def _replaced_at(self, pod: Pod) -> float:
+        """When the replacement of a pod that was told to leave is Ready; infinity if there will be none."""
+        controller = next((owner for owner in pod.owners if owner.controller), None)
+        if controller is None or controller.kind == names.DAEMON_SET:
+            return math.inf
+        begins = self._now if controller.kind in RECREATED_AT_ONCE else self._ends.get(pod.uid, math.inf)
+        return begins + self._pace.replacement_seconds
+
+    # -- what happens by itself ----------------------------------------------------------------------------------------
+
+    def _push(self, at: float, *, uid: str = "", budget: BudgetKey | None = None) -> None:
+        if at < math.inf:
+            heapq.heappush(self._events, _Event(max(at, self._now), next(self._numbers), uid, budget))
+
+    def _next(self) -> float | None:
+        """The next instant at which anything can change."""
+        instants = [decision.next_change for name, decision in self._plans.items() if name not in self._drained]
+        instants += [self._wake, self._events[0].at if self._events else None]
+        return min((at for at in instants if at is not None), default=None)
+
+    def _happen(self) -> set[str]:
+        """Whatever is due now; the nodes that have to be looked at again."""
+        dirty = {
+            name
+            for name, decision in self._plans.items()
+            if name not in self._drained and decision.next_change is not None and decision.next_change <= self._now
+        }
+        if self._wake is not None and self._wake <= self._now:
+            self._wake = None
+            self._moving.add(())
+        while self._events and self._events[0].at <= self._now:
+            event = heapq.heappop(self._events)
+            if event.budget is not None:
+                self._count(event.budget, 1)
+            elif self._ends.get(event.uid) == event.at and event.uid not in self._gone:
+                name = self._node_of[event.uid]
+                self._gone[event.uid] = self._now
+                del self._pods[name][event.uid]
+                dirty.add(name)
+        return dirty
+
+    def _count(self, key: BudgetKey, change: int) -> None:
+        """So many pods more, or fewer, are healthy under a budget: it allows accordingly."""
+        budget = self._budgets[key]
+        healthy = max(budget.current_healthy + change, 0)
+        allowed = max(healthy - budget.desired_healthy, 0) if failure_of(budget) is None else 0
+        self._budgets[key] = msgspec.structs.replace(budget, current_healthy=healthy, disruptions_allowed=allowed)
+        self._moving.update(keys for keys in self._lanes if key in keys)
+
+    # -- what is decided -----------------------------------------------------------------------------------------------
+
+    def _plan(self, name: str) -> None:
+        if name in self._drained:
+            return
+        going = self._going[name]
+        decision = plan(msgspec.structs.replace(going.view, pods=tuple(self._pods[name].values())), self._now)
+        before = {entry.pod.uid: entry for entry in self._plans[name].leaving} if name in self._plans else {}
+        self._plans[name] = decision
+        if decision.drained:
+            self._drained[name] = self._now
+        for entry in () if decision.drained else decision.leaving:
+            known = before.pop(entry.pod.uid, None)
+            if known is None or known.deadline != entry.deadline:
+                self._lanes[entry.budgets].join(Waiting(name, going.since, entry))
+                self._moving.add(entry.budgets)
+        for uid, entry in before.items():
+            self._lanes[entry.budgets].leave(uid)
+
+    def _delete(self, looked_at: Iterable[str]) -> set[str]:
+        """Delete whose time has come for a deadline; their nodes."""
+        dirty = set()
+        for name in looked_at:
+            for entry in self._plans[name].left:
+                pod = self._pods[name].get(entry.pod.uid)
+                if entry.outcome is not Outcome.DELETE or pod is None or entry.deadline is None:
+                    continue
+                grace = granted(pod, entry.deadline, self._now)
+                if grace is not None and self._tell(pod, How.DELETED, grace):
+                    dirty.add(name)
+        return dirty
+
+    def _evict(self) -> set[str]:
+        """Evict whom budgets and rate let go, lane by lane; their nodes."""
+        dirty: set[str] = set()
+        for keys in sorted(self._moving):
+            lane = self._lanes[keys]
+            stay = []
+            for waiting in lane.in_order():
+                pod = self._pods[waiting.node].get(waiting.entry.pod.uid)
+                if pod is None or pod.deletion_timestamp is not None:
+                    continue
+                if self._may_go(keys, pod):
+                    self._tell(pod, How.EVICTED, grace_of(pod))
+                    dirty.add(waiting.node)
+                    continue
+                stay.append(waiting)
+                if not keys:
+                    break  # the others wait for the same tokens
+            for waiting in stay:
+                lane.join(waiting)
+        self._moving.clear()
+        return dirty
+
+    def _may_go(self, keys: tuple[BudgetKey, ...], pod: Pod) -> bool:
+        if not keys:
+            at = self._bucket.take(self._now)
+            if at is not None:
+                self._wake = at
+            return at is None
+        verdict = may_leave(pod, tuple(self._budgets[key] for key in keys))
+        return verdict.leave in (Leave.FREE, Leave.ALLOWED)
+
+    def _tell(self, pod: Pod, how: How, grace: int) -> bool:
+        """The pod is told to leave, for the first time or with less grace; whether that changes anything."""
+        if pod.deletion_timestamp is None:
+            ends = math.floor(self._now) + grace
+        elif grace < granted_already(pod):
+            first = pod.deletion_timestamp - granted_already(pod)
+            ends = max(math.floor(first) + grace, math.floor(self._now))
+        else:
+            return False
+        self._told[pod.uid].append(Told(self._now, how, grace))
+        going = msgspec.structs.replace(pod, deletion_timestamp=float(ends), deletion_grace_seconds=grace)
+        self._pods[self._node_of[pod.uid]][pod.uid] = going
+        self._stop(going, self._now + grace)
+        if pod.deletion_timestamp is None:
+            self._leave_budgets(pod)
+        return True
+
+    def _leave_budgets(self, pod: Pod) -> None:
+        for key in self._keys.get(pod.uid, ()):
+            if pod.ready:
+                self._count(key, -1)
+            # Nobody knows whether the heir of a pod that is not Ready will be.
+            if pod.ready or self._pace.heals:
+                self._push(self._replaced_at(pod), budget=key)
+
+    def _stop(self, pod: Pod, latest: float) -> None:
+        """A pod that was told to leave stops; its kubelet kills it at `latest`, if there is one that does."""
+        is_running = pod.phase not in FREE_PHASES
+        has_kubelet = self._going[self._node_of[pod.uid]].view.node.ready
+        at = latest if has_kubelet else math.inf
+        if not self._pace.uses_grace or not is_running:
+            at = self._now
+        if at != self._ends.get(pod.uid):
+            self._ends[pod.uid] = at
+            self._push(at, uid=pod.uid)

@@ -1,0 +1,48 @@
+"""Who leaves before whom under the same budget, over all nodes (DESIGN 3.6).
+
+Pods that share a budget leave one by one. The evictor keeps such lanes; whoever explains or foretells what it does asks
+the same question here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from gracectl.policy.budgets import BudgetKey
+from gracectl.policy.plan import Plan, PodPlan
+
+Turn = tuple[float, float, str, str]
+"""Sorts those who wait: less is earlier."""
+
+
+def turn_of(key: tuple[str, str], deadline: float | None, since: float) -> Turn:
+    """Earliest deadline first, then the oldest termination; names make it total. Times are Unix seconds."""
+    return (math.inf if deadline is None else deadline, since, *key)
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A pod whose turn on its node has come; `since`: when the termination of that node began."""
+
+    node: str
+    since: float
+    entry: PodPlan
+
+    @property
+    def turn(self) -> Turn:
+        """Its place among all who wait for the same."""
+        return turn_of(self.entry.pod.key, self.entry.deadline, self.since)
+
+
+def lanes_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey, ...], tuple[Waiting, ...]]:
+    """Those whose turn has come, by the budgets that select them and in the order in which they leave.
+
+    `plans`: since when a node ends, its name, and what is decided about it.
+    """
+    found: dict[tuple[BudgetKey, ...], list[Waiting]] = {}
+    for since, node, decision in plans:
+        for entry in decision.leaving:
+            found.setdefault(entry.budgets, []).append(Waiting(node, since, entry))
+    return {budgets: tuple(sorted(lane, key=lambda waiting: waiting.turn)) for budgets, lane in found.items()}

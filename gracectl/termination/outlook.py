@@ -1,0 +1,121 @@
+"""What would happen if nodes were deleted now, and what is about to happen to those that end already.
+
+Joins what the caches show with the forecast: the nodes that were asked about, as if somebody had deleted them in this
+instant, together with all that are ending anyway, since these wait under the same budgets. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
+from gracectl.policy.cautions import Caution, Kind, cautions_of
+from gracectl.policy.course import Going
+from gracectl.policy.deadlines import Deadline, deadline_of, unreadable
+from gracectl.policy.evictability import DISRUPTED_TAINT
+from gracectl.policy.forecast import Assumptions, Forecast, NodeProspect, forecast
+from gracectl.policy.ownership import only_claim
+from gracectl.termination.held import H
+from gracectl.termination.observed import Observed, is_held
+from gracectl.termination.settings import TerminationSettings
+
+
+class NodeOutlook(msgspec.Struct, frozen=True):
+    """One node that was asked about. `is_ending`: somebody has deleted it already."""
+
+    prospect: NodeProspect
+    deadline: Deadline | None
+    cautions: tuple[Caution, ...]
+    is_ending: bool
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.prospect.name
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """`nodes` were asked about; `whole` has those as well that end beside them."""
+
+    nodes: tuple[NodeOutlook, ...]
+    whole: Forecast
+
+
+def outlook(
+    observed: Observed, settings: TerminationSettings, asked: Collection[str], now: float, assumptions: Assumptions
+) -> Outlook:
+    """Foretell what becomes of the nodes called `asked` (all of them are there) if they are deleted at `now`."""
+    nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
+    ending = [node for node in nodes if node.name in asked or is_ending(node, settings)]
+    told = forecast([_going(observed, settings, node, now) for node in ending], now, assumptions)
+    found = tuple(
+        NodeOutlook(
+            prospect=prospect,
+            deadline=deadline_if_deleted(observed, settings, node, now),
+            cautions=(*_obstacles(observed, settings, node), *cautions_of(prospect)),
+            is_ending=is_ending(node, settings),
+        )
+        for node, prospect in zip(ending, told.nodes, strict=True)
+        if node.name in asked
+    )
+    return Outlook(found, told)
+
+
+def is_ending(node: Node, settings: TerminationSettings) -> bool:
+    """Whether this node is deleted, and ours to end."""
+    return is_held(node) and settings.node_selector.matches(node.labels)
+
+
+def deadline_if_deleted(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Deadline | None:
+    """The deadline of a node that is deleted at `now`, or was before."""
+    claim = only_claim(observed.claims_of(node))
+    ended_claim = None if claim is None else _deleted(claim, now)
+    return deadline_of(_deleted(node, now), ended_claim, settings.policy)
+
+
+def _going(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
+    ended = _deleted(node, now)
+    assert ended.deletion_timestamp is not None
+    view = observed.view_of(ended, settings.policy, deadline_if_deleted(observed, settings, node, now))
+    is_cordoned = any(taint.key == DISRUPTED_TAINT.key for taint in node.taints)
+    since = ended.deletion_timestamp
+    return Going(msgspec.structs.replace(view, cordoned_at=since if is_cordoned else now), since)
+
+
+def _deleted(thing: H, now: float) -> H:
+    """As the server shows it when it is deleted at `now`: in whole seconds."""
+    if thing.deletion_timestamp is not None:
+        return thing
+    return msgspec.structs.replace(thing, deletion_timestamp=float(math.floor(now)))
+
+
+def _obstacles(observed: Observed, settings: TerminationSettings, node: Node) -> Iterator[Caution]:
+    """What of the node itself keeps it from ending as foretold."""
+    if not settings.node_selector.matches(node.labels):
+        message = "gracectl does not manage this node (nodeSelector does not match it): nobody would drain it"
+        yield Caution(Kind.NOT_MANAGED, message)
+    elif node.deletion_timestamp is None and names.FINALIZER not in node.finalizers:
+        message = (
+            f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and nobody "
+            "would drain it; is `gracectl controller` running?"
+        )
+        yield Caution(Kind.NOT_HELD, message)
+    claims = observed.claims_of(node)
+    if len(claims) > 1:
+        listed = ", ".join(sorted(claim.name for claim in claims))
+        message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
+        yield Caution(Kind.SEVERAL_CLAIMS, message)
+    holders: list[Node | NodeClaim] = [node, *claims]
+    for holder in holders:
+        text = unreadable(holder)
+        if text is not None:
+            message = (
+                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} is "{text[:60]}", which is no instant such '
+                "as 2026-01-01T00:00:00Z, and does not count"
+            )
+            yield Caution(Kind.UNREADABLE_DEADLINE, message)

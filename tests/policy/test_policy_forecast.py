@@ -1,0 +1,238 @@
+"""What is foretold of nodes that end: to the second where nothing is uncertain, between two instants elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+
+from gracectl.model import names
+from gracectl.model.meta import Condition
+from gracectl.model.pod import Pod
+from gracectl.policy.course import Going, How, Rate
+from gracectl.policy.forecast import Assumptions, Forecast, Prospect, Span, forecast
+from gracectl.policy.plan import NodeView
+from gracectl.policy.settings import PolicySettings, ProtectionSettings
+from gracectl.policy.waves import by_priority
+
+READY = (Condition("Ready", "True"),)
+REPLICA = owned_by("ReplicaSet")
+SET = owned_by("StatefulSet")
+
+
+def ending(name: str, *pods: Pod, budgets: Any = (), deadline: float | None = None, **fields: Any) -> Going:
+    """A node that was deleted just now; each pod is under all of `budgets`."""
+    node = a_node(name, conditions=fields.pop("conditions", READY), deletion_timestamp=NOW)
+    by_pod = {pod.uid: tuple(budgets) for pod in pods} if budgets else {}
+    deadline = None if deadline is None else NOW + deadline
+    return Going(NodeView(node, pods, by_pod, cordoned_at=NOW, deadline=deadline, **fields), NOW)
+
+
+def foretold(*going: Going, **assumptions: Any) -> Forecast:
+    return forecast(going, NOW, Assumptions(**assumptions))
+
+
+def of(told: Forecast, name: str) -> Prospect:
+    return next(pod for node in told.nodes for pod in node.pods if pod.entry.pod.name == name)
+
+
+def span(found: Span | None) -> tuple[float, float | None] | None:
+    """In seconds from the deletion."""
+    if found is None:
+        return None
+    return (round(found.earliest - NOW, 3), None if found.latest is None else round(found.latest - NOW, 3))
+
+
+def tell(told: Forecast) -> dict[str, tuple[float, float | None] | None]:
+    """When each pod is told."""
+    return {pod.entry.pod.name: span(pod.told) for node in told.nodes for pod in node.pods}
+
+
+def test_pods_that_nothing_holds_are_told_at_once_and_for_certain() -> None:
+    told = foretold(ending("n1", a_pod("a"), a_pod("b", grace_seconds=60)))
+    assert tell(told) == {"a": (0, 0), "b": (0, 0)}
+    assert of(told, "a").is_certain
+    assert of(told, "a").ways == (How.EVICTED,)
+    assert span(of(told, "b").gone) == (0, 60)
+    assert span(told.nodes[0].drained) == (2, 60)  # the minimum drain time; all of the longest grace
+    assert told.nodes[0].held == ()
+
+
+def test_an_empty_node_takes_the_minimum_time() -> None:
+    assert span(foretold(ending("n1")).nodes[0].drained) == (2, 2)
+    assert span(foretold(ending("n1", a_pod("static", owners=owned_by("Node")))).nodes[0].drained) == (2, 2)
+
+
+def test_a_wave_is_told_when_the_one_before_has_stopped() -> None:
+    told = foretold(ending("n1", a_pod("plain"), a_pod("critical", priority=2_000_000_000)))
+    assert tell(told) == {"plain": (0, 0), "critical": (0, 30)}
+    assert not of(told, "critical").is_certain
+
+
+def test_a_pending_pod_stops_at_once() -> None:
+    pending = a_pod("pending", phase="Pending", ready=False)
+    assert tell(foretold(ending("n1", pending, a_pod("last", priority=2_000_000_000))))["last"] == (0, 0)
+
+
+def test_a_protected_pod_is_told_in_the_second_in_which_its_protection_ends() -> None:
+    pod = a_pod("job", created=NOW - 3600, annotations={names.DO_NOT_DISRUPT: "4h"})
+    told = foretold(ending("n1", pod))
+    assert tell(told) == {"job": (10_800, 10_800)}
+    assert of(told, "job").is_certain
+    assert span(told.nodes[0].drained) == (10_800, 10_830)
+
+
+@pytest.mark.parametrize(
+    ("owners", "latest"),
+    [
+        (REPLICA, [0, 20, 40]),  # replaced as soon as it is told, Ready 20 s later
+        (SET, [0, 50, 100]),  # replaced when it is gone
+    ],
+)
+def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, latest: list[float]) -> None:
+    pods = [a_pod(f"web-{n}", owners=owners) for n in range(3)]
+    budget = a_budget()
+    told = foretold(
+        ending("n1", pods[0], pods[1], budgets=(budget,)),
+        ending("n2", pods[2], budgets=(budget,)),
+        replacement_seconds=20.0,
+    )
+    assert tell(told) == {f"web-{n}": (0, at) for n, at in enumerate(latest)}
+    assert [pod.is_certain for pod in (of(told, "web-0"), of(told, "web-1"))] == [True, False]
+    [(keys, lane)] = told.lanes.items()
+    assert keys == (("shop", "web"),)
+    assert [(waiting.node, waiting.entry.pod.name) for waiting in lane] == [
+        ("n1", "web-0"),
+        ("n1", "web-1"),
+        ("n2", "web-2"),
+    ]
+
+
+def test_a_budget_of_pods_that_nobody_replaces_is_used_up() -> None:
+    pods = [a_pod(f"web-{n}", owners=()) for n in range(3)]
+    told = foretold(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
+    assert tell(told) == {"web-0": (0, 0), "web-1": (0, 0), "web-2": None}
+    assert told.nodes[0].drained is None
+    assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web-2"]
+
+
+def test_a_budget_that_can_never_allow_anything_holds_the_node_for_ever() -> None:
+    budget = a_budget(disruptions_allowed=0, desired_healthy=3)
+    told = foretold(ending("n1", a_pod("web", owners=REPLICA), a_pod("other"), budgets=()))
+    assert told.nodes[0].held == ()
+    told = foretold(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
+    assert told.nodes[0].drained is None
+    assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web"]
+
+
+def test_a_budget_that_lacks_pods_now_may_allow_it_at_once_or_never() -> None:
+    budget = a_budget(disruptions_allowed=0, current_healthy=2)
+    told = foretold(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
+    assert tell(told) == {"web": (0, None)}
+    assert span(told.nodes[0].drained) == (2, None)
+    assert told.nodes[0].held == ()
+
+
+def test_what_a_budget_lacks_because_a_pod_is_leaving_comes_back_in_time() -> None:
+    budget = a_budget(disruptions_allowed=0, current_healthy=2)
+    leaving = a_pod("leaving", owners=REPLICA, deletion_timestamp=NOW + 10, deletion_grace_seconds=30)
+    told = foretold(ending("n1", leaving, a_pod("web", owners=REPLICA), budgets=(budget,)), replacement_seconds=15.0)
+    assert tell(told) == {"leaving": None, "web": (0, 15)}
+    assert span(of(told, "leaving").gone) == (0, 10)
+
+
+def test_a_pod_that_is_not_ready_leaves_as_the_budget_s_policy_says() -> None:
+    sick = a_pod("sick", ready=False, owners=REPLICA)
+    spent: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 1, "desired_healthy": 2}
+    assert tell(foretold(ending("n1", sick, budgets=(a_budget(**spent),)))) == {"sick": (0, None)}
+    always = a_budget(**spent, unhealthy_pod_eviction_policy="AlwaysAllow")
+    assert tell(foretold(ending("n1", sick, budgets=(always,)))) == {"sick": (0, 0)}
+
+
+def test_two_budgets_hold_a_pod_until_the_deadline() -> None:
+    both = (a_budget("web"), a_budget("also"))
+    assert foretold(ending("n1", a_pod("web"), budgets=both)).nodes[0].drained is None
+    told = foretold(ending("n1", a_pod("web"), budgets=both, deadline=900))
+    assert tell(told) == {"web": (870, 870)}
+    assert of(told, "web").ways == (How.DELETED,)
+    assert [(order.at - NOW, order.grace) for order in of(told, "web").orders] == [(870, 30)]
+
+
+def test_a_deadline_ends_what_a_budget_holds_and_nobody_knows_which_comes_first() -> None:
+    budget = a_budget(disruptions_allowed=0, current_healthy=2)
+    told = foretold(ending("n1", a_pod("web", owners=REPLICA, grace_seconds=600), budgets=(budget,), deadline=900))
+    assert tell(told) == {"web": (0, 300)}
+    assert of(told, "web").ways == (How.EVICTED, How.DELETED)
+    assert span(told.nodes[0].drained) == (2, 900)
+
+
+def test_three_replicas_and_fifteen_minutes() -> None:
+    """The scenario of the seed: A is evicted at 0:00, B and C are deleted at 5:00 with 600 s each."""
+    pods = [a_pod(name, owners=REPLICA, grace_seconds=600) for name in "abc"]
+    nodes = [ending(f"n-{pod.name}", pod, budgets=(a_budget(),), deadline=900) for pod in pods]
+    told = foretold(*nodes, replacement_seconds=600.0)
+    assert {name: [(o.at - NOW, o.how, o.grace) for o in of(told, name).orders] for name in "abc"} == {
+        "a": [(0, How.EVICTED, 600)],
+        "b": [(300, How.DELETED, 600)],
+        "c": [(300, How.DELETED, 600)],
+    }
+    assert [span(node.drained) for node in told.nodes] == [(2, 600), (2, 900), (2, 900)]
+
+
+def test_a_pod_with_more_grace_than_there_is_time_is_deleted_at_once_with_what_is_left() -> None:
+    told = foretold(ending("n1", a_pod("slow", grace_seconds=3600), deadline=900))
+    assert of(told, "slow").is_certain
+    assert [(o.at - NOW, o.how, o.grace) for o in of(told, "slow").orders] == [(0, How.DELETED, 900)]
+
+
+def test_at_the_deadline_who_is_left_is_told_again_and_the_node_is_over() -> None:
+    late = a_pod("late", deletion_timestamp=NOW - 5, deletion_grace_seconds=30)
+    told = foretold(ending("n1", late, deadline=20))
+    assert span(told.nodes[0].drained) == (2, 20)
+
+
+def test_ranges_have_their_own_deadlines() -> None:
+    settings = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
+    kept = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
+    pods = (a_pod("low", **kept), a_pod("high", priority=1000, **kept))
+    assert tell(foretold(ending("n1", *pods, deadline=900, settings=settings))) == {
+        "low": (570, 570),
+        "high": (870, 870),
+    }
+
+
+def test_pods_of_a_node_without_a_kubelet_are_waited_for_until_they_count_as_stuck() -> None:
+    told = foretold(ending("n1", a_pod("web"), conditions=(Condition("Ready", "Unknown"),)))
+    assert span(told.nodes[0].drained) == (2, 90)
+    assert span(of(told, "web").gone) == (0, None)
+
+
+def test_do_not_evict_holds_everybody_until_the_holder_is_gone() -> None:
+    holder = a_pod("holder", labels={names.DO_NOT_EVICT: "true"})
+    told = foretold(ending("n1", holder, a_pod("other")))
+    assert tell(told) == {"holder": None, "other": None}
+    ends = a_pod("holder", labels={names.DO_NOT_EVICT: "true"}, deletion_timestamp=NOW + 7, deletion_grace_seconds=7)
+    assert tell(foretold(ending("n1", ends, a_pod("other")))) == {"holder": None, "other": (0, 7)}
+
+
+def test_the_administrator_s_maximum_ends_a_protection_to_the_second() -> None:
+    holder = a_pod("holder", labels={names.DO_NOT_EVICT: "true"}, created=NOW - 3600)
+    capped = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
+    told = foretold(ending("n1", holder, a_pod("other"), settings=capped))
+    assert tell(told) == {"holder": (3600, 3600), "other": (3600, 3600)}
+
+
+def test_pods_without_a_budget_leave_as_fast_as_the_rate_allows() -> None:
+    pods = [a_pod(f"p{n:03}") for n in range(250)]
+    told = foretold(ending("n1", *pods), rate=Rate(qps=50.0, burst=100))
+    first, last = of(told, "p000").told, of(told, "p249").told
+    assert span(first) == (0, 0)
+    assert last is not None
+    assert last.earliest - NOW == pytest.approx(3.0, abs=0.2)
+    assert last.is_certain
+
+
+def test_nodes_share_nothing_but_budgets() -> None:
+    told = foretold(ending("n1", a_pod("a")), ending("n2", a_pod("b", annotations={names.DO_NOT_DISRUPT: "true"})))
+    assert [span(node.drained) for node in told.nodes] == [(2, 30), None]
