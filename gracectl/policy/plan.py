@@ -123,14 +123,14 @@ def plan(view: NodeView, now: float) -> Plan:
     pods = tuple(
         round_.judge(pod) for pod in sorted(view.pods, key=lambda pod: (order.wave_of(pod), pod.created, pod.key))
     )
-    settled_at = _settled_at(view)
+    settled = settled_at(view)
     is_overdue = view.deadline is not None and view.deadline <= now
     is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
     detaching = tuple(a for a in view.attachments if a.volume_name not in view.staying_volumes)
-    instants = (*round_.instants(pods), settled_at, view.deadline)
+    instants = (*round_.instants(pods), settled, view.deadline)
     return Plan(
         pods=pods,
-        drained=is_overdue or (is_empty and settled_at is not None and settled_at <= now),
+        drained=is_overdue or (is_empty and settled is not None and settled <= now),
         detaching=() if is_overdue else detaching,
         overdue=is_overdue,
         next_change=min((at for at in instants if at is not None and at > now), default=None),
@@ -246,7 +246,7 @@ def _holder(waited_for: list[Pod], protections: Mapping[str, Protection]) -> Pod
     return min(holding, key=lambda pod: pod.key, default=None)
 
 
-def _settled_at(view: NodeView) -> float | None:
+def settled_at(view: NodeView) -> float | None:
     """From when on a pod that was bound in the instant of the cordon would have been seen."""
     if view.cordoned_at is None:
         return None
