@@ -26,6 +26,7 @@ import msgspec
 from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized
+from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Raw, Resource
 from gracectl.kube.watching import Undecodable, WatchFailed
 from gracectl.model.decode import WatchEvent, decode_meta
@@ -45,12 +46,14 @@ _CONFIGURATION = (Forbidden, Unauthorized, NotServed, Invalid)
 
 
 class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds.
+    """What is followed of a resource, and with how much patience, in seconds.
+
+    `selection`: which of its objects; the cache holds those. `optional`: the server need not serve the resource
+    at all; the cache is then live and empty, and the question is asked again every `absent`.
 
     A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
     stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
-    `maximum_pause`. `optional`: the server need not serve the resource at all; the cache is then live and
-    empty, and the question is asked again every `absent`.
+    `maximum_pause`.
     """
 
     watch_minimum: int = 300
@@ -61,6 +64,7 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     maximum_pause: float = 30.0
     optional: bool = False
     absent: float = 30.0
+    selection: Selection = ALL
 
 
 class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,12 +151,17 @@ class Reflector(Generic[T]):
             last_error=self._last_error,
         )
 
+    @property
+    def _followed(self) -> str:
+        selection = self._settings.selection
+        return f"{self._resource.qualified} ({selection})" if selection != ALL else self._resource.qualified
+
     async def _list(self) -> bool:
         """Take over a complete list; False when that has to be tried again (the pause is over by then)."""
         objects: list[T] = []
         version = ""
         try:
-            async with aclosing(self._client.list(self._resource)) as pages:
+            async with aclosing(self._client.list(self._resource, selection=self._settings.selection)) as pages:
                 async for page in pages:
                     objects.extend(page.items)
                     version = page.resource_version
@@ -239,7 +248,9 @@ class Reflector(Generic[T]):
         seconds = self._rng.randint(settings.watch_minimum, settings.watch_maximum)
         with anyio.CancelScope(deadline=anyio.current_time() + settings.stall) as scope:
             async with (
-                self._client.watch(self._resource, self._version, timeout_seconds=seconds) as watch,
+                self._client.watch(
+                    self._resource, self._version, selection=settings.selection, timeout_seconds=seconds
+                ) as watch,
                 aclosing(watch.events()) as events,
             ):
                 self._proven = True
@@ -277,7 +288,7 @@ class Reflector(Generic[T]):
         try:
             return decode(event.object)
         except (msgspec.DecodeError, ValueError) as error:
-            raise Undecodable(f"{event.type} of {self._resource.qualified}: {error}") from error
+            raise Undecodable(f"{event.type} of {self._followed}: {error}") from error
 
     async def _fail(self, problem: Exception | str) -> None:
         """Raise what only a change of configuration can mend; log anything else and pause."""
@@ -289,7 +300,7 @@ class Reflector(Generic[T]):
         logger.log(
             logging.INFO if isinstance(problem, Gone) else logging.WARNING,
             "list or watch of %s interrupted, going on in %.1f s: %s",
-            self._resource.qualified,
+            self._followed,
             pause,
             problem,
             extra={"resource": self._resource.qualified},
