@@ -49,6 +49,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetrySettings = RetrySettings()
 
 
+IMPATIENT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
+"""Where a person waits for the answer: a server that does not answer is told at once. Elsewhere patience is better."""
+
+
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """A part of a list; every part bears the version of the whole."""
 
