@@ -208,11 +208,11 @@ class Part(Generic[T]):
         self._cache = cache
         self._found = cache._indexes[index]
         self._value = value
+        self._dropped = False
 
     def put(self, new: T) -> None:
         """Writer: see Cache; a late word about the predecessor of a namesake is no change."""
-        there = self._cache.get(*new.key)
-        if there is None or there.uid == new.uid or int(there.resource_version) < int(new.resource_version):
+        if not self._dropped and not self._is_late(new):
             self._cache.put(new)
 
     def remove(self, key: Key) -> None:
@@ -225,13 +225,21 @@ class Part(Generic[T]):
         self._cache._replace(self._objects, objects, self.put)
 
     def drop(self) -> None:
-        """Writer: nobody follows the part any more; its objects leave the cache."""
+        """Nobody follows the part any more: its objects leave the cache, and what its writer still says is no change.
+
+        Whoever follows it again later makes a new one.
+        """
         for key in tuple(self._objects):
             self._cache.remove(key)
+        self._dropped = True
+
+    def _is_late(self, new: T) -> bool:
+        there = self._cache.get(*new.key)
+        return there is not None and there.uid != new.uid and int(there.resource_version) > int(new.resource_version)
 
     def __len__(self) -> int:
         return len(self._objects)
 
     @property
     def _objects(self) -> Mapping[Key, T]:
-        return self._found.get(self._value, {})
+        return {} if self._dropped else self._found.get(self._value, {})

@@ -77,8 +77,20 @@ def test_a_part_that_nobody_follows_any_more_takes_its_objects_with_it() -> None
     here.drop()
     assert told == [(thing, None) for thing in things]
     assert [thing.name for thing in cache.values()] == ["c"]
-    here.put(Thing("d", "x"))  # somebody follows it again
-    assert len(here) == 1
+
+
+def test_who_still_writes_to_a_part_that_was_dropped_changes_nothing() -> None:
+    cache, told = a_cache()
+    dropped, again = cache.part("place", "x"), cache.part("place", "x")
+    dropped.put(Thing("a", "x"))
+    dropped.drop()
+    again.put(Thing("b", "x"))
+    told.clear()
+    dropped.put(Thing("c", "x"))
+    dropped.remove(("n", "b"))
+    dropped.replace([Thing("d", "x")])
+    dropped.drop()
+    assert (len(dropped), len(again), told) == (0, 1, [])
 
 
 def test_a_namesake_elsewhere_survives_the_late_news_of_its_predecessor() -> None:
