@@ -21,6 +21,7 @@ from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import CacheStatistics
 from gracectl.kube.client import IMPATIENT, ClientSettings, ClientStatistics, KubeClient
 from gracectl.kube.events import EventRecorder, EventStatistics
+from gracectl.kube.reading import is_served
 from gracectl.kube.reflector import Reflector
 from gracectl.kube.resources import NODE_CLAIM_VERSIONS
 from gracectl.kube.retry import RetrySettings
@@ -72,10 +73,7 @@ class MissingRights(Exception):
 
 async def rights_for(client: KubeClient) -> tuple[Right, ...]:
     """What the controller needs on this cluster. Raises ApiError."""
-    for version in NODE_CLAIM_VERSIONS:
-        if await client.serves(version):
-            return RIGHTS + CLAIM_RIGHTS
-    return RIGHTS
+    return RIGHTS + CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else RIGHTS
 
 
 class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):

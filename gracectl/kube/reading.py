@@ -55,12 +55,17 @@ async def is_absent(client: KubeClient, versions: tuple[Resource[T], ...], refus
     if not isinstance(refusal, Forbidden):
         return isinstance(refusal, NotServed)
     try:
-        for version in versions:
-            if await client.serves(version):
-                return False
+        return not await is_served(client, versions)
     except ApiError:
         return False
-    return True
+
+
+async def is_served(client: KubeClient, versions: tuple[Resource[T], ...]) -> bool:
+    """Whether the server serves any of these versions. Raises ApiError."""
+    for version in versions:
+        if await client.serves(version):
+            return True
+    return False
 
 
 async def _listed(
