@@ -19,15 +19,14 @@ from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics
 from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import CacheStatistics
-from gracectl.kube.client import ClientSettings, ClientStatistics, KubeClient
+from gracectl.kube.client import IMPATIENT, ClientSettings, ClientStatistics, KubeClient
 from gracectl.kube.events import EventRecorder, EventStatistics
-from gracectl.kube.reflector import Reflector, ReflectorSettings
-from gracectl.kube.resources import BUDGETS, NODE_CLAIMS, NODE_CLAIMS_V1BETA1, NODES, PODS, VOLUME_ATTACHMENTS
+from gracectl.kube.reading import is_served
+from gracectl.kube.reflector import Reflector
+from gracectl.kube.resources import NODE_CLAIM_VERSIONS
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
-from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.names import KARPENTER_GROUP
-from gracectl.model.sharing import Sharing
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics
@@ -36,8 +35,9 @@ from gracectl.termination.ending import Progress
 from gracectl.termination.keeper import FinalizerKeeper
 from gracectl.termination.node import NodeTermination
 from gracectl.termination.nodeclaim import NodeClaimTermination
-from gracectl.termination.observed import Observed, observe_nothing_yet
+from gracectl.termination.observed import observe_nothing_yet
 from gracectl.termination.pods import PodAnnouncer
+from gracectl.termination.sources import Reflectors
 from gracectl.termination.steps import Tools
 from gracectl.termination.voluntary import VoluntaryTermination
 
@@ -53,15 +53,11 @@ RIGHTS = (
 )
 """Everything that the controller ever asks of a cluster without node claims."""
 
-CLAIM_VERSIONS = (NODE_CLAIMS, NODE_CLAIMS_V1BETA1)
 CLAIM_RIGHTS = (
     *(Right(verb, "nodeclaims", KARPENTER_GROUP) for verb in ("get", "list", "watch", "patch", "delete")),
     Right("patch", "nodeclaims", KARPENTER_GROUP, "status"),
 )
 """What comes to that where the cluster has node claims."""
-
-# A server that does not answer when we start is told at once; later, patience is the better policy.
-_FIRST_CONTACT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
 
 # Seconds for one DELETE for a deadline; the next try asks for what is left then.
 _LONGEST_DELETION = 10.0
@@ -77,10 +73,7 @@ class MissingRights(Exception):
 
 async def rights_for(client: KubeClient) -> tuple[Right, ...]:
     """What the controller needs on this cluster. Raises ApiError."""
-    for version in CLAIM_VERSIONS:
-        if await client.serves(version):
-            return RIGHTS + CLAIM_RIGHTS
-    return RIGHTS
+    return RIGHTS + CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else RIGHTS
 
 
 class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,8 +120,8 @@ class Controller:
         deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._deleter = PodDeleter(deleting, observed.pods, clock, eviction, patience)
         self._deleter.listen(announcer)
-        claims, *others = _reflectors(self._client, observed, clock, rng)
-        self._reflectors = (*others, claims)
+        reflectors = Reflectors(self._client, observed, clock, rng=rng)
+        self._reflectors: tuple[Reflector[Any], ...] = (reflectors.of_pods(observed.pods), *reflectors.whole)
         tools = Tools(
             client=self._client,
             observed=observed,
@@ -138,7 +131,7 @@ class Controller:
             clock=clock,
             settings=settings.termination,
             deleter=self._deleter,
-            claim_resource=lambda: claims.resource,
+            claim_resource=lambda: reflectors.claims.resource,
         )
         backoff = partial(Backoff, rng=rng)
         self._terminations = NodeTermination(tools, backoff)
@@ -148,7 +141,7 @@ class Controller:
 
     async def check(self) -> str:
         """Make sure of the server and of our rights; returns its version. Raises ApiError or MissingRights."""
-        client = KubeClient(self._transport, self._clock, settings=_FIRST_CONTACT)
+        client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
         if missing := await missing_rights(client, await rights_for(client)):
             raise MissingRights(missing)
@@ -206,18 +199,3 @@ class Controller:
             events=self._recorder.statistics(),
             caches=tuple(cache.statistics() for cache in caches),
         )
-
-
-def _reflectors(client: KubeClient, observed: Observed, clock: Clock, rng: random.Random) -> tuple[Reflector[Any], ...]:
-    """What fills the caches, that of node claims first."""
-    # What pods, nodes and claims have in common (labels, names) is kept once for all caches.
-    sharing = Sharing()
-    claims = tuple(version.read_by(ClaimDecoder(sharing)) for version in CLAIM_VERSIONS)
-    nodes, pods = NODES.read_by(NodeDecoder(sharing)), PODS.read_by(PodDecoder(sharing))
-    return (
-        Reflector(client, claims, observed.claims, clock, settings=ReflectorSettings(optional=True), rng=rng),
-        Reflector(client, nodes, observed.nodes, clock, rng=rng),
-        Reflector(client, pods, observed.pods, clock, rng=rng),
-        Reflector(client, BUDGETS, observed.budgets, clock, rng=rng),
-        Reflector(client, VOLUME_ATTACHMENTS, observed.attachments, clock, rng=rng),
-    )

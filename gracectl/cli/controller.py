@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from pathlib import Path
 
 import anyio
 import click
@@ -13,14 +12,11 @@ import msgspec
 
 from gracectl import __version__
 from gracectl.app import Controller
+from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.failures import run_async, told_to_people
 from gracectl.cloud.provider import Provider
 from gracectl.cloud.registry import UnknownProvider, load_provider
-from gracectl.config import ConfigError, Settings, load_settings
-from gracectl.kube import credentials
-from gracectl.kube.http import HttpTransport
-from gracectl.kube.skew import SkewEstimate
-from gracectl.runtime.clock import SystemClock
+from gracectl.config import ConfigError, Settings
 from gracectl.runtime.signals import set_on_signal
 from gracectl.telemetry import logs
 
@@ -28,28 +24,18 @@ logger = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option(
-    "--kubeconfig", metavar="FILE", help="Kubeconfig; default: $KUBECONFIG, the pod's service account, ~/.kube/config."
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
-@click.option(
-    "--config",
-    "config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Settings (YAML); default: all defaults.",
-)
-def controller(kubeconfig: str | None, context: str | None, config: Path | None) -> None:
+@cluster_options
+def controller(cluster: ClusterChoice) -> None:
     """Watch a cluster and end its deleted nodes gracefully.
 
     Runs until SIGTERM or SIGINT: finishes the writes that are under way and exits with 0; a second signal ends it at
     once.
     """
     with told_to_people():
-        settings = load_settings(config)
+        settings = cluster.settings()
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
         provider = provider_of(settings)
-        run_async(lambda: _run(settings, provider, kubeconfig, context))
+        run_async(lambda: _run(settings, provider, cluster))
 
 
 def provider_of(settings: Settings) -> Provider:
@@ -64,11 +50,9 @@ def provider_of(settings: Settings) -> Provider:
         raise ConfigError(f"{field}: {reason} (provider {settings.provider.name})") from error
 
 
-async def _run(settings: Settings, provider: Provider, kubeconfig: str | None, context: str | None) -> None:
-    clock = SystemClock()
-    identity = await credentials.load(kubeconfig, context, clock=clock)
-    async with HttpTransport(identity, clock, skew=SkewEstimate(clock.adjust)) as transport:
-        program = Controller(settings, transport, clock, provider)
+async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:
+    async with connected(cluster) as there:
+        program = Controller(settings, there.transport, there.clock, provider)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)
@@ -77,7 +61,7 @@ async def _run(settings: Settings, provider: Provider, kubeconfig: str | None, c
                 server = await program.check()
             if not beginning.cancelled_caught:
                 logger.info(
-                    "gracectl %s on %s (Kubernetes %s), provider %s", __version__, identity.url, server, provider.name
+                    "gracectl %s on %s (Kubernetes %s), provider %s", __version__, there.url, server, provider.name
                 )
                 gc.freeze()  # modules stay: the collector's walks over them would make deletions for deadlines late
                 await program.run(stop)

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from gracectl.app import Controller
+from gracectl.cli.cluster import ClusterChoice, closed_in_any_case, connected
 from gracectl.cli.controller import provider_of
 from gracectl.cli.demo_report import (
     STEPS,
@@ -27,12 +28,9 @@ from gracectl.cli.demo_report import (
     judged,
 )
 from gracectl.cli.demo_view import Row, Scene, View
-from gracectl.cli.embedded import closed_in_any_case, served
+from gracectl.cli.embedded import served
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings
-from gracectl.kube import credentials
-from gracectl.kube.http import HttpTransport
-from gracectl.kube.skew import SkewEstimate
 from gracectl.model import names
 from gracectl.model.selectors import read_selector, selects
 from gracectl.runtime.clock import Clock, SystemClock
@@ -81,17 +79,15 @@ async def perform(order: Order, folder: Path, view: View) -> Result:
         if building.cancelled_caught:
             empty = Result(seconds=0.0, seed=order.seed, speed=order.speed, ok=False)
             return judged(empty, f"the embedded cluster was not ready after {order.guard:.0f} s")
-        clock = SystemClock()
-        identity = await credentials.load(str(kubeconfig), clock=clock)
         settings = Settings(provider=ProviderSettings("simulated", {"endpoint": url}))
         async with (
-            closed_in_any_case(HttpTransport(identity, clock, skew=SkewEstimate(clock.adjust))) as transport,
+            connected(ClusterChoice(str(kubeconfig))) as there,
             closed_in_any_case(aiohttp.ClientSession()) as session,
         ):
-            controller = Controller(settings, transport, clock, provider_of(settings))
+            controller = Controller(settings, there.transport, there.clock, provider_of(settings))
             await controller.check()
             # The audience has a clock of its own, which the controller does not set.
-            play = _Play(order, controller, OverHttp(session, identity.url), SystemClock(), view)
+            play = _Play(order, controller, OverHttp(session, there.url), SystemClock(), view)
             return await play.run(deadline)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,6 @@ from gracectl.sim.world.client import Refused
 WORLD_FAILURES: Mapping[type[Exception], int] = {ScenarioError: MISUSED, Refused: REFUSED}
 """What commands with a world of their own tell people, beside what all commands do."""
 
-T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 LOOPBACK = "127.0.0.1"
 
@@ -96,14 +95,3 @@ async def listening(
     finally:
         with anyio.CancelScope(shield=True):
             await face.stop()
-
-
-@asynccontextmanager
-async def closed_in_any_case(resource: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """Like `async with resource`, but a cancellation does not interrupt its closing: no connection is left behind."""
-    opened = await resource.__aenter__()
-    try:
-        yield opened
-    finally:
-        with anyio.CancelScope(shield=True):
-            await resource.__aexit__(None, None, None)

@@ -18,6 +18,7 @@ from gracectl.app import MissingRights
 from gracectl.config import ConfigError
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
+from gracectl.runtime.groups import leaves
 from gracectl.runtime.supervise import PartDied
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def told_to_people(also: Mapping[type[Exception], int] | None = None) -> Iterato
     try:
         yield
     except Exception as error:  # whatever is not explained here is raised again as it came
-        cause = _innermost(error)
+        cause = next(leaves(error))
         explained = _explained(cause) or _told(cause, also or {})
         if explained is None:
             raise
@@ -62,13 +63,6 @@ def _explained(error: Exception) -> tuple[str, int] | None:
 
 def _told(error: Exception, codes: Mapping[type[Exception], int]) -> tuple[str, int] | None:
     return next(((str(error), code) for kind, code in codes.items() if isinstance(error, kind)), None)
-
-
-def _innermost(error: Exception) -> Exception:
-    """The first failure inside the groups that task groups wrap it in."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def end(message: str, code: int) -> NoReturn:

@@ -1,9 +1,10 @@
 """What the cluster looks like, as far as the watch has told: objects by key, and indexes over them.
 
-One writer (the reflector), any number of readers, all on one event loop. Invariants: objects, indexes and
-notifications never disagree (a subscriber that looks into the cache sees the state it is told of); every
-difference is told once and in order; until the first complete list the cache is syncing, and nothing may be
-decided from it.
+One writer (a reflector), or one for each of several parts, any number of readers, all on one event loop.
+Invariants: objects, indexes and notifications never disagree (a subscriber that looks into the cache sees the
+state it is told of); every difference is told once and in order; until the first complete list the cache is
+syncing, and nothing may be decided from it. Writers of parts are not in step with each other: what each of them
+has been told last is what the cache shows of its part.
 """
 
 from __future__ import annotations
@@ -34,7 +35,23 @@ class Cached(Protocol):
 
 
 T = TypeVar("T", bound=Cached)
+W = TypeVar("W", bound=Cached, contravariant=True)
 Subscriber = Callable[[T | None, T | None], None]
+
+
+class Writable(Protocol[W]):
+    """What a reflector keeps equal to the objects that it follows: a whole cache, or a part of one."""
+
+    def put(self, new: W) -> None:
+        """The object exists in this state."""
+
+    def remove(self, key: Key) -> None:
+        """The object is gone."""
+
+    def replace(self, objects: Iterable[W]) -> None:
+        """These are all objects."""
+
+    def __len__(self) -> int: ...
 
 
 class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,12 +141,15 @@ class Cache(Generic[T]):
 
     def replace(self, objects: Iterable[T]) -> None:
         """Writer: these are all objects. Tells exactly the differences, deletions first; then the cache is live."""
-        incoming = {new.key: new for new in objects}
-        for key in [key for key in self._objects if key not in incoming]:
-            self.remove(key)
-        for new in incoming.values():
-            self.put(new)
-        self._replaced += 1
+        self._replace(self._objects, objects, self.put)
+        self.complete()
+
+    def part(self, index: str, value: Hashable) -> Part[T]:
+        """What `index` finds under `value`, for a writer of its own. KeyError for an unknown index."""
+        return Part(self, index, value)
+
+    def complete(self) -> None:
+        """Writers of parts: each part that was wanted has taken over its first complete list; the cache is live."""
         self._live.set()
 
     def statistics(self) -> CacheStatistics:
@@ -144,6 +164,14 @@ class Cache(Generic[T]):
             deleted=self._deleted,
             replaced=self._replaced,
         )
+
+    def _replace(self, known: Mapping[Key, T], objects: Iterable[T], put: Callable[[T], None]) -> None:
+        incoming = {new.key: new for new in objects}
+        for key in [key for key in known if key not in incoming]:
+            self.remove(key)
+        for new in incoming.values():
+            put(new)
+        self._replaced += 1
 
     def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
         for name, function in self._functions.items():
@@ -164,3 +192,54 @@ class Cache(Generic[T]):
     def _tell(self, old: T | None, new: T | None) -> None:
         for callback in tuple(self._subscribers):
             callback(old, new)
+
+
+class Part(Generic[T]):
+    """The objects of a cache that one index finds under one value, in the hands of a writer of their own.
+
+    Precondition: its writer puts only such objects, and an object never moves from one part to another, as a pod never
+    leaves its node. What moves is a name: the next pod of a StatefulSet comes up elsewhere, and may be seen before the
+    news that its predecessor is gone. Of two namesakes the one of the higher version is there, and news of the other
+    one is late: versions of one kind are numbers that grow
+    (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
+    """
+
+    def __init__(self, cache: Cache[T], index: str, value: Hashable) -> None:
+        self._cache = cache
+        self._found = cache._indexes[index]
+        self._value = value
+        self._dropped = False
+
+    def put(self, new: T) -> None:
+        """Writer: see Cache; a late word about the predecessor of a namesake is no change."""
+        if not self._dropped and not self._is_late(new):
+            self._cache.put(new)
+
+    def remove(self, key: Key) -> None:
+        """Writer: see Cache; a namesake in another part stays."""
+        if key in self._objects:
+            self._cache.remove(key)
+
+    def replace(self, objects: Iterable[T]) -> None:
+        """Writer: these are all objects of the part. Tells exactly the differences, deletions first."""
+        self._cache._replace(self._objects, objects, self.put)
+
+    def drop(self) -> None:
+        """Nobody follows the part any more: its objects leave the cache, and what its writer still says is no change.
+
+        Whoever follows it again later makes a new one.
+        """
+        for key in tuple(self._objects):
+            self._cache.remove(key)
+        self._dropped = True
+
+    def _is_late(self, new: T) -> bool:
+        there = self._cache.get(*new.key)
+        return there is not None and there.uid != new.uid and int(there.resource_version) > int(new.resource_version)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    @property
+    def _objects(self) -> Mapping[Key, T]:
+        return {} if self._dropped else self._found.get(self._value, {})

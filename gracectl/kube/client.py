@@ -28,7 +28,7 @@ from gracectl.kube.errors import (
     error_for,
 )
 from gracectl.kube.operation import Operation, operation_of
-from gracectl.kube.requests import Json, JsonPatch, Key, Patch, Preconditions
+from gracectl.kube.requests import ALL, Json, JsonPatch, Key, Patch, Preconditions, Selection
 from gracectl.kube.resources import Resource, T
 from gracectl.kube.retry import RetrySettings, outcome_of, retrying
 from gracectl.kube.transport import Request, Response, Transport
@@ -47,6 +47,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     page_size: int = 500
     retry: RetrySettings = RetrySettings()
+
+
+IMPATIENT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
+"""Where a person waits for the answer: a server that does not answer is told at once. Elsewhere patience is better."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -103,9 +107,9 @@ class KubeClient:
         return await self._decoded(resource, requests.get_request(resource, key), repeatable=True)
 
     async def list(
-        self, resource: Resource[T], *, namespace: str = "", selector: str = ""
+        self, resource: Resource[T], *, namespace: str = "", selection: Selection = ALL
     ) -> AsyncGenerator[Page[T], None]:
-        """The objects page by page, all of one consistent version. `selector` is a label selector.
+        """The objects page by page, all of one consistent version.
 
         Each page is repeated on a transient failure; Gone when the server compacted its history between two
         pages.
@@ -113,7 +117,7 @@ class KubeClient:
         token = ""
         while True:
             request = requests.list_request(
-                resource, namespace, limit=self._settings.page_size, continue_token=token, selector=selector
+                resource, namespace, limit=self._settings.page_size, continue_token=token, selection=selection
             )
             page = await self._page(resource, request)
             yield page[0]
@@ -222,7 +226,7 @@ class KubeClient:
         resource_version: str,
         *,
         namespace: str = "",
-        selector: str = "",
+        selection: Selection = ALL,
         timeout_seconds: int,
     ) -> AsyncIterator[Watch]:
         """The changes after `resource_version`, for at most `timeout_seconds`. Repeating is the reflector's work."""
@@ -231,7 +235,7 @@ class KubeClient:
             resource_version,
             namespace=namespace,
             timeout_seconds=timeout_seconds,
-            selector=selector,
+            selection=selection,
         )
         operation = operation_of(request)
         await self._limiter.acquire()

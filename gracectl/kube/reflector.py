@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from enum import Enum
 from typing import Generic, TypeVar
@@ -23,9 +23,11 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gracectl.kube.cache import Cache, T
+from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized
+from gracectl.kube.reading import is_absent
+from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Raw, Resource
 from gracectl.kube.watching import Undecodable, WatchFailed
 from gracectl.model.decode import WatchEvent, decode_meta
@@ -45,12 +47,15 @@ _CONFIGURATION = (Forbidden, Unauthorized, NotServed, Invalid)
 
 
 class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds.
+    """What is followed of a resource, and with how much patience, in seconds.
+
+    `selection`: which of its objects; the cache holds those. `optional`: the server need not serve the resource
+    at all; the cache is then live and empty, and the question is asked again every `absent`. `proven`: others
+    have shown already that we may list and watch this, so that a refusal is waited out from the beginning.
 
     A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
     stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
-    `maximum_pause`. `optional`: the server need not serve the resource at all; the cache is then live and
-    empty, and the question is asked again every `absent`.
+    `maximum_pause`.
     """
 
     watch_minimum: int = 300
@@ -61,10 +66,15 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     maximum_pause: float = 30.0
     optional: bool = False
     absent: float = 30.0
+    selection: Selection = ALL
+    proven: bool = False
 
 
 class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the start; `last_line` is the monotonic instant of the last sign of life, None before the first."""
+    """Counts since the start; `last_line` is the monotonic instant of the last sign of life, None before the first.
+
+    `failing`: the last attempt to list or watch has failed, and none has succeeded since; `last_error` says how.
+    """
 
     resource: str
     lists: int
@@ -74,6 +84,7 @@ class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int
     undecodable: int
     failures: int
+    failing: bool
     last_line: float | None
     last_error: str
 
@@ -84,7 +95,7 @@ class _Next(Enum):
 
 
 class Reflector(Generic[T]):
-    """Keeps `cache` equal to the server's `resource`, over all namespaces.
+    """Keeps `cache`, or a part of one, equal to the server's `resource`, over all namespaces.
 
     Of several versions of a resource, given in the order of preference, the first one that the server serves is taken.
     """
@@ -93,7 +104,7 @@ class Reflector(Generic[T]):
         self,
         client: KubeClient,
         resource: Resource[T] | tuple[Resource[T], ...],
-        cache: Cache[T],
+        cache: Writable[T],
         clock: Clock,
         *,
         settings: ReflectorSettings | None = None,
@@ -108,10 +119,12 @@ class Reflector(Generic[T]):
         self._rng = rng or random.Random()
         self._backoff = Backoff(self._settings.initial_pause, self._settings.maximum_pause, jitter=0.5, rng=self._rng)
         self._version = ""
-        self._proven = False
+        self._proven = self._settings.proven
+        self._live = anyio.Event()
         self._absences = 0
         self._lists = self._streams = self._events = self._bookmarks = 0
         self._stalls = self._undecodable = self._failures = 0
+        self._failing = False
         self._last_line: float | None = None
         self._last_error = ""
 
@@ -119,6 +132,15 @@ class Reflector(Generic[T]):
     def resource(self) -> Resource[T]:
         """The version that is watched, or looked for: whoever writes to such objects writes to this one."""
         return self._resource
+
+    @property
+    def live(self) -> bool:
+        """True once a complete list has been taken over; stays true while a later list is fetched."""
+        return self._live.is_set()
+
+    async def wait_live(self) -> None:
+        """Return as soon as the reflector is live."""
+        await self._live.wait()
 
     async def run(self) -> None:
         """List and watch for ever.
@@ -143,16 +165,22 @@ class Reflector(Generic[T]):
             stalls=self._stalls,
             undecodable=self._undecodable,
             failures=self._failures,
+            failing=self._failing,
             last_line=self._last_line,
             last_error=self._last_error,
         )
+
+    @property
+    def _followed(self) -> str:
+        selection = self._settings.selection
+        return f"{self._resource.qualified} ({selection})" if selection != ALL else self._resource.qualified
 
     async def _list(self) -> bool:
         """Take over a complete list; False when that has to be tried again (the pause is over by then)."""
         objects: list[T] = []
         version = ""
         try:
-            async with aclosing(self._client.list(self._resource)) as pages:
+            async with aclosing(self._client.list(self._resource, selection=self._settings.selection)) as pages:
                 async for page in pages:
                     objects.extend(page.items)
                     version = page.resource_version
@@ -161,30 +189,23 @@ class Reflector(Generic[T]):
             await self._cannot_list(error)
             return False
         self._absences = 0
-        self._cache.replace(objects)
+        self._take_over(objects)
         self._version = version
         self._lists += 1
         return True
 
+    def _take_over(self, objects: Iterable[T]) -> None:
+        self._cache.replace(objects)
+        self._live.set()
+        self._failing = False
+
     async def _cannot_list(self, error: ApiError) -> None:
         if isinstance(error, NotServed) and self._try_another_version():
             return
-        if self._settings.optional and await self._is_absent(error):
+        if self._settings.optional and await is_absent(self._client, self._versions, error):
             await self._be_absent(error)
         else:
             await self._fail(error)
-
-    async def _is_absent(self, error: ApiError) -> bool:
-        """Whether the server serves no version. Who lacks the right is not told so, but refused: then it is asked."""
-        if not isinstance(error, Forbidden):
-            return isinstance(error, NotServed)
-        try:
-            for version in self._versions:
-                if await self._client.serves(version):
-                    return False
-        except ApiError:
-            return False
-        return True
 
     def _try_another_version(self) -> bool:
         """Go on to the next version; False when all have been tried, and it is the first one's turn again."""
@@ -199,7 +220,7 @@ class Reflector(Generic[T]):
         # A starting API server may answer 404 before it has read its custom resource definitions: objects
         # that we knew are only given up when it says so twice.
         if self._absences > 1 or not len(self._cache):
-            self._cache.replace(())
+            self._take_over(())
         if self._absences == 1:
             logger.info("%s", error, extra={"resource": self._resource.qualified})
         await self._clock.sleep(self._settings.absent)
@@ -239,10 +260,13 @@ class Reflector(Generic[T]):
         seconds = self._rng.randint(settings.watch_minimum, settings.watch_maximum)
         with anyio.CancelScope(deadline=anyio.current_time() + settings.stall) as scope:
             async with (
-                self._client.watch(self._resource, self._version, timeout_seconds=seconds) as watch,
+                self._client.watch(
+                    self._resource, self._version, selection=settings.selection, timeout_seconds=seconds
+                ) as watch,
                 aclosing(watch.events()) as events,
             ):
                 self._proven = True
+                self._failing = False
                 self._streams += 1
                 rearmed = self._last_line = self._clock.monotonic()
                 scope.deadline = anyio.current_time() + settings.stall
@@ -277,19 +301,20 @@ class Reflector(Generic[T]):
         try:
             return decode(event.object)
         except (msgspec.DecodeError, ValueError) as error:
-            raise Undecodable(f"{event.type} of {self._resource.qualified}: {error}") from error
+            raise Undecodable(f"{event.type} of {self._followed}: {error}") from error
 
     async def _fail(self, problem: Exception | str) -> None:
         """Raise what only a change of configuration can mend; log anything else and pause."""
         if isinstance(problem, _CONFIGURATION) and not self._proven:
             raise problem
         self._failures += 1
+        self._failing = True
         self._last_error = str(problem)
         pause = self._backoff.next()
         logger.log(
             logging.INFO if isinstance(problem, Gone) else logging.WARNING,
             "list or watch of %s interrupted, going on in %.1f s: %s",
-            self._resource.qualified,
+            self._followed,
             pause,
             problem,
             extra={"resource": self._resource.qualified},

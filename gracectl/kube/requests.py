@@ -62,27 +62,54 @@ class JsonPatch(msgspec.Struct, frozen=True):
 Patch = MergePatch | StrategicPatch | JsonPatch
 
 
+class Selection(msgspec.Struct, frozen=True):
+    """Which objects of a kind are meant: those that both selectors match; an empty one matches all.
+
+    `labels` as kubectl's --selector, `fields` as its --field-selector, over the few fields that the kind offers
+    (recording `list-selectors`; Invalid for others).
+    """
+
+    labels: str = ""
+    fields: str = ""
+
+    def query(self) -> tuple[tuple[str, str], ...]:
+        """As parameters of a list or watch, empty ones too."""
+        return (("labelSelector", self.labels), ("fieldSelector", self.fields))
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.labels, self.fields)))
+
+
+ALL = Selection()
+
+
 def get_request(resource: Resource[T], key: Key) -> Request:
     """GET of one object."""
     return Request(method="GET", path=resource.path(*key))
 
 
 def list_request(
-    resource: Resource[T], namespace: str = "", *, limit: int = 0, continue_token: str = "", selector: str = ""
+    resource: Resource[T],
+    namespace: str = "",
+    *,
+    limit: int = 0,
+    continue_token: str = "",
+    selection: Selection = ALL,
 ) -> Request:
-    """GET of one page of a list (the whole list when `limit` is 0); `selector` is a label selector."""
-    query = [
-        ("limit", str(limit) if limit else ""),
-        ("continue", continue_token),
-        ("labelSelector", selector),
-    ]
+    """GET of one page of a list (the whole list when `limit` is 0)."""
+    query = (("limit", str(limit) if limit else ""), ("continue", continue_token), *selection.query())
     return Request(
         method="GET", path=resource.path(namespace), query=tuple((name, value) for name, value in query if value)
     )
 
 
 def watch_request(
-    resource: Resource[T], resource_version: str, *, namespace: str = "", timeout_seconds: int, selector: str = ""
+    resource: Resource[T],
+    resource_version: str,
+    *,
+    namespace: str = "",
+    timeout_seconds: int,
+    selection: Selection = ALL,
 ) -> Request:
     """GET of the changes after `resource_version`, with bookmarks; the server ends it after `timeout_seconds`."""
     query = (
@@ -90,7 +117,7 @@ def watch_request(
         ("allowWatchBookmarks", "true"),
         ("resourceVersion", resource_version),
         ("timeoutSeconds", str(timeout_seconds)),
-        ("labelSelector", selector),
+        *selection.query(),
     )
     return Request(
         method="GET", path=resource.path(namespace), query=tuple((name, value) for name, value in query if value)

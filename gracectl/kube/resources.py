@@ -119,7 +119,8 @@ NODE_CLAIMS: Resource[NodeClaim] = Resource(
     namespaced=False,
     decode=decode_claim,
 )
-NODE_CLAIMS_V1BETA1: Resource[NodeClaim] = msgspec.structs.replace(NODE_CLAIMS, version="v1beta1")
+NODE_CLAIM_VERSIONS = (NODE_CLAIMS, msgspec.structs.replace(NODE_CLAIMS, version="v1beta1"))
+"""In the order of preference. A cluster serves some of them, or none."""
 LEASES: Resource[Lease] = Resource(
     group="coordination.k8s.io",
     version="v1",

@@ -7,9 +7,11 @@ events would limp on and look healthy. The process ends with the part's name and
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
+
+from gracectl.runtime.groups import leaves
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +65,7 @@ async def _run_lives(lives: list[_Life], stop: anyio.Event, grace_seconds: float
                 with life.scope:
                     await life.part()
             except Exception as error:  # any failure of a part is its death; it is raised again below, with its cause
-                deaths.extend(_died(life.name, leaf) for leaf in _leaves(error))
+                deaths.extend(_died(life.name, leaf) for leaf in leaves(error))
             else:
                 if not stop.is_set() and not _is_cancelled():
                     deaths.append(PartDied(life.name, "it ended though nobody asked it to"))
@@ -103,12 +105,3 @@ def _died(part: str, cause: Exception) -> PartDied:
     death = PartDied(part, f"{type(cause).__name__}: {cause}")
     death.__cause__ = cause
     return death
-
-
-def _leaves(error: Exception) -> Iterator[Exception]:
-    """The failures inside the groups that task groups wrap them in."""
-    if isinstance(error, ExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

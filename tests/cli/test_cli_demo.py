@@ -35,6 +35,7 @@ from gracectl.cli.root import root
 from gracectl.cloud.provider import InstanceState
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.kube.client import KubeClient
+from gracectl.kube.requests import Selection
 from gracectl.kube.resources import PODS
 from gracectl.sim.referee.referee import BudgetRecord
 
@@ -94,7 +95,7 @@ class TestWholeDemo:
         async def evict(self: KubeClient, key: tuple[str, str], *, uid: str, **options: Any) -> None:
             if key[1].startswith("web-") and victims:
                 count = victims.pop()
-                async for page in self.list(PODS, namespace=key[0], selector="app=web"):
+                async for page in self.list(PODS, namespace=key[0], selection=Selection("app=web")):
                     for pod in page.items[:count]:
                         await self.delete(PODS, pod.key, uid=pod.uid)
             await properly(self, key, uid=uid, **options)

@@ -13,7 +13,7 @@ from kube.scripted import ScriptedTransport, Step, answer, bookmark, event, expi
 from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.operation import Operation
-from gracectl.kube.requests import JsonPatch, MergePatch, StrategicPatch
+from gracectl.kube.requests import JsonPatch, MergePatch, Selection, StrategicPatch
 from gracectl.kube.resources import LEASES, NODES, PODS
 from gracectl.kube.watching import Undecodable, WatchFailed
 from gracectl.runtime.clock import LoopClock
@@ -240,13 +240,25 @@ async def test_a_cancellation_ends_the_wait_between_two_attempts(
 async def test_a_list_comes_page_by_page(transport: ScriptedTransport) -> None:
     client = KubeClient(transport, transport.clock, settings=ClientSettings(page_size=2))
     transport.answers.extend([page(7, lease("a", 1), lease("b", 2), token="more"), page(7, lease("c", 3))])
-    pages = [each async for each in client.list(LEASES, namespace="n", selector="app=web")]
+    pages = [each async for each in client.list(LEASES, namespace="n", selection=Selection(labels="app=web"))]
     assert [[item.name for item in each.items] for each in pages] == [["a", "b"], ["c"]]
     assert {each.resource_version for each in pages} == {"7"}
     assert [dict(request.query) for _, request in transport.asked] == [
         {"limit": "2", "labelSelector": "app=web"},
         {"limit": "2", "labelSelector": "app=web", "continue": "more"},
     ]
+
+
+async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_watch(
+    client: KubeClient, transport: ScriptedTransport
+) -> None:
+    on_a = Selection(fields="spec.nodeName=a")
+    transport.answers.extend([page(7, token="more"), page(7)])
+    assert [each.items async for each in client.list(PODS, selection=on_a)] == [(), ()]
+    async with client.watch(PODS, "7", selection=on_a, timeout_seconds=300):
+        pass
+    assert {dict(request.query)["fieldSelector"] for _, request in transport.asked} == {"spec.nodeName=a"}
+    assert transport.story == ["list pods", "list pods more", "watch pods @7"]
 
 
 async def test_a_list_lets_others_run_while_it_decodes(client: KubeClient, transport: ScriptedTransport) -> None:

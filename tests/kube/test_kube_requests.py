@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gracectl.kube import requests
-from gracectl.kube.requests import JsonPatch, MergePatch, Patch, Preconditions, StrategicPatch
+from gracectl.kube.requests import JsonPatch, MergePatch, Patch, Preconditions, Selection, StrategicPatch
 from gracectl.kube.resources import BUDGETS, EVENTS, LEASES, NODE_CLAIMS, NODES, PODS, Resource
 from gracectl.kube.transport import Request
 from gracectl.model.decode import PodDecoder
@@ -47,7 +47,7 @@ def test_a_path_that_cannot_be_is_refused() -> None:
 
 
 def test_a_list_asks_for_a_consistent_page() -> None:
-    request = requests.list_request(PODS, limit=500, continue_token="abc", selector="app=web")
+    request = requests.list_request(PODS, limit=500, continue_token="abc", selection=Selection("app=web"))
     assert (request.method, request.path) == ("GET", "/api/v1/pods")
     assert dict(request.query) == {"limit": "500", "continue": "abc", "labelSelector": "app=web"}
 
@@ -60,6 +60,16 @@ def test_a_watch_asks_for_bookmarks_from_a_version() -> None:
         "resourceVersion": "7",
         "timeoutSeconds": "400",
     }
+
+
+def test_a_selection_is_asked_of_list_and_watch_alike() -> None:
+    selection = Selection(labels="app=web", fields="spec.nodeName=a,status.phase!=Failed")
+    wanted = {"labelSelector": "app=web", "fieldSelector": "spec.nodeName=a,status.phase!=Failed"}
+    listed = requests.list_request(PODS, selection=selection)
+    watched = requests.watch_request(PODS, "7", timeout_seconds=400, selection=selection)
+    assert dict(listed.query) == wanted
+    assert wanted.items() <= dict(watched.query).items()
+    assert requests.list_request(PODS).query == ()
 
 
 def test_a_create_says_what_it_creates() -> None:

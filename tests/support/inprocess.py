@@ -30,7 +30,8 @@ ASKING: ContextVar[Request | None] = ContextVar("ASKING", default=None)
 
 
 class Executed(NamedTuple):
-    """A request that the server has carried out, whatever the client heard of it. `instant` is monotonic."""
+    """A request that the server has carried out, or a watch that it has begun, whatever the client heard of it.
+    `instant` is monotonic."""
 
     instant: float
     request: Request
@@ -83,6 +84,7 @@ class InProcessTransport:
             answer = await self.before.before(rules, plain)
             if answer is None:
                 answer = self.before.after(rules, plain, await self._server.handle(plain))
+                self._note(request, answer)
         except api.ConnectionLost as error:
             raise Unreachable(operation_of(request), "the connection was reset", sent=True) from error
         try:
@@ -105,9 +107,11 @@ class InProcessTransport:
             answer = await self._server.handle(plain)
         finally:
             ASKING.reset(asking)
-        instant = self.clock.monotonic()
-        self.executed.append(Executed(instant, request, operation_of(request), answer.status))
+        self._note(request, answer)
         return await self.behind.before(self.behind.striking(plain), plain) or answer
+
+    def _note(self, request: Request, answer: api.Response) -> None:
+        self.executed.append(Executed(self.clock.monotonic(), request, operation_of(request), answer.status))
 
     def _translated(self, request: Request) -> api.Request:
         if not self.is_listening:

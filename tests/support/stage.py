@@ -300,6 +300,14 @@ def unregistered(**status: str) -> JsonObject:
     return {**status, "conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 
 
+def without_v1() -> JsonObject:
+    """The definition of NodeClaims as an older cluster has it."""
+    (claims,) = (each for each in shipped_definitions() if each["metadata"]["name"] == "nodeclaims.karpenter.sh")
+    for version in claims["spec"]["versions"]:
+        version["served"] = version["name"] == "v1beta1"
+    return claims
+
+
 def a_budget_manifest(name: str, **bound: Any) -> JsonObject:
     """A budget over `app: <name>`; `bound` is maxUnavailable or minAvailable."""
     return {

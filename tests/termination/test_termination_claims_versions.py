@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from support.stage import CLAIMS, STOPS_AFTER_5, a_pod_manifest, finalizers_of, staged, the_settings, unregistered
+from support.stage import (
+    CLAIMS,
+    STOPS_AFTER_5,
+    a_pod_manifest,
+    finalizers_of,
+    staged,
+    the_settings,
+    unregistered,
+    without_v1,
+)
 
 from gracectl.model import names
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.faults import DropWatch, Refuse, Rule
-from gracectl.sim.server.api import JsonObject, Request
+from gracectl.sim.server.api import Request
 from gracectl.sim.world.nodeclaims import ClaimSpec
 
 pytestmark = pytest.mark.anyio
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OLD = CLAIMS.replace("/v1/", "/v1beta1/")
-
-
-def without_v1() -> JsonObject:
-    """The definition as an older cluster has it."""
-    (claims,) = (each for each in shipped_definitions() if each["metadata"]["name"] == "nodeclaims.karpenter.sh")
-    for version in claims["spec"]["versions"]:
-        version["served"] = version["name"] == "v1beta1"
-    return claims
 
 
 async def test_a_cluster_without_node_claims_is_not_told_from_one_that_has_none() -> None:
