@@ -17,8 +17,9 @@ from gracectl.policy.budgets import failure_of
 from gracectl.policy.course import How
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
-from gracectl.policy.forecast import NodeProspect, Prospect
+from gracectl.policy.forecast import NodeProspect
 from gracectl.policy.plan import Outcome
+from gracectl.policy.prospects import Prospect
 from gracectl.policy.protection import Protection
 from gracectl.policy.reserve import share_of
 

@@ -54,9 +54,9 @@ class Pace(msgspec.Struct, frozen=True):
 
     `uses_grace`: pods need all of their grace to stop, else they stop at once. `replacement_seconds`: from the moment
     in which a pod is replaced until its replacement is Ready. `heals`: pods that are not Ready now are so at once, else
-    never. `last_first`: in the first instant those ask first who would ask last, as nobody knows whose node is seen
-    first. `mixture`: unless 0, about half of the waves, and of the budgets' replacements, are quick all the same;
-    another number, another half.
+    never. `last_first`: of those whose turn comes in the same instant the last one is the first, as nobody knows whose
+    node is seen first. `mixture`: unless 0, about half of the waves, and of the budgets' replacements, are quick all
+    the same; another number, another half.
     """
 
     uses_grace: bool
@@ -98,10 +98,12 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What has happened: `fates` by pod uid, `drained` by node (missing: never)."""
+    """What has happened: `fates` by pod uid, `drained` by node (missing: never), `turns`: by pod uid, when its turn on
+    its node came."""
 
     fates: dict[str, Fate]
     drained: dict[str, float]
+    turns: dict[str, float]
 
 
 def course_of(going: Iterable[Going], now: float, pace: Pace, rate: Rate) -> Course:
@@ -192,7 +194,7 @@ class _World:
         self._wake: float | None = None  # when the bucket has tokens again
         in_order = sorted((pod.key, pod.uid) for pods in self._pods.values() for pod in pods.values())
         self._rank = {uid: number for number, (_, uid) in enumerate(in_order)}  # instead of names
-        self._is_begun = False
+        self._turns: dict[str, float] = {}
         for each in going:
             for uid, budgets in each.view.budgets.items():
                 self._keys[uid] = tuple(budget.key for budget in budgets)
@@ -206,14 +208,13 @@ class _World:
                 for name in sorted(dirty):
                     self._plan(name)
                 dirty = self._delete(dirty) or self._evict()
-                self._is_begun = True
             following = self._next()
             if following is None:
                 break
             self._now = following
             dirty = self._happen()
         fates = {uid: Fate(tuple(self._told[uid]), self._gone.get(uid)) for uid in {*self._told, *self._gone}}
-        return Course(fates, self._drained)
+        return Course(fates, self._drained, self._turns)
 
     # -- what is so at the beginning -----------------------------------------------------------------------------------
 
@@ -298,6 +299,7 @@ class _World:
             known = before.pop(entry.pod.uid, None)
             if known is None or known.deadline != entry.deadline:
                 waiting = Waiting(name, going.since, entry)
+                self._turns.setdefault(entry.pod.uid, self._now)
                 self._lanes[entry.budgets].join(waiting, self._place(waiting))
                 self._moving.add(entry.budgets)
         for uid, entry in before.items():
@@ -339,9 +341,11 @@ class _World:
         return dirty
 
     def _place(self, waiting: Waiting) -> _Place:
-        place = (*waiting.turn[:2], self._rank[waiting.entry.pod.uid])
-        is_reversed = self._pace.last_first and not self._is_begun
-        return tuple(-each for each in place) if is_reversed else place
+        uid = waiting.entry.pod.uid
+        place = (*waiting.turn[:2], self._rank[uid])
+        if self._pace.last_first and self._turns[uid] == self._now:
+            return (1, *(-each for each in place))
+        return (0, *place)
 
     def _may_go(self, keys: tuple[BudgetKey, ...], pod: Pod) -> bool:
         if not keys:

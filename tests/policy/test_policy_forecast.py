@@ -11,8 +11,9 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.policy.course import Going, How, Rate
-from gracectl.policy.forecast import Assumptions, Forecast, Prospect, Span, forecast
+from gracectl.policy.forecast import Assumptions, Forecast, forecast
 from gracectl.policy.plan import NodeView
+from gracectl.policy.prospects import Prospect, Span
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 from gracectl.policy.waves import by_priority
 

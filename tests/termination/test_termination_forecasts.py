@@ -18,7 +18,8 @@ from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 
 from gracectl.app import Controller
 from gracectl.policy.course import How
-from gracectl.policy.forecast import Assumptions, NodeProspect, Prospect
+from gracectl.policy.forecast import Assumptions, NodeProspect
+from gracectl.policy.prospects import Prospect
 from gracectl.termination.outlook import Outlook, outlook
 
 pytestmark = pytest.mark.anyio
