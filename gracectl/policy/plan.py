@@ -119,9 +119,8 @@ def plan(view: NodeView, now: float) -> Plan:
     starts when the one before is gone.
     """
     round_ = _round(view, now)
-    order = round_.order
     pods = tuple(
-        round_.judge(pod) for pod in sorted(view.pods, key=lambda pod: (order.wave_of(pod), pod.created, pod.key))
+        round_.judge(pod) for pod in sorted(view.pods, key=lambda pod: (round_.waves[pod.uid], pod.created, pod.key))
     )
     settled = settled_at(view)
     is_overdue = view.deadline is not None and view.deadline <= now
@@ -142,22 +141,23 @@ def plan(view: NodeView, now: float) -> Plan:
 def _round(view: NodeView, now: float) -> _Round:
     """What has to be known of all pods before each is judged."""
     order = view.settings.order_of(view.node.labels)
+    waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
     began = view.node.deletion_timestamp
     # Who is passed over needs no time; who is, depends a little on the deadlines: on the earliest ones there can be.
     limits = limits_of(order, range(len(order.waves)), view.deadline, began)
     passed_over: dict[str, Ignored] = {}
     waited_for: list[Pod] = []
     for pod in view.pods:
-        verdict = ignored(pod, now, limits.node, limits.earliest_of(order.wave_of(pod)))
+        verdict = ignored(pod, now, limits.node, limits.earliest_of(waves[pod.uid]))
         if verdict is None:
             waited_for.append(pod)
         else:
             passed_over[pod.uid] = verdict
-    limits = limits_of(order, {order.wave_of(pod) for pod in waited_for}, view.deadline, began)
+    limits = limits_of(order, {waves[pod.uid] for pod in waited_for}, view.deadline, began)
     protections = {
         pod.uid: protection for pod in waited_for if (protection := protection_of(pod, now, view.settings.protection))
     }
-    in_time = (pod for pod in waited_for if not _is_over(limits.of(order.wave_of(pod)), now))
+    in_time = (waves[pod.uid] for pod in waited_for if not _is_over(limits.of(waves[pod.uid]), now))
     return _Round(
         view=view,
         now=now,
@@ -165,7 +165,8 @@ def _round(view: NodeView, now: float) -> _Round:
         limits=limits,
         passed_over=passed_over,
         protections=protections,
-        wave=order.current(in_time),
+        waves=waves,
+        wave=min(in_time, default=None),
         holder=_holder(waited_for, protections),
         taken=Counter(),
     )
@@ -184,13 +185,14 @@ class _Round(msgspec.Struct, frozen=True):
     limits: Limits
     passed_over: Mapping[str, Ignored]
     protections: Mapping[str, Protection]
+    waves: Mapping[str, int]
     wave: int | None
     """The one whose turn it is; who is still there when the time of his wave is over holds up nobody."""
     holder: Pod | None
     taken: Counter[BudgetKey]
 
     def judge(self, pod: Pod) -> PodPlan:
-        wave = self.order.wave_of(pod)
+        wave = self.waves[pod.uid]
         if verdict := self.passed_over.get(pod.uid):
             return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays)
         limit = self.limits.of(wave)
