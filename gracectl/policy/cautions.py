@@ -13,7 +13,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
-from gracectl.policy.budgets import failure_of
+from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.course import How
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
@@ -25,25 +25,35 @@ from gracectl.policy.reserve import share_of
 
 
 class Kind(StrEnum):
-    """What a caution is about; machines filter by it."""
+    """What a caution is about; machines filter by it. What matters most comes first."""
 
-    NEVER_DRAINS = "NeverDrains"
-    MAY_NEVER_DRAIN = "MayNeverDrain"
     NOT_MANAGED = "NotManaged"
     NOT_HELD = "NotHeld"
+    NEVER_DRAINS = "NeverDrains"
+    MAY_NEVER_DRAIN = "MayNeverDrain"
+    OVERDUE = "Overdue"
     NOT_READY = "NotReady"
     SEVERAL_CLAIMS = "SeveralNodeClaims"
     UNREADABLE_DEADLINE = "UnreadableDeadline"
-    OVERDUE = "Overdue"
+    SEVERAL_BUDGETS = "SeveralBudgets"
+    BUDGET_NOT_COUNTED = "BudgetNotCounted"
+    BUDGET_ALLOWS_NOTHING = "BudgetAllowsNothing"
+    BUDGET_OVERSTEPPED = "BudgetOverstepped"
     GRACE_CUT = "GraceCut"
-    BEFORE_ITS_TURN = "BeforeItsTurn"
     PROTECTION_CUT = "ProtectionCut"
     INVALID_PROTECTION = "InvalidProtection"
-    BUDGET_OVERSTEPPED = "BudgetOverstepped"
-    BUDGET_ALLOWS_NOTHING = "BudgetAllowsNothing"
-    BUDGET_NOT_COUNTED = "BudgetNotCounted"
-    SEVERAL_BUDGETS = "SeveralBudgets"
     WAVES_TOO_LONG = "WavesTooLong"
+    BEFORE_ITS_TURN = "BeforeItsTurn"
+    NOT_RECREATED = "NotRecreated"
+
+    @property
+    def is_grave(self) -> bool:
+        """The node will not be drained, or not gracefully."""
+        return self in _GRAVE
+
+
+_GRAVE = frozenset({Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.NEVER_DRAINS, Kind.MAY_NEVER_DRAIN, Kind.OVERDUE})
+_WEIGHT = {kind: number for number, kind in enumerate(Kind)}
 
 
 class Caution(msgspec.Struct, frozen=True):
@@ -56,16 +66,23 @@ class Caution(msgspec.Struct, frozen=True):
 
 def cautions_of(node: NodeProspect) -> tuple[Caution, ...]:
     """All there is to know of a node that ends as foretold; what matters most comes first."""
-    return tuple(caution for look in _LOOKS for caution in look(node))
+    return in_order(caution for look in _LOOKS for caution in look(node))
+
+
+def in_order(cautions: Iterable[Caution]) -> tuple[Caution, ...]:
+    """What matters most comes first; else as they came."""
+    return tuple(sorted(cautions, key=lambda caution: _WEIGHT[caution.kind]))
 
 
 def _never(node: NodeProspect) -> Iterator[Caution]:
-    for reason, pods in _by_reason(_roots(node.held)):
-        message = (
-            f"this node never drains: {listed(pods)} {_stay(pods)} for ever ({reason}), and there is no deadline; "
-            "mend that, or give the node a deadline (a terminationGracePeriod, or the annotation "
-            f"{names.TERMINATION_TIMESTAMP})"
-        )
+    reasons = list(_by_reason(_roots(node.held)))
+    for number, (reason, pods) in enumerate(reasons, start=1):
+        message = f"this node never drains: {listed(pods)} {_stay(pods)} for ever ({reason})"
+        if number == len(reasons):
+            message += (
+                "; there is no deadline: mend that, or give the node one (a terminationGracePeriod, or the annotation "
+                f"{names.TERMINATION_TIMESTAMP})"
+            )
         yield Caution(Kind.NEVER_DRAINS, message, pods)
 
 
@@ -114,15 +131,25 @@ def _waves_too_long(node: NodeProspect) -> Iterator[Caution]:
 
 
 def _grace_cut(node: NodeProspect) -> Iterator[Caution]:
+    if node.plan.overdue:
+        return
     cut = [pod for pod in _deleted(node) if pod.orders[0].grace < grace_of(pod.entry.pod)]
-    if cut and not node.plan.overdue:
-        worst = max(cut, key=lambda pod: grace_of(pod.entry.pod) - pod.orders[0].grace)
-        others = f" ({len(cut) - 1} more lose grace, too)" if len(cut) > 1 else ""
+    running = [pod for pod in cut if pod.entry.pod.deletion_timestamp is None]
+    if running:
+        worst = max(running, key=lambda pod: grace_of(pod.entry.pod) - pod.orders[0].grace)
+        others = f" ({len(running) - 1} more lose grace, too)" if len(running) > 1 else ""
         message = (
             f"{_called(worst)} has {grace_of(worst.entry.pod)} s of grace, but there are only {worst.orders[0].grace} "
             f"s for it: it is told at once, and cut off when they are over{others}"
         )
-        yield Caution(Kind.GRACE_CUT, message, tuple(map(_called, cut)))
+        yield Caution(Kind.GRACE_CUT, message, tuple(map(_called, running)))
+    ending = tuple(_called(pod) for pod in cut if pod.entry.pod.deletion_timestamp is not None)
+    if ending and node.plan.deadline is not None:
+        message = (
+            f"{listed(ending)} {_are(ending)} terminating, and {_have(ending)} more grace than there is time: "
+            f"{_it(ending)} {_are(ending)} cut off by the deadline {format_time(node.plan.deadline)}"
+        )
+        yield Caution(Kind.GRACE_CUT, message, ending)
 
 
 def _before_its_turn(node: NodeProspect) -> Iterator[Caution]:
@@ -146,43 +173,51 @@ def _before_its_turn(node: NodeProspect) -> Iterator[Caution]:
 
 
 def _protection_cut(node: NodeProspect) -> Iterator[Caution]:
+    found: dict[tuple[str, float], list[str]] = {}
     for pod in _deleted(node):
         protection = pod.entry.protection
         at = pod.orders[0].at
         if protection is not None and (protection.until is None or protection.until > at):
-            message = (
-                f"{_called(pod)} is {protection.words}{_until(protection)}, but the deadline comes first: it is "
-                f"deleted at {format_time(at)}"
-            )
-            yield Caution(Kind.PROTECTION_CUT, message, (_called(pod),))
+            found.setdefault((f"{protection.words}{_until(protection)}", at), []).append(_called(pod))
+    for (words, at), pods in found.items():
+        message = (
+            f"{listed(pods)} {_are(pods)} {words}, but the deadline comes first: {_it(pods)} {_are(pods)} deleted at "
+            f"{format_time(at)}"
+        )
+        yield Caution(Kind.PROTECTION_CUT, message, tuple(pods))
 
 
 def _invalid_protection(node: NodeProspect) -> Iterator[Caution]:
+    found: dict[str, list[str]] = {}
     for pod in node.pods:
         protection = pod.entry.protection
         if protection is not None and not protection.is_valid:
-            message = (
-                f"{_called(pod)} is {protection.words}; give it a duration such as 4h or 1h30m, or take "
-                f"{names.DO_NOT_DISRUPT} off it"
-            )
-            yield Caution(Kind.INVALID_PROTECTION, message, (_called(pod),))
+            found.setdefault(protection.words, []).append(_called(pod))
+    for words, pods in found.items():
+        message = (
+            f"{listed(pods)} {_are(pods)} {words}; give {_them(pods)} a duration such as 4h or 1h30m, or take "
+            f"{names.DO_NOT_DISRUPT} off {_them(pods)}"
+        )
+        yield Caution(Kind.INVALID_PROTECTION, message, tuple(pods))
 
 
 def _several_budgets(node: NodeProspect) -> Iterator[Caution]:
+    found: dict[tuple[BudgetKey, ...], list[str]] = {}
     for pod in node.pods:
         if len(pod.entry.budgets) > 1:
-            budgets = listed([f"{namespace}/{name}" for namespace, name in pod.entry.budgets])
-            message = (
-                f"{len(pod.entry.budgets)} budgets select {_called(pod)} ({budgets}), and the eviction API refuses "
-                "such a pod; change their selectors so that one is left"
-            )
-            yield Caution(Kind.SEVERAL_BUDGETS, message, (_called(pod),))
+            found.setdefault(pod.entry.budgets, []).append(_called(pod))
+    for keys, pods in found.items():
+        budgets = listed([f"{namespace}/{name}" for namespace, name in keys])
+        message = (
+            f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod; change "
+            "their selectors so that one is left"
+        )
+        yield Caution(Kind.SEVERAL_BUDGETS, message, tuple(pods))
 
 
 def _budgets(node: NodeProspect) -> Iterator[Caution]:
     for budget in sorted(_budgets_over(node), key=lambda each: each.key):
         called = f"{budget.namespace}/{budget.name}"
-        pods = [pod for pod in node.pods if budget.key in pod.entry.budgets]
         if (failure := failure_of(budget)) is not None:
             message = f"budget {called} allows nothing, as it cannot be counted: {failure}; mend it, or delete it"
             yield Caution(Kind.BUDGET_NOT_COUNTED, message, (called,))
@@ -192,11 +227,37 @@ def _budgets(node: NodeProspect) -> Iterator[Caution]:
                 f"of {budget.expected_pods} required): widen it, or run more pods"
             )
             yield Caution(Kind.BUDGET_ALLOWS_NOTHING, message, (called,))
-        forced = [pod for pod in pods if pod.ways == (How.DELETED,) and pod.entry.pod.ready]
-        if forced:
-            told = tuple(map(_called, forced))
-            message = f"budget {called} is overstepped for the deadline: it does not let {listed(told)} go in time"
-            yield Caution(Kind.BUDGET_OVERSTEPPED, message, told)
+
+
+def _overstepped(node: NodeProspect) -> Iterator[Caution]:
+    """A pod that counts as healthy, and may be deleted for the deadline: then its budget is not asked."""
+    for key in sorted({budget.key for budget in _budgets_over(node)}):
+        forced = [
+            pod
+            for pod in node.pods
+            if key in pod.entry.budgets and How.DELETED in pod.ways and pod.entry.pod.ready and _is_running(pod)
+        ]
+        if not forced:
+            continue
+        pods = tuple(map(_called, forced))
+        is_sure = all(pod.ways == (How.DELETED,) for pod in forced)
+        limit = "whatever it says" if is_sure else f"if it has not let {_them(pods)} go by then"
+        message = (
+            f"budget {'/'.join(key)} may be overstepped for the deadline: {listed(pods)} {_are(pods)} deleted {limit}"
+        )
+        yield Caution(Kind.BUDGET_OVERSTEPPED, message, pods)
+
+
+def _not_recreated(node: NodeProspect) -> Iterator[Caution]:
+    alone = [
+        pod
+        for pod in node.pods
+        if pod.told is not None and _is_running(pod) and not any(owner.controller for owner in pod.entry.pod.owners)
+    ]
+    pods = tuple(map(_called, alone))
+    if pods:
+        message = f"{listed(pods)} {_have(pods)} no controller: nobody makes {_them(pods)} again elsewhere"
+        yield Caution(Kind.NOT_RECREATED, message, pods)
 
 
 _LOOKS: tuple[Callable[[NodeProspect], Iterator[Caution]], ...] = (
@@ -206,11 +267,13 @@ _LOOKS: tuple[Callable[[NodeProspect], Iterator[Caution]], ...] = (
     _not_ready,
     _several_budgets,
     _budgets,
+    _overstepped,
     _grace_cut,
     _protection_cut,
     _invalid_protection,
     _waves_too_long,
     _before_its_turn,
+    _not_recreated,
 )
 
 
@@ -245,8 +308,28 @@ def _called(pod: Prospect) -> str:
     return f"{pod.entry.pod.namespace}/{pod.entry.pod.name}"
 
 
+def _is_running(pod: Prospect) -> bool:
+    return pod.entry.pod.deletion_timestamp is None
+
+
 def _stay(pods: Sequence[str]) -> str:
     return "stays" if len(pods) == 1 else "stay"
+
+
+def _are(pods: Sequence[str]) -> str:
+    return "is" if len(pods) == 1 else "are"
+
+
+def _have(pods: Sequence[str]) -> str:
+    return "has" if len(pods) == 1 else "have"
+
+
+def _it(pods: Sequence[str]) -> str:
+    return "it" if len(pods) == 1 else "they"
+
+
+def _them(pods: Sequence[str]) -> str:
+    return "it" if len(pods) == 1 else "them"
 
 
 def _and_more(pods: Sequence[Prospect]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -81,6 +81,25 @@ def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySett
         # First, so that it counts as the origin of the annotation that we have written from it.
         found.insert(0, Deadline(float(math.floor(start + period)), period))
     return min(found, key=lambda each: each.at, default=None)
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a deadline comes from: a TGP, of a claim or of a node group, or an annotation. `holder` has it: `NodeClaim
+    a`, `Node n1`, `nodeGroups[0]`."""
+
+    source: Literal["claim", "nodeGroup", "annotation"]
+    holder: str
+
+
+def origin_of(deadline: Deadline, node: Node, claim: NodeClaim | None, settings: PolicySettings) -> Origin:
+    """Where the deadline that `deadline_of` has found for these comes from."""
+    if deadline.grace_period is None:
+        by_claim = claim is not None and (at := written(claim)) is not None and math.floor(at) == deadline.at
+        return Origin("annotation", f"NodeClaim {claim.name}" if claim and by_claim else f"Node {node.name}")
+    if claim is not None and claim.termination_grace_period is not None:
+        return Origin("claim", f"NodeClaim {claim.name}")
+    group = settings.group_of(node.labels)
+    return Origin("nodeGroup", "" if group is None else f"nodeGroups[{settings.node_groups.index(group)}]")
 
 
 def tightest(known: Deadline | None, found: Deadline | None) -> Deadline | None:

@@ -7,7 +7,7 @@ the same question here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -46,3 +46,32 @@ def lanes_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey, 
         for entry in decision.leaving:
             found.setdefault(entry.budgets, []).append(Waiting(node, since, entry))
     return {budgets: tuple(sorted(lane, key=lambda waiting: waiting.turn)) for budgets, lane in found.items()}
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a pod stands in its lane: it is the `number`th (from 1) `of` so many, right behind `ahead`.
+
+    `is_open`: pods of several nodes have the same turn but for their names. Whose node is looked at first then goes
+    first, so nobody can say beforehand which of them has which place.
+    """
+
+    number: int
+    of: int
+    ahead: Waiting | None = None
+    is_open: bool = False
+
+
+def places_of(lane: Sequence[Waiting]) -> dict[str, Place]:
+    """By pod uid, the places of those who wait in this order."""
+    nodes: dict[tuple[float, float], set[str]] = {}
+    for waiting in lane:
+        nodes.setdefault(waiting.turn[:2], set()).add(waiting.node)
+    return {
+        waiting.entry.pod.uid: Place(
+            number=number,
+            of=len(lane),
+            ahead=lane[number - 2] if number > 1 else None,
+            is_open=len(nodes[waiting.turn[:2]]) > 1,
+        )
+        for number, waiting in enumerate(lane, start=1)
+    }

@@ -14,9 +14,9 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
-from gracectl.policy.cautions import Caution, Kind, cautions_of
+from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
 from gracectl.policy.course import Going
-from gracectl.policy.deadlines import Deadline, deadline_of, unreadable
+from gracectl.policy.deadlines import Deadline, Origin, deadline_of, origin_of, unreadable
 from gracectl.policy.evictability import DISRUPTED_TAINT
 from gracectl.policy.forecast import Assumptions, Forecast, NodeProspect, forecast
 from gracectl.policy.ownership import only_claim
@@ -26,10 +26,12 @@ from gracectl.termination.settings import TerminationSettings
 
 
 class NodeOutlook(msgspec.Struct, frozen=True):
-    """One node that was asked about. `is_ending`: somebody has deleted it already."""
+    """One node that was asked about. `origin`: where its deadline comes from. `is_ending`: somebody has deleted it
+    already."""
 
     prospect: NodeProspect
     deadline: Deadline | None
+    origin: Origin | None
     cautions: tuple[Caution, ...]
     is_ending: bool
 
@@ -57,7 +59,8 @@ def outlook(
         NodeOutlook(
             prospect=prospect,
             deadline=deadline_if_deleted(observed, settings, node, now),
-            cautions=(*_obstacles(observed, settings, node), *cautions_of(prospect)),
+            origin=_origin(observed, settings, node, now),
+            cautions=in_order([*_obstacles(observed, settings, node), *cautions_of(prospect)]),
             is_ending=is_ending(node, settings),
         )
         for node, prospect in zip(ending, told.nodes, strict=True)
@@ -76,6 +79,13 @@ def deadline_if_deleted(observed: Observed, settings: TerminationSettings, node:
     claim = only_claim(observed.claims_of(node))
     ended_claim = None if claim is None else _deleted(claim, now)
     return deadline_of(_deleted(node, now), ended_claim, settings.policy)
+
+
+def _origin(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Origin | None:
+    deadline = deadline_if_deleted(observed, settings, node, now)
+    if deadline is None:
+        return None
+    return origin_of(deadline, node, only_claim(observed.claims_of(node)), settings.policy)
 
 
 def _going(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
@@ -99,11 +109,17 @@ def _obstacles(observed: Observed, settings: TerminationSettings, node: Node) ->
     if not settings.node_selector.matches(node.labels):
         message = "gracectl does not manage this node (nodeSelector does not match it): nobody would drain it"
         yield Caution(Kind.NOT_MANAGED, message)
-    elif node.deletion_timestamp is None and names.FINALIZER not in node.finalizers:
-        message = (
-            f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and nobody "
-            "would drain it; is `gracectl controller` running?"
-        )
+    elif names.FINALIZER not in node.finalizers:
+        if node.deletion_timestamp is None:
+            message = (
+                f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and "
+                "nobody would drain it; is `gracectl controller` running?"
+            )
+        else:
+            message = (
+                f"this node is being deleted without the finalizer {names.FINALIZER}: nobody drains it, and nobody can "
+                "put the finalizer on it any more"
+            )
         yield Caution(Kind.NOT_HELD, message)
     claims = observed.claims_of(node)
     if len(claims) > 1:

@@ -1,0 +1,254 @@
+"""What people are told before a node ends: one world for each kind of caution, and the message in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.meta import Condition
+from gracectl.model.pod import Pod
+from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
+from gracectl.policy.course import Going
+from gracectl.policy.forecast import Assumptions, forecast
+from gracectl.policy.plan import NodeView
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.waves import by_priority
+
+READY = (Condition("Ready", "True"),)
+OWNED = owned_by("ReplicaSet")
+FOR_EVER = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
+RANGES = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
+SPENT: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 3, "desired_healthy": 3}
+OF_A_DEADLINE = (
+    "; there is no deadline: mend that, or give the node one (a terminationGracePeriod, or the annotation "
+    "karpenter.sh/nodeclaim-termination-timestamp)"
+)
+
+
+def a_replica(name: str = "web-1", **fields: Any) -> Pod:
+    """A pod that somebody replaces."""
+    return a_pod(name, **{"owners": OWNED, **fields})
+
+
+def cautions(
+    *pods: Pod, budgets: tuple[PodDisruptionBudget, ...] = (), deadline: float | None = None, **fields: Any
+) -> tuple[Caution, ...]:
+    """Of a node that was deleted just now, every pod under all of `budgets`; `deadline` in seconds from now."""
+    node = a_node(conditions=fields.pop("conditions", READY), deletion_timestamp=NOW)
+    by_pod = {pod.uid: budgets for pod in pods} if budgets else {}
+    at = None if deadline is None else NOW + deadline
+    view = NodeView(node, pods, by_pod, cordoned_at=NOW, deadline=at, **fields)
+    (told,) = forecast([Going(view, NOW)], NOW, Assumptions()).nodes
+    return cautions_of(told)
+
+
+def the_one(kind: Kind, found: tuple[Caution, ...]) -> Caution:
+    (wanted,) = [caution for caution in found if caution.kind is kind]
+    return wanted
+
+
+CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
+    (
+        Kind.NEVER_DRAINS,
+        {"pods": [a_replica("job", **FOR_EVER), a_replica("last", priority=2_000_000_000)]},
+        ("shop/job",),
+        "this node never drains: shop/job stays for ever (protected by do-not-disrupt)" + OF_A_DEADLINE,
+    ),
+    (
+        Kind.MAY_NEVER_DRAIN,
+        {"pods": [a_replica()], "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),)},
+        ("shop/web-1",),
+        "this node drains only if something changes: shop/web-1 stays until then (budget shop/web allows no disruption "
+        "now (2 of 3 healthy, 2 required)), and it has no deadline",
+    ),
+    (
+        Kind.OVERDUE,
+        {"pods": [a_replica()], "deadline": -5.0},
+        (),
+        "its deadline 1970-01-12T13:46:35Z has passed: everything on it gets one second, whatever holds it, and its "
+        "instance is ended at once",
+    ),
+    (
+        Kind.NOT_READY,
+        {"conditions": (Condition("Ready", "Unknown"),)},
+        (),
+        "the node is not Ready: without its kubelet no pod on it stops, and each that was told to leave is waited for "
+        "until a minute after its grace",
+    ),
+    (
+        Kind.SEVERAL_BUDGETS,
+        {"pods": [a_replica("web-1"), a_replica("web-2")], "budgets": (a_budget("also"), a_budget("web"))},
+        ("shop/web-1", "shop/web-2"),
+        "2 budgets select shop/web-1, shop/web-2 (shop/also, shop/web), and the eviction API refuses such a pod; "
+        "change their selectors so that one is left",
+    ),
+    (
+        Kind.BUDGET_NOT_COUNTED,
+        {
+            "pods": [a_replica()],
+            "budgets": (
+                a_budget(
+                    disruptions_allowed=0,
+                    verdict=Condition("DisruptionAllowed", "False", reason="SyncFailed", message="found no controller"),
+                ),
+            ),
+        },
+        ("shop/web",),
+        "budget shop/web allows nothing, as it cannot be counted: found no controller; mend it, or delete it",
+    ),
+    (
+        Kind.BUDGET_ALLOWS_NOTHING,
+        {"pods": [a_replica()], "budgets": (a_budget(**SPENT),)},
+        ("shop/web",),
+        "budget shop/web allows no disruption even when all of its pods are healthy (3 of 3 required): widen it, or "
+        "run more pods",
+    ),
+    (
+        Kind.BUDGET_OVERSTEPPED,
+        {"pods": [a_replica()], "budgets": (a_budget(**SPENT),), "deadline": 900.0},
+        ("shop/web-1",),
+        "budget shop/web may be overstepped for the deadline: shop/web-1 is deleted whatever it says",
+    ),
+    (
+        Kind.BUDGET_OVERSTEPPED,
+        {
+            "pods": [a_replica("web-1"), a_replica("web-2")],
+            "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),),
+            "deadline": 900.0,
+        },
+        ("shop/web-1", "shop/web-2"),
+        "budget shop/web may be overstepped for the deadline: shop/web-1, shop/web-2 are deleted if it has not let "
+        "them go by then",
+    ),
+    (
+        Kind.GRACE_CUT,
+        {"pods": [a_replica("a", grace_seconds=1000), a_replica("b", grace_seconds=3600)], "deadline": 900.0},
+        ("shop/a", "shop/b"),
+        "shop/b has 3600 s of grace, but there are only 900 s for it: it is told at once, and cut off when they are "
+        "over (1 more lose grace, too)",
+    ),
+    (
+        Kind.GRACE_CUT,
+        {
+            "pods": [a_replica(deletion_timestamp=NOW + 1000, deletion_grace_seconds=3600, grace_seconds=3600)],
+            "deadline": 900.0,
+        },
+        ("shop/web-1",),
+        "shop/web-1 is terminating, and has more grace than there is time: it is cut off by the deadline "
+        "1970-01-12T14:01:40Z",
+    ),
+    (
+        Kind.PROTECTION_CUT,
+        {
+            "pods": [
+                a_replica("a", annotations={names.DO_NOT_DISRUPT: "2h"}),
+                a_replica("b", annotations={names.DO_NOT_DISRUPT: "2h"}),
+            ],
+            "deadline": 900.0,
+        },
+        ("shop/a", "shop/b"),
+        'shop/a, shop/b are protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z, but the deadline comes '
+        "first: they are deleted at 1970-01-12T14:01:10Z",
+    ),
+    (
+        Kind.INVALID_PROTECTION,
+        {"pods": [a_replica(annotations={names.DO_NOT_DISRUPT: "4 hours"})]},
+        ("shop/web-1",),
+        'shop/web-1 is protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for '
+        "ever; give it a duration such as 4h or 1h30m, or take karpenter.sh/do-not-disrupt off it",
+    ),
+    (
+        Kind.WAVES_TOO_LONG,
+        {"pods": [a_replica()], "deadline": 90.0, "settings": RANGES},
+        (),
+        "its waves want 360 s together, but it has 90 s from its deletion to its deadline: each gets 25% of its period",
+    ),
+    (
+        Kind.BEFORE_ITS_TURN,
+        {
+            "pods": [a_replica("low", **FOR_EVER), a_replica("high", priority=1000, grace_seconds=600)],
+            "deadline": 900.0,
+            "settings": RANGES,
+        },
+        ("shop/high",),
+        "shop/high has 600 s of grace, but the pods of priority 1000 and above have 300 s: to have all of it, it may "
+        "be deleted before its turn",
+    ),
+    (
+        Kind.NOT_RECREATED,
+        {"pods": [a_pod("alone"), a_replica()]},
+        ("shop/alone",),
+        "shop/alone has no controller: nobody makes it again elsewhere",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "world", "objects", "message"), CASES)
+def test_every_kind_says_what_happens_to_whom_and_why(
+    kind: Kind, world: dict[str, Any], objects: tuple[str, ...], message: str
+) -> None:
+    world = {**world}
+    assert the_one(kind, cautions(*world.pop("pods", []), **world)) == Caution(kind, message, objects)
+
+
+def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
+    of_the_node = {Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.SEVERAL_CLAIMS, Kind.UNREADABLE_DEADLINE}
+    assert {kind for kind, *_ in CASES} | of_the_node == set(Kind)
+
+
+def test_where_all_goes_well_there_is_nothing_to_say() -> None:
+    assert cautions(a_replica(), budgets=(a_budget(),), deadline=900.0) == ()
+
+
+def test_several_reasons_are_several_cautions_and_the_remedy_stands_once() -> None:
+    odd = {"annotations": {names.DO_NOT_DISRUPT: "odd"}}
+    found = [
+        caution
+        for caution in cautions(a_replica("a", **FOR_EVER), a_replica("b", **FOR_EVER), a_replica("c", **odd))
+        if caution.kind is Kind.NEVER_DRAINS
+    ]
+    assert [caution.objects for caution in found] == [("shop/a", "shop/b"), ("shop/c",)]
+    assert [OF_A_DEADLINE in caution.message for caution in found] == [False, True]
+
+
+def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
+    caution = the_one(Kind.NOT_RECREATED, cautions(*(a_pod(f"p{n}") for n in range(5))))
+    assert caution.message.startswith("shop/p0, shop/p1, shop/p2, and 2 more have no controller: nobody makes them")
+    assert len(caution.objects) == 5
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod("static", owners=owned_by("Node")),
+        a_pod("done", phase="Succeeded"),
+        a_pod("going", deletion_timestamp=NOW + 5, deletion_grace_seconds=30),
+        a_pod("kept", **FOR_EVER),
+    ],
+)
+def test_who_stays_or_goes_already_needs_nobody_to_make_it_again(pod: Pod) -> None:
+    assert not [caution for caution in cautions(pod) if caution.kind is Kind.NOT_RECREATED]
+
+
+def test_a_pod_that_is_not_ready_oversteps_no_budget() -> None:
+    sick = a_replica(ready=False)
+    found = cautions(sick, budgets=(a_budget(**{**SPENT, "current_healthy": 1}),), deadline=900.0)
+    assert Kind.BUDGET_OVERSTEPPED not in {caution.kind for caution in found}
+
+
+def test_what_matters_most_comes_first() -> None:
+    found = [Caution(kind, kind.value) for kind in Kind]
+    assert in_order(reversed(found)) == tuple(found)
+    assert [kind for kind in Kind if kind.is_grave] == [
+        Kind.NOT_MANAGED,
+        Kind.NOT_HELD,
+        Kind.NEVER_DRAINS,
+        Kind.MAY_NEVER_DRAIN,
+        Kind.OVERDUE,
+    ]
+    kinds = [caution.kind for caution in cautions(a_pod("alone"), a_replica("kept", **FOR_EVER))]
+    assert kinds == [Kind.NEVER_DRAINS, Kind.NOT_RECREATED]

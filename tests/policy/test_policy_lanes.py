@@ -1,0 +1,41 @@
+"""Who waits for whom under a budget, and which place each of them has."""
+
+from __future__ import annotations
+
+from support.builders import NOW, a_budget, a_node, a_pod
+
+from gracectl.model.pod import Pod
+from gracectl.policy.lanes import Place, lanes_of, places_of
+from gracectl.policy.plan import NodeView, Plan, plan
+
+
+def begun(node: str, *pods: Pod, since: float = NOW, deadline: float | None = None) -> tuple[float, str, Plan]:
+    """A node that ends since then, with pods under one budget that allows nothing."""
+    budget = a_budget(disruptions_allowed=0)
+    view = NodeView(a_node(node), pods, {pod.uid: (budget,) for pod in pods}, deadline=deadline)
+    return (since, node, plan(view, NOW))
+
+
+def places(*plans: tuple[float, str, Plan]) -> dict[str, Place]:
+    """By name of the pod."""
+    [lane] = lanes_of(plans).values()
+    found = places_of(lane)
+    return {waiting.entry.pod.name: found[waiting.entry.pod.uid] for waiting in lane}
+
+
+def test_the_places_of_a_lane_are_numbered_and_each_knows_who_goes_before() -> None:
+    found = places(begun("n1", a_pod("b"), a_pod("a"), since=NOW), begun("n2", a_pod("c"), since=NOW - 60))
+    assert [(name, place.number, place.of) for name, place in found.items()] == [("c", 1, 3), ("a", 2, 3), ("b", 3, 3)]
+    assert [place.ahead and place.ahead.entry.pod.name for place in found.values()] == [None, "c", "a"]
+    assert [place.ahead and place.ahead.node for place in found.values()] == [None, "n2", "n1"]
+    assert not any(place.is_open for place in found.values())
+
+
+def test_nobody_knows_the_places_of_pods_whose_nodes_were_deleted_together() -> None:
+    found = places(begun("n1", a_pod("a")), begun("n2", a_pod("b")), begun("n3", a_pod("c"), since=NOW - 60))
+    assert {name: place.is_open for name, place in found.items()} == {"c": False, "a": True, "b": True}
+
+
+def test_an_earlier_deadline_goes_first_and_is_no_matter_of_chance() -> None:
+    found = places(begun("n1", a_pod("a"), deadline=NOW + 900), begun("n2", a_pod("b"), deadline=NOW + 600))
+    assert [(name, place.is_open) for name, place in found.items()] == [("b", False), ("a", False)]

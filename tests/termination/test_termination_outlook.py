@@ -1,0 +1,146 @@
+"""What is foretold of nodes as the caches show them: their deadlines and where these come from, and what they lack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.builders import NOW, a_node, a_pod, owned_by
+
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import Condition
+from gracectl.model.node import Node
+from gracectl.model.selectors import LabelSelector
+from gracectl.model.times import format_time
+from gracectl.policy.cautions import Kind
+from gracectl.policy.deadlines import Origin
+from gracectl.policy.forecast import Assumptions
+from gracectl.policy.settings import NodeGroup, PolicySettings
+from gracectl.termination.observed import Observed, observe_nothing_yet
+from gracectl.termination.outlook import NodeOutlook, Outlook, outlook
+from gracectl.termination.settings import TerminationSettings
+
+READY = (Condition("Ready", "True"),)
+GROUPS = (NodeGroup(LabelSelector({"pool": "a"})), NodeGroup(LabelSelector({}), termination_grace_seconds=1800.0))
+
+
+def a_good_node(name: str = "n1", **fields: Any) -> Node:
+    return a_node(name, **{"conditions": READY, "finalizers": (names.FINALIZER,), **fields})
+
+
+def a_claim(name: str = "c1", **fields: Any) -> NodeClaim:
+    return NodeClaim(name, f"uid-{name}", **{"node_name": "n1", **fields})
+
+
+def annotated(instant: float) -> dict[str, str]:
+    return {names.TERMINATION_TIMESTAMP: format_time(instant)}
+
+
+def observed(*things: Node | NodeClaim) -> Observed:
+    """These, with a pod on each node."""
+    found = observe_nothing_yet()
+    nodes = [thing for thing in things if isinstance(thing, Node)]
+    found.nodes.replace(nodes)
+    found.claims.replace([thing for thing in things if isinstance(thing, NodeClaim)])
+    found.pods.replace([a_pod(f"on-{node.name}", node_name=node.name, owners=owned_by("ReplicaSet")) for node in nodes])
+    return found
+
+
+def foretold(*things: Node | NodeClaim, asked: tuple[str, ...] = ("n1",), **policy: Any) -> Outlook:
+    settings = TerminationSettings(policy=PolicySettings(**policy))
+    return outlook(observed(*things), settings, asked, NOW, Assumptions())
+
+
+def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeOutlook:
+    (node,) = foretold(*things, **policy).nodes
+    return node
+
+
+@pytest.mark.parametrize(
+    ("things", "deadline", "origin"),
+    [
+        ((a_good_node(),), 1800.0, Origin("nodeGroup", "nodeGroups[1]")),
+        ((a_good_node(labels={"pool": "a"}),), None, None),
+        ((a_good_node(), a_claim()), 1800.0, Origin("nodeGroup", "nodeGroups[1]")),
+        ((a_good_node(), a_claim(termination_grace_period="15m")), 900.0, Origin("claim", "NodeClaim c1")),
+        (
+            (a_good_node(annotations=annotated(NOW + 60)), a_claim(termination_grace_period="15m")),
+            60.0,
+            Origin("annotation", "Node n1"),
+        ),
+        ((a_good_node(), a_claim(annotations=annotated(NOW + 60))), 60.0, Origin("annotation", "NodeClaim c1")),
+        # What the controller has written from the TGP is no other source.
+        (
+            (
+                a_good_node(annotations=annotated(NOW + 300), deletion_timestamp=NOW - 600),
+                a_claim(termination_grace_period="15m", deletion_timestamp=NOW - 600),
+            ),
+            300.0,
+            Origin("claim", "NodeClaim c1"),
+        ),
+    ],
+)
+def test_a_deadline_is_told_with_where_it_comes_from(
+    things: tuple[Node | NodeClaim, ...], deadline: float | None, origin: Origin | None
+) -> None:
+    node = of_n1(*things, node_groups=GROUPS)
+    assert (node.deadline.at - NOW if node.deadline else None) == deadline
+    assert node.origin == origin
+
+
+@pytest.mark.parametrize(
+    ("things", "kind", "message"),
+    [
+        (
+            (a_good_node(labels={names.CONTROL_PLANE_ROLE: ""}),),
+            Kind.NOT_MANAGED,
+            "gracectl does not manage this node (nodeSelector does not match it): nobody would drain it",
+        ),
+        (
+            (a_good_node(finalizers=()),),
+            Kind.NOT_HELD,
+            "the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at once, and "
+            "nobody would drain it; is `gracectl controller` running?",
+        ),
+        (
+            (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
+            Kind.NOT_HELD,
+            "this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and nobody "
+            "can put the finalizer on it any more",
+        ),
+        (
+            (a_good_node(), a_claim("c1"), a_claim("c2")),
+            Kind.SEVERAL_CLAIMS,
+            "several node claims stand for this node (c1, c2), so none of them counts; delete all but one",
+        ),
+        (
+            (a_good_node(annotations={names.TERMINATION_TIMESTAMP: "tomorrow"}),),
+            Kind.UNREADABLE_DEADLINE,
+            'annotation karpenter.sh/nodeclaim-termination-timestamp of n1 is "tomorrow", which is no instant such as '
+            "2026-01-01T00:00:00Z, and does not count",
+        ),
+    ],
+)
+def test_what_keeps_a_node_from_ending_as_foretold_is_said(
+    things: tuple[Node | NodeClaim, ...], kind: Kind, message: str
+) -> None:
+    assert [(caution.kind, caution.message) for caution in of_n1(*things).cautions] == [(kind, message)]
+
+
+def test_what_matters_most_is_said_first_whoever_says_it() -> None:
+    node = of_n1(a_good_node(finalizers=(), conditions=()))
+    assert [caution.kind for caution in node.cautions] == [Kind.NOT_HELD, Kind.NOT_READY]
+
+
+def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about_are_answered() -> None:
+    told = foretold(
+        a_good_node("n1"),
+        a_good_node("n2", deletion_timestamp=NOW - 60),
+        a_good_node("n3", deletion_timestamp=NOW - 60, finalizers=()),  # not ours to end
+        a_good_node("n4"),
+        asked=("n1",),
+    )
+    assert [node.name for node in told.nodes] == ["n1"]
+    assert [node.name for node in told.whole.nodes] == ["n1", "n2"]
+    assert [node.going.since for node in told.whole.nodes] == [NOW, NOW - 60]
