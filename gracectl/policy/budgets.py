@@ -14,11 +14,15 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.foreign import harmless
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
 
 BudgetKey = tuple[str, str]
 """(namespace, name)"""
+
+LONGEST_FAILURE = 300
+"""Characters of what a server says about a budget that it cannot count."""
 
 FREE_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
 
@@ -94,7 +98,9 @@ def lets_unready_go(budget: PodDisruptionBudget) -> bool:
 def failure_of(budget: PodDisruptionBudget) -> str | None:
     """Why the server cannot tell how many pods this budget expects, and so allows nothing; None if it can."""
     verdict = budget.verdict
-    return verdict.message or "(no reason given)" if verdict and verdict.reason == names.SYNC_FAILED else None
+    if verdict is None or verdict.reason != names.SYNC_FAILED:
+        return None
+    return harmless(verdict.message, LONGEST_FAILURE) or "(no reason given)"
 
 
 def _called(budget: PodDisruptionBudget) -> str:

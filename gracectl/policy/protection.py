@@ -12,11 +12,9 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.durations import parse_seconds
+from gracectl.model.foreign import harmless
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
-
-SHOWN = 60
-"""Characters of a value that nobody understands: annotations may be long."""
 
 
 class Protection(msgspec.Struct, frozen=True):
@@ -37,12 +35,12 @@ class Protection(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """`protected by do-not-disrupt "4h"`, for people; until when is for the caller to say."""
+        value = harmless(self.value)
         if not self.is_valid:
-            shown = self.value if len(self.value) <= SHOWN else self.value[: SHOWN - 1] + "…"
-            return f'protected by {self.kind} "{shown}", which is neither "true" nor a duration and so means for ever'
+            return f'protected by {self.kind} "{value}", which is neither "true" nor a duration and so means for ever'
         if self.until is None and self.value == "true":
             return f"protected by {self.kind}"
-        return f'protected by {self.kind} "{self.value}"'
+        return f'protected by {self.kind} "{value}"'
 
     @property
     def limit(self) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
+from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
 from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
 from gracectl.policy.course import Going
@@ -131,7 +132,7 @@ def _obstacles(observed: Observed, settings: TerminationSettings, node: Node) ->
         text = unreadable(holder)
         if text is not None:
             message = (
-                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} is "{text[:60]}", which is no instant such '
-                "as 2026-01-01T00:00:00Z, and does not count"
+                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} is "{harmless(text)}", which is no instant '
+                "such as 2026-01-01T00:00:00Z, and does not count"
             )
             yield Caution(Kind.UNREADABLE_DEADLINE, message)

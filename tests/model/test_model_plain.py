@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gracectl.model import names
+from gracectl.model.foreign import harmless
 from gracectl.model.intorpercent import scaled_value
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node, Taint
@@ -89,3 +90,17 @@ def test_structs_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         pod.node_name = "a"  # type: ignore[misc]  # that it is refused is the point
     assert msgspec.structs.replace(pod, node_name="a").node_name == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("4 hours", "4 hours"),
+        ("grüß", "grüß"),
+        ("\x1b[2J\nx\u202e", "�[2J�x�"),
+        ("y" * 61, "y" * 59 + "…"),
+        ("", ""),
+    ],
+)
+def test_what_others_have_written_is_shown_without_what_a_terminal_obeys(text: str, shown: str) -> None:
+    assert harmless(text) == shown
