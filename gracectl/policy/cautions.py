@@ -18,7 +18,7 @@ from gracectl.policy.course import How
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.policy.forecast import NodeProspect
-from gracectl.policy.plan import Outcome
+from gracectl.policy.plan import Outcome, PodPlan
 from gracectl.policy.prospects import Prospect
 from gracectl.policy.protection import Protection
 from gracectl.policy.reserve import share_of
@@ -230,20 +230,25 @@ def _budgets(node: NodeProspect) -> Iterator[Caution]:
 
 
 def _overstepped(node: NodeProspect) -> Iterator[Caution]:
-    """A pod that counts as healthy, and may be deleted for the deadline: then its budget is not asked."""
-    for key in sorted({budget.key for budget in _budgets_over(node)}):
-        forced = [
-            pod
-            for pod in node.pods
-            if key in pod.entry.budgets and How.DELETED in pod.ways and pod.entry.pod.ready and _is_running(pod)
-        ]
-        if not forced:
+    """Pods that count as healthy, and may be deleted for the deadline: then their budgets are not asked."""
+    forced = [
+        pod
+        for pod in node.pods
+        if How.DELETED in pod.ways and pod.entry.budgets and pod.entry.pod.ready and _is_running(pod)
+    ]
+    for is_sure in (True, False):
+        found = [pod for pod in forced if (pod.ways == (How.DELETED,)) is is_sure]
+        pods = tuple(map(_called, found))
+        budgets = sorted({"/".join(key) for pod in found for key in pod.entry.budgets})
+        if not found:
             continue
-        pods = tuple(map(_called, forced))
-        is_sure = all(pod.ways == (How.DELETED,) for pod in forced)
-        limit = "whatever it says" if is_sure else f"if it has not let {_them(pods)} go by then"
+        them = "it" if len(budgets) == 1 else "they"
+        condition = f"whatever {them} say{'s' if len(budgets) == 1 else ''}"
+        if not is_sure:
+            condition = f"if {them} {_have(budgets)} not let {_them(pods)} go by then"
         message = (
-            f"budget {'/'.join(key)} may be overstepped for the deadline: {listed(pods)} {_are(pods)} deleted {limit}"
+            f"budget{'' if len(budgets) == 1 else 's'} {listed(budgets)} may be overstepped for the deadline: "
+            f"{listed(pods)} {_are(pods)} deleted {condition}"
         )
         yield Caution(Kind.BUDGET_OVERSTEPPED, message, pods)
 
@@ -278,15 +283,20 @@ _LOOKS: tuple[Callable[[NodeProspect], Iterator[Caution]], ...] = (
 
 
 def _roots(pods: Sequence[Prospect]) -> Sequence[Prospect]:
-    """Those who hold the others, if there are such."""
-    return [pod for pod in pods if pod.entry.outcome is not Outcome.WAITING] or pods
+    """Those who hold the others in the end."""
+    return [pod for pod in pods if _in_the_end(pod).outcome is not Outcome.WAITING] or pods
 
 
 def _by_reason(pods: Iterable[Prospect]) -> Iterable[tuple[str, tuple[str, ...]]]:
     found: dict[str, list[str]] = {}
     for pod in pods:
-        found.setdefault(pod.entry.reason or pod.entry.outcome.value, []).append(_called(pod))
+        entry = _in_the_end(pod)
+        found.setdefault(entry.reason or entry.outcome.value, []).append(_called(pod))
     return ((reason, tuple(called)) for reason, called in found.items())
+
+
+def _in_the_end(pod: Prospect) -> PodPlan:
+    return pod.kept or pod.entry
 
 
 def _deleted(node: NodeProspect) -> Iterator[Prospect]:

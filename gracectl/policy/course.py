@@ -23,7 +23,7 @@ from gracectl.model.pod import Pod
 from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, failure_of, may_leave
 from gracectl.policy.deadlines import grace_of, granted, granted_already
 from gracectl.policy.lanes import Waiting
-from gracectl.policy.plan import NodeView, Outcome, Plan, plan
+from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 
 HAIR = 1e-9
 """Of an eviction: the allowance has come, but for rounding."""
@@ -99,11 +99,12 @@ class Fate(msgspec.Struct, frozen=True):
 
 class Course(msgspec.Struct, frozen=True):
     """What has happened: `fates` by pod uid, `drained` by node (missing: never), `turns`: by pod uid, when its turn on
-    its node came."""
+    its node came. `kept`: by pod uid, what is decided in the end about those that keep their nodes for ever."""
 
     fates: dict[str, Fate]
     drained: dict[str, float]
     turns: dict[str, float]
+    kept: dict[str, PodPlan]
 
 
 def course_of(going: Iterable[Going], now: float, pace: Pace, rate: Rate) -> Course:
@@ -214,7 +215,18 @@ class _World:
             self._now = following
             dirty = self._happen()
         fates = {uid: Fate(tuple(self._told[uid]), self._gone.get(uid)) for uid in {*self._told, *self._gone}}
-        return Course(fates, self._drained, self._turns)
+        kept = {entry.pod.uid: entry for name in self._going if name not in self._drained for entry in self._kept(name)}
+        return Course(fates, self._drained, self._turns, kept)
+
+    def _kept(self, name: str) -> Iterator[PodPlan]:
+        """Who is still there on a node; of budgets what they say by now."""
+        for entry in self._plans[name].left:
+            pod = entry.pod
+            if pod.deletion_timestamp is None and entry.wants_out:
+                verdict = may_leave(pod, tuple(self._budgets[key] for key in entry.budgets))
+                yield msgspec.structs.replace(entry, outcome=Outcome.BLOCKED, reason=verdict.reason)
+            else:
+                yield entry
 
     # -- what is so at the beginning -----------------------------------------------------------------------------------
 

@@ -37,7 +37,8 @@ class Prospect(msgspec.Struct, frozen=True):
 
     `told`: when it is told to leave for the first time; None: never, or it was told before. `gone`: when it has
     stopped; None: not before its node ends, or never. `ways`: how it may be told; if there are two, nobody knows which.
-    `orders`: all it is told if it takes its time: to leave, and perhaps again with less grace.
+    `orders`: all it is told if it takes its time: to leave, and perhaps again with less grace. `kept`: what is decided
+    about it in the end, if it may be that it never leaves.
     """
 
     entry: PodPlan
@@ -45,6 +46,7 @@ class Prospect(msgspec.Struct, frozen=True):
     gone: Span | None = None
     ways: tuple[How, ...] = ()
     orders: tuple[Told, ...] = ()
+    kept: PodPlan | None = None
 
     @property
     def is_certain(self) -> bool:
@@ -105,6 +107,7 @@ def _among(entry: PodPlan, courses: Sequence[Course], rivals: Sequence[str]) -> 
         gone=gone,
         ways=tuple(dict.fromkeys(fate.told[0].how for fate in mine if fate.told)),
         orders=max((fate.told for fate in mine), key=lambda orders: orders[0].at if orders else -math.inf),
+        kept=next((course.kept[entry.pod.uid] for course in courses if entry.pod.uid in course.kept), None),
     )
 
 

@@ -252,3 +252,10 @@ def test_what_matters_most_comes_first() -> None:
     ]
     kinds = [caution.kind for caution in cautions(a_pod("alone"), a_replica("kept", **FOR_EVER))]
     assert kinds == [Kind.NEVER_DRAINS, Kind.NOT_RECREATED]
+
+
+def test_the_reason_is_the_one_that_keeps_it_in_the_end() -> None:
+    first, last = a_replica("first", phase="Pending", ready=False), a_replica("last", priority=2_000_000_000)
+    caution = the_one(Kind.NEVER_DRAINS, cautions(first, last, budgets=(a_budget(**SPENT),)))
+    assert caution.objects == ("shop/last",)
+    assert "stays for ever (budget shop/web allows no disruption now (3 of 3 healthy, 3 required))" in caution.message

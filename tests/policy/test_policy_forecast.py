@@ -239,3 +239,42 @@ def test_pods_without_a_budget_leave_as_fast_as_the_rate_allows() -> None:
 def test_nodes_share_nothing_but_budgets() -> None:
     told = foretold(ending("n1", a_pod("a")), ending("n2", a_pod("b", annotations={names.DO_NOT_DISRUPT: "true"})))
     assert [span(node.drained) for node in told.nodes] == [(2, 30), None]
+
+
+# -- who never leaves, and why -----------------------------------------------------------------------------------------
+
+
+def kept(told: Forecast, name: str) -> tuple[str, str] | None:
+    found = of(told, name).kept
+    return None if found is None else (found.outcome.value, found.reason)
+
+
+def test_what_keeps_a_pod_in_the_end_is_another_matter_than_what_keeps_it_now() -> None:
+    budget = a_budget(disruptions_allowed=0, desired_healthy=3)
+    waits = a_pod("waits", owners=REPLICA, priority=2_000_000_000)
+    told = foretold(ending("n1", waits, budgets=(budget,)), ending("n2", a_pod("first")))
+    assert kept(told, "waits") == ("blocked", "budget shop/web allows no disruption now (3 of 3 healthy, 3 required)")
+    assert kept(told, "first") is None
+    protected = a_pod("protected", owners=REPLICA, annotations={names.DO_NOT_DISRUPT: "2h"})
+    assert kept(foretold(ending("n1", protected, budgets=(budget,))), "protected") == kept(told, "waits")
+
+
+def test_a_budget_that_was_used_up_is_told_as_it_is_then() -> None:
+    pods = [a_pod(f"web-{n}", owners=()) for n in range(3)]
+    told = foretold(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
+    assert kept(told, "web-2") == ("blocked", "budget shop/web allows no disruption now (1 of 3 healthy, 1 required)")
+
+
+def test_who_waits_for_one_that_stays_is_kept_by_him() -> None:
+    told = foretold(
+        ending("n1", a_pod("last", priority=2_000_000_000), a_pod("job", annotations={names.DO_NOT_DISRUPT: "true"}))
+    )
+    assert kept(told, "last") == ("waiting", "waits until the non-critical pods are gone")
+    assert kept(told, "job") == ("protected", "protected by do-not-disrupt")
+
+
+def test_where_only_the_slow_are_kept_it_is_said_what_would_keep_them() -> None:
+    budget = a_budget(disruptions_allowed=0, current_healthy=2)
+    told = foretold(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
+    assert kept(told, "web") == ("blocked", "budget shop/web allows no disruption now (2 of 3 healthy, 2 required)")
+    assert kept(foretold(ending("n1", a_pod("web"), deadline=900)), "web") is None
