@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Literal, TextIO
 
@@ -22,6 +21,7 @@ from gracectl.cli.demo_report import Result, as_json, summary
 from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, run_async, told_to_people
+from gracectl.cli.paper import paper, put
 from gracectl.telemetry import logs
 
 PLAIN_WIDTH = 200
@@ -51,7 +51,7 @@ def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text",
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
     order = Order(nodes, pods, seed, speed)
-    console = _console()
+    console = paper(PLAIN_WIDTH)
     view: View
     if output == "json":
         view = SilentView()
@@ -141,19 +141,8 @@ def _logging_to(stream: TextIO) -> Iterator[None]:
         root.setLevel(level)
 
 
-def _console() -> Console:
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that knows no "…" gets a "?" instead of a traceback.
-        sys.stdout.reconfigure(errors="replace")
-    is_terminal = sys.stdout.isatty()
-    return Console(force_terminal=is_terminal, width=None if is_terminal else PLAIN_WIDTH)
-
-
 def _tell(result: Result, output: str, console: Console) -> None:
     if output == "json":
         click.echo(as_json(result))
         return
-    with console.capture() as captured:
-        console.print(Group("", summary(result)))
-    # Tables fill their columns with spaces, which a file or a log does not want.
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    put(console, Group("", summary(result)))
