@@ -289,9 +289,13 @@ class _World:
         return dirty
 
     def _count(self, key: BudgetKey, change: int) -> None:
-        """So many pods more, or fewer, are healthy under a budget: it allows accordingly."""
+        """So many pods more, or fewer, are healthy under a budget: it allows accordingly.
+
+        Never more than it expects: the heir of one that was not Ready may be the one that has been missing.
+        """
         budget = self._budgets[key]
-        healthy = max(budget.current_healthy + change, 0)
+        most = max(budget.expected_pods, budget.current_healthy)
+        healthy = min(max(budget.current_healthy + change, 0), most)
         allowed = max(healthy - budget.desired_healthy, 0) if failure_of(budget) is None else 0
         self._budgets[key] = msgspec.structs.replace(budget, current_healthy=healthy, disruptions_allowed=allowed)
         self._moving.update(keys for keys in self._lanes if key in keys)

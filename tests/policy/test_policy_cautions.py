@@ -256,6 +256,7 @@ def test_what_matters_most_comes_first() -> None:
 
 def test_the_reason_is_the_one_that_keeps_it_in_the_end() -> None:
     first, last = a_replica("first", phase="Pending", ready=False), a_replica("last", priority=2_000_000_000)
-    caution = the_one(Kind.NEVER_DRAINS, cautions(first, last, budgets=(a_budget(**SPENT),)))
+    budget = a_budget(disruptions_allowed=0, current_healthy=3, desired_healthy=4, expected_pods=4)
+    caution = the_one(Kind.NEVER_DRAINS, cautions(first, last, budgets=(budget,)))
     assert caution.objects == ("shop/last",)
-    assert "stays for ever (budget shop/web allows no disruption now (3 of 3 healthy, 3 required))" in caution.message
+    assert "stays for ever (budget shop/web allows no disruption now (4 of 4 healthy, 4 required))" in caution.message

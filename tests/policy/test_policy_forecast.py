@@ -205,6 +205,24 @@ def test_ranges_have_their_own_deadlines() -> None:
     }
 
 
+def test_a_range_whose_deadline_may_move_is_told_early_or_late_and_may_stop_at_once_either_way() -> None:
+    settings = PolicySettings(order=by_priority([(0, 60.0), (1000, 60.0)]))
+    kept = a_pod("kept", grace_seconds=90, annotations={names.DO_NOT_DISRUPT: "true"})
+    slow = a_pod("slow", grace_seconds=400, priority=1000)
+    told = foretold(ending("n1", kept, slow, deadline=3600, settings=settings))
+    # `slow` leaves at 3200. Is it gone by 3450, nothing is kept for its range, and `kept` has until 3600.
+    assert tell(told) == {"kept": (3450, 3510), "slow": (3200, 3200)}
+    assert span(of(told, "kept").gone) == (3450, 3600)
+    assert span(told.nodes[0].drained) == (3450, 3600)
+
+
+def test_the_heir_of_a_pod_that_was_not_ready_is_not_one_more_than_there_should_be() -> None:
+    sick, web = a_pod("sick", phase="Pending", ready=False, owners=REPLICA), a_pod("web", owners=REPLICA)
+    budget = a_budget(disruptions_allowed=0, current_healthy=2, desired_healthy=3)
+    told = foretold(ending("n1", sick, web, budgets=(budget,)))
+    assert tell(told) == {"sick": (0, 0), "web": None}
+
+
 def test_pods_of_a_node_without_a_kubelet_are_waited_for_until_they_count_as_stuck() -> None:
     told = foretold(ending("n1", a_pod("web"), conditions=(Condition("Ready", "Unknown"),)))
     assert span(told.nodes[0].drained) == (2, 90)
