@@ -242,10 +242,9 @@ def _overstepped(node: NodeProspect) -> Iterator[Caution]:
         budgets = sorted({"/".join(key) for pod in found for key in pod.entry.budgets})
         if not found:
             continue
-        them = "it" if len(budgets) == 1 else "they"
-        condition = f"whatever {them} say{'s' if len(budgets) == 1 else ''}"
-        if not is_sure:
-            condition = f"if {them} {_have(budgets)} not let {_them(pods)} go by then"
+        condition = f"if {_it(pods)} {_have(pods)} not been let go by then"
+        if is_sure:
+            condition = f"whatever the budget{' says' if len(budgets) == 1 else 's say'}"
         message = (
             f"budget{'' if len(budgets) == 1 else 's'} {listed(budgets)} may be overstepped for the deadline: "
             f"{listed(pods)} {_are(pods)} deleted {condition}"

@@ -24,12 +24,11 @@ from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, failure_of, m
 from gracectl.policy.deadlines import grace_of, granted, granted_already
 from gracectl.policy.lanes import Waiting
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
+from gracectl.policy.queues import Bucket, Lane, Rank, Rate
 
-HAIR = 1e-9
-"""Of an eviction: the allowance has come, but for rounding."""
-
-LEAST_WAIT_SECONDS = 0.1
-"""Thousands of pods that wait for a rate are let go in small groups; no instant is off by more than this."""
+NAMESAKE_SECONDS = 120.0
+"""For so long a budget does not count a pod of the name of one that was evicted, if it has not seen that one go
+(DeletionTimeout of kube-controller-manager's disruption controller)."""
 
 RECREATED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 """Whose pods are replaced as soon as one is told to end; a StatefulSet's, and anybody else's, when it is gone."""
@@ -40,13 +39,6 @@ class Going(msgspec.Struct, frozen=True):
 
     view: NodeView
     since: float
-
-
-class Rate(msgspec.Struct, frozen=True):
-    """How fast pods without a budget are evicted: so many a second, after a burst; 0 means no limit."""
-
-    qps: float = 0.0
-    burst: int = 1
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -121,56 +113,6 @@ class _Event(msgspec.Struct, frozen=True, order=True):
     budget: BudgetKey | None = None
 
 
-class _Bucket:
-    """Evictions of pods without a budget, as the rate limit lets them pass."""
-
-    def __init__(self, rate: Rate, now: float) -> None:
-        self._rate = rate
-        self._tokens = float(rate.burst)
-        self._at = now
-
-    def take(self, now: float) -> float | None:
-        """None: one may go; else the instant at which the next one may."""
-        if self._rate.qps == 0:
-            return None
-        self._tokens = min(self._rate.burst, self._tokens + (now - self._at) * self._rate.qps)
-        self._at = now
-        if self._tokens < 1 - HAIR:
-            return now + max((1 - self._tokens) / self._rate.qps, LEAST_WAIT_SECONDS)
-        self._tokens -= 1
-        return None
-
-
-_Place = tuple[float, ...]
-
-
-class _Lane:
-    """Those who wait under the same budgets, in their order."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[_Place, str]] = []
-        self._waiting: dict[str, tuple[_Place, Waiting]] = {}
-
-    def join(self, waiting: Waiting, place: _Place) -> None:
-        """Add one, or give him another place."""
-        uid = waiting.entry.pod.uid
-        heapq.heappush(self._heap, (place, uid))
-        self._waiting[uid] = (place, waiting)
-
-    def leave(self, uid: str) -> None:
-        """He does not wait any more."""
-        self._waiting.pop(uid, None)
-
-    def in_order(self) -> Iterator[Waiting]:
-        """The first one first; whoever is put back with `join` waits on."""
-        while self._heap:
-            place, uid = heapq.heappop(self._heap)
-            found = self._waiting.get(uid)
-            if found is not None and found[0] == place:
-                del self._waiting[uid]
-                yield found[1]
-
-
 class _World:
     def __init__(self, going: tuple[Going, ...], now: float, pace: Pace, rate: Rate) -> None:
         self._now = now
@@ -183,18 +125,19 @@ class _World:
         self._plans: dict[str, Plan] = {}
         self._budgets: dict[BudgetKey, PodDisruptionBudget] = {}
         self._keys: dict[str, tuple[BudgetKey, ...]] = {}  # by pod uid
-        self._lanes: dict[tuple[BudgetKey, ...], _Lane] = defaultdict(_Lane)
+        self._lanes: dict[tuple[BudgetKey, ...], Lane] = defaultdict(Lane)
         self._moving: set[tuple[BudgetKey, ...]] = set()  # lanes in which somebody may be able to go now
         self._told: dict[str, list[Told]] = defaultdict(list)
         self._gone: dict[str, float] = {}
         self._ends: dict[str, float] = {}  # when a pod that was told to leave has stopped
+        self._ordered: dict[tuple[str, BudgetKey], float] = {}  # when the last heir of an owner is Ready
         self._drained: dict[str, float] = {}
         self._events: list[_Event] = []
         self._numbers = count()
-        self._bucket = _Bucket(rate, now)
+        self._bucket = Bucket(rate, now)
         self._wake: float | None = None  # when the bucket has tokens again
         in_order = sorted((pod.key, pod.uid) for pods in self._pods.values() for pod in pods.values())
-        self._rank = {uid: number for number, (_, uid) in enumerate(in_order)}  # instead of names
+        self._by_name = {uid: number for number, (_, uid) in enumerate(in_order)}  # instead of names
         self._turns: dict[str, float] = {}
         for each in going:
             for uid, budgets in each.view.budgets.items():
@@ -251,9 +194,22 @@ class _World:
         controller = next((owner for owner in pod.owners if owner.controller), None)
         if controller is None or controller.kind == names.DAEMON_SET:
             return math.inf
-        begins = self._now if controller.kind in RECREATED_AT_ONCE else self._ends.get(pod.uid, math.inf)
         takes = 0.0 if self._pace.mixture and self._pace.is_quick(key) else self._pace.replacement_seconds
-        return begins + takes
+        if controller.kind in RECREATED_AT_ONCE:
+            return self._now + takes
+        # A StatefulSet makes the next pod when all before it are Ready, and none while one of them still terminates.
+        begins = max(self._ends.get(pod.uid, math.inf), self._ordered.get((controller.uid, key), -math.inf))
+        ready = begins + takes
+        if self._is_mistaken_for(pod) and takes:
+            ready = max(ready, self._now + NAMESAKE_SECONDS)
+        self._ordered[controller.uid, key] = ready
+        return ready
+
+    def _is_mistaken_for(self, pod: Pod) -> bool:
+        """Whether a budget may take the heir, who has the same name, for the evicted pod itself: one without grace is
+        gone before anybody has seen it terminate."""
+        told = self._told[pod.uid]
+        return bool(told) and told[-1].how is How.EVICTED and grace_of(pod) == 0
 
     # -- what happens by itself ----------------------------------------------------------------------------------------
 
@@ -356,9 +312,9 @@ class _World:
         self._moving.clear()
         return dirty
 
-    def _place(self, waiting: Waiting) -> _Place:
+    def _place(self, waiting: Waiting) -> Rank:
         uid = waiting.entry.pod.uid
-        place = (*waiting.turn[:2], self._rank[uid])
+        place = (*waiting.turn[:2], self._by_name[uid])
         if self._pace.last_first and self._turns[uid] == self._now:
             return (1, *(-each for each in place))
         return (0, *place)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gracectl.policy.budgets import BudgetKey
-from gracectl.policy.course import Going, Pace, Rate, course_of
+from gracectl.policy.course import Going, Pace, course_of
 from gracectl.policy.lanes import Waiting, lanes_of
 from gracectl.policy.plan import NodeView, Plan, plan, settled_at
 from gracectl.policy.prospects import Prospect, Span, prospects_of, rivals_of, span_of
+from gracectl.policy.queues import Rate
 
 MIXTURES = 2
 """Courses in which some are quick and others slow."""

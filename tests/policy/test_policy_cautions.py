@@ -5,20 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
-from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
-from gracectl.policy.course import Going
 from gracectl.policy.forecast import Assumptions, forecast
-from gracectl.policy.plan import NodeView
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import by_priority
 
-READY = (Condition("Ready", "True"),)
 OWNED = owned_by("ReplicaSet")
 FOR_EVER = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 RANGES = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
@@ -34,15 +30,9 @@ def a_replica(name: str = "web-1", **fields: Any) -> Pod:
     return a_pod(name, **{"owners": OWNED, **fields})
 
 
-def cautions(
-    *pods: Pod, budgets: tuple[PodDisruptionBudget, ...] = (), deadline: float | None = None, **fields: Any
-) -> tuple[Caution, ...]:
-    """Of a node that was deleted just now, every pod under all of `budgets`; `deadline` in seconds from now."""
-    node = a_node(conditions=fields.pop("conditions", READY), deletion_timestamp=NOW)
-    by_pod = {pod.uid: budgets for pod in pods} if budgets else {}
-    at = None if deadline is None else NOW + deadline
-    view = NodeView(node, pods, by_pod, cordoned_at=NOW, deadline=at, **fields)
-    (told,) = forecast([Going(view, NOW)], NOW, Assumptions()).nodes
+def cautions(*pods: Pod, **world: Any) -> tuple[Caution, ...]:
+    """Of a node that was deleted just now; `world` as in `ending`."""
+    (told,) = forecast([ending("n1", *pods, **world)], NOW, Assumptions()).nodes
     return cautions_of(told)
 
 
@@ -111,7 +101,7 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
         Kind.BUDGET_OVERSTEPPED,
         {"pods": [a_replica()], "budgets": (a_budget(**SPENT),), "deadline": 900.0},
         ("shop/web-1",),
-        "budget shop/web may be overstepped for the deadline: shop/web-1 is deleted whatever it says",
+        "budget shop/web may be overstepped for the deadline: shop/web-1 is deleted whatever the budget says",
     ),
     (
         Kind.BUDGET_OVERSTEPPED,
@@ -121,8 +111,8 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
             "deadline": 900.0,
         },
         ("shop/web-1", "shop/web-2"),
-        "budget shop/web may be overstepped for the deadline: shop/web-1, shop/web-2 are deleted if it has not let "
-        "them go by then",
+        "budget shop/web may be overstepped for the deadline: shop/web-1, shop/web-2 are deleted if they have "
+        "not been let go by then",
     ),
     (
         Kind.GRACE_CUT,

@@ -5,29 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
-from gracectl.model.pod import Pod
-from gracectl.policy.course import Going, How, Rate
+from gracectl.policy.course import Going, How
 from gracectl.policy.forecast import Assumptions, Forecast, forecast
-from gracectl.policy.plan import NodeView
 from gracectl.policy.prospects import Prospect, Span
+from gracectl.policy.queues import Rate
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 from gracectl.policy.waves import by_priority
 
-READY = (Condition("Ready", "True"),)
 REPLICA = owned_by("ReplicaSet")
 SET = owned_by("StatefulSet")
-
-
-def ending(name: str, *pods: Pod, budgets: Any = (), deadline: float | None = None, **fields: Any) -> Going:
-    """A node that was deleted just now; each pod is under all of `budgets`."""
-    node = a_node(name, conditions=fields.pop("conditions", READY), deletion_timestamp=NOW)
-    by_pod = {pod.uid: tuple(budgets) for pod in pods} if budgets else {}
-    deadline = None if deadline is None else NOW + deadline
-    return Going(NodeView(node, pods, by_pod, cordoned_at=NOW, deadline=deadline, **fields), NOW)
 
 
 def foretold(*going: Going, **assumptions: Any) -> Forecast:
@@ -111,6 +101,19 @@ def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, lat
         ("n1", "web-1"),
         ("n2", "web-2"),
     ]
+
+
+def test_a_stateful_set_makes_its_pods_again_one_after_another() -> None:
+    pods = [a_pod(f"db-{n}", owners=SET) for n in range(4)]
+    budget = a_budget(disruptions_allowed=2, current_healthy=4, expected_pods=4)
+    told = foretold(ending("n1", *pods, budgets=(budget,)), replacement_seconds=20.0)
+    assert tell(told) == {"db-0": (0, 0), "db-1": (0, 0), "db-2": (0, 50), "db-3": (0, 70)}
+
+
+def test_the_heir_of_a_pod_without_grace_may_be_taken_for_the_pod_itself_for_two_minutes() -> None:
+    pods = [a_pod(f"db-{n}", owners=SET, grace_seconds=0) for n in range(2)]
+    told = foretold(ending("n1", *pods, budgets=(a_budget(),)), replacement_seconds=20.0)
+    assert tell(told) == {"db-0": (0, 0), "db-1": (0, 120)}
 
 
 def test_a_budget_of_pods_that_nobody_replaces_is_used_up() -> None:

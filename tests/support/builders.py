@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.meta import OwnerReference
+from gracectl.model.meta import Condition, OwnerReference
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
+from gracectl.policy.course import Going
+from gracectl.policy.plan import NodeView
 
 NOW = 1_000_000.0
+READY = (Condition("Ready", "True"),)
 
 
 def a_pod(name: str = "web-1", **fields: Any) -> Pod:
@@ -52,3 +57,16 @@ def a_budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
 
 def a_node(name: str = "n1", **fields: Any) -> Node:
     return Node(name=name, uid=f"uid-{name}", **fields)
+
+
+def ending(
+    name: str, *pods: Pod, budgets: Any = (), deadline: float | None = None, since: float = NOW, **fields: Any
+) -> Going:
+    """A node that was deleted, just now by default; `deadline` in seconds from NOW. Each pod is under all of `budgets`,
+    or, of a mapping, under those of its name."""
+    node = a_node(name, conditions=fields.pop("conditions", READY), deletion_timestamp=since)
+    pods = tuple(msgspec.structs.replace(pod, node_name=name) for pod in pods)
+    of = budgets if isinstance(budgets, dict) else {pod.name: budgets for pod in pods}
+    by_pod = {pod.uid: tuple(of[pod.name]) for pod in pods if of.get(pod.name)}
+    at = None if deadline is None else NOW + deadline
+    return Going(NodeView(node, pods, by_pod, cordoned_at=since, deadline=at, **fields), since)

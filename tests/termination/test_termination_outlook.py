@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.builders import NOW, a_node, a_pod, owned_by
+from support.builders import NOW, READY, a_node, a_pod, owned_by
 
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.meta import Condition
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
@@ -21,7 +20,6 @@ from gracectl.termination.observed import Observed, observe_nothing_yet
 from gracectl.termination.outlook import NodeOutlook, Outlook, outlook
 from gracectl.termination.settings import TerminationSettings
 
-READY = (Condition("Ready", "True"),)
 GROUPS = (NodeGroup(LabelSelector({"pool": "a"})), NodeGroup(LabelSelector({}), termination_grace_seconds=1800.0))
 
 
