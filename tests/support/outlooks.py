@@ -1,0 +1,113 @@
+"""Outlooks as commands show them, without a cluster: small worlds, each with something of its own to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gracectl.model import names
+from gracectl.policy.cautions import cautions_of
+from gracectl.policy.course import Going
+from gracectl.policy.deadlines import Deadline, Origin
+from gracectl.policy.forecast import Assumptions, NodeProspect, forecast
+from gracectl.policy.queues import Rate
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.waves import by_priority
+from gracectl.termination.outlook import NodeOutlook, Outlook
+from support.builders import NOW, a_budget, a_pod, ending, owned_by
+
+REPLICA = owned_by("ReplicaSet")
+CRITICAL = 2_000_000_000
+FOR_EVER: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
+
+
+def foretold(*going: Going, asked: tuple[str, ...] | None = None, **assumptions: Any) -> Outlook:
+    """Of these nodes, or those `asked` about; every deadline is that of a claim."""
+    whole = forecast(going, NOW, Assumptions(**assumptions))
+    nodes = (_outlook(each) for each in whole.nodes if asked is None or each.name in asked)
+    return Outlook(tuple(nodes), whole)
+
+
+def _outlook(prospect: NodeProspect) -> NodeOutlook:
+    at, since = prospect.plan.deadline, prospect.going.since
+    return NodeOutlook(
+        prospect=prospect,
+        deadline=None if at is None else Deadline(at, at - since),
+        origin=None if at is None else Origin("claim", f"NodeClaim {prospect.name}"),
+        cautions=cautions_of(prospect),
+        is_ending=since < NOW,
+    )
+
+
+def three_replicas() -> Outlook:
+    """A deadline of fifteen minutes, ten minutes of grace, a budget for one at a time."""
+    pods = [a_pod(f"orders-7d4b9c6f5-{end}", owners=REPLICA, grace_seconds=600) for end in ("5qtvx", "2zltl", "lsgxq")]
+    nodes = [ending(f"node-{n}", pod, budgets=(a_budget("orders"),), deadline=900) for n, pod in enumerate(pods, 1)]
+    return foretold(*nodes, replacement_seconds=600.0)
+
+
+def a_day() -> Outlook:
+    """A protection of a day beside pods of seconds, two in a lane, and one of the last wave."""
+    pods = [
+        a_pod("quick", grace_seconds=5, owners=REPLICA),
+        a_pod("notebook", created=NOW, annotations={names.DO_NOT_DISRUPT: "24h"}),
+        *(a_pod(f"web-{n}", owners=REPLICA) for n in (1, 2)),
+        a_pod("dns", owners=REPLICA, priority=CRITICAL),
+        a_pod("static", owners=owned_by("Node")),
+        a_pod("done", phase="Succeeded"),
+    ]
+    budget = (a_budget(),)
+    return foretold(ending("worker-1", *pods, budgets={"web-1": budget, "web-2": budget}))
+
+
+def never() -> Outlook:
+    """For ever, for three reasons, and one who waits for those."""
+    pods = [
+        a_pod("notebook", **FOR_EVER),
+        a_pod("odd", annotations={names.DO_NOT_DISRUPT: "4 hours <b>"}),
+        a_pod("twice", owners=REPLICA),
+        a_pod("quick", grace_seconds=5),
+        a_pod("dns", priority=CRITICAL),
+    ]
+    return foretold(ending("worker-1", *pods, budgets={"twice": (a_budget("web"), a_budget("also"))}))
+
+
+def under_way() -> Outlook:
+    """One node has been ending for a minute, beside one that nobody has asked about; pods of both share a budget."""
+    budget = (a_budget(disruptions_allowed=0, current_healthy=2),)
+    leaving = a_pod("leaving", owners=REPLICA, deletion_timestamp=NOW + 20, deletion_grace_seconds=30)
+    first = ending("old-1", leaving, a_pod("b", owners=REPLICA), budgets={"b": budget}, since=NOW - 60, deadline=840)
+    second = ending("old-2", a_pod("c", owners=REPLICA), budgets=budget, since=NOW - 30)
+    return foretold(first, second, asked=("old-1",))
+
+
+def ranges() -> Outlook:
+    """Priority ranges with periods, more grace than there is time, and a protection that the deadline ends."""
+    settings = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
+    pods = [
+        a_pod("low", owners=REPLICA, **FOR_EVER),
+        a_pod("slow", owners=REPLICA, grace_seconds=3600),
+        a_pod("high", owners=REPLICA, priority=1000, grace_seconds=600),
+    ]
+    return foretold(ending("worker-1", *pods, deadline=900, settings=settings))
+
+
+def crowd() -> Outlook:
+    """Three nodes of 110 pods, most of them under one of forty budgets that let one go at a time."""
+    nodes = []
+    for n in range(3):
+        node = f"ip-10-0-{n}-17.eu-central-1.compute.internal"
+        pods = [a_pod(f"service-{p % 44:02}-6f7d8c9b5f-{n}{p:03}", uid=f"{n}/{p}", owners=REPLICA) for p in range(110)]
+        of = {pod.name: (a_budget(pod.name[:10]),) for pod in pods if pod.name[8:10] < "40"}
+        nodes.append(ending(node, *pods, budgets=of))
+    return foretold(*nodes, rate=Rate(qps=100.0, burst=100))
+
+
+def empty() -> Outlook:
+    """A node on which nothing is waited for."""
+    return foretold(ending("worker-1"))
+
+
+WORLDS: dict[str, Callable[[], Outlook]] = {
+    each.__name__: each for each in (three_replicas, a_day, never, under_way, ranges, crowd, empty)
+}
