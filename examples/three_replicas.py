@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,11 +21,13 @@ from unittest.mock import patch
 import anyio
 import looptime
 import msgspec
-from support.stage import a_budget_manifest, a_workload, staged
+from support.stage import Stage, a_budget_manifest, a_workload, staged
 
 from examples.history import Historian, History
+from examples.pages import put_in
 from examples.picture import picture
 from examples.timeline import timeline
+from gracectl.app import Controller
 from gracectl.model.names import EventReason
 from gracectl.model.pod import Pod
 from gracectl.sim.world.nodeclaims import ClaimSpec
@@ -44,7 +45,6 @@ REASONS = (
 )
 """Those of the Events that tell of a deadline."""
 
-PLACE = re.compile(r"(<!-- printed by make example: (\w+) -->\n```text\n).*?^(```)$", re.DOTALL | re.MULTILINE)
 PICTURE = ROOT / "docs" / "pictures" / "three-replicas.svg"
 
 
@@ -92,23 +92,9 @@ def perform(play: Play) -> Played:
 async def _perform(play: Play) -> Played:
     async with staged() as stage:
         historian = Historian(stage)
-        claim = ClaimSpec(termination_grace_period=play.grace_period)
-        await stage.add_nodes(*NODES, pods=1, claim=claim)
-        await stage.create(
-            a_workload(
-                "Deployment",
-                "orders",
-                len(NODES),
-                behaviour={"ready-seconds": GRACE, "stop-seconds": GRACE},
-                pod={"terminationGracePeriodSeconds": GRACE},
-            ),
-            a_budget_manifest("orders", maxUnavailable=1),
-        )
-        await stage.add_nodes(ELSEWHERE, claim=claim)
+        await build(stage, play.grace_period)
         async with stage.controller() as controller:
-            await stage.settle(controller)
-            # deletionTimestamps have whole seconds: begin with one.
-            await stage.clock.sleep(60.0 - stage.clock.now() % 60.0)
+            await settle(stage, controller)
             historian.begin()
             for node in NODES:
                 await stage.delete_node(node)
@@ -117,6 +103,29 @@ async def _perform(play: Play) -> Played:
         (budget,) = stage.server.store.table("poddisruptionbudgets.policy")
         history = historian.history(required=budget["status"]["desiredHealthy"])
         return Played(play, history, tuple(await stage.events()))
+
+
+async def build(stage: Stage, grace_period: str) -> None:
+    """The nodes, the application on them with its budget, and a node for the replacements."""
+    claim = ClaimSpec(termination_grace_period=grace_period)
+    await stage.add_nodes(*NODES, pods=1, claim=claim)
+    await stage.create(
+        a_workload(
+            "Deployment",
+            "orders",
+            len(NODES),
+            behaviour={"ready-seconds": GRACE, "stop-seconds": GRACE},
+            pod={"terminationGracePeriodSeconds": GRACE},
+        ),
+        a_budget_manifest("orders", maxUnavailable=1),
+    )
+    await stage.add_nodes(ELSEWHERE, claim=claim)
+
+
+async def settle(stage: Stage, controller: Controller) -> None:
+    """Wait until the controller holds the nodes, and for a full minute: deletionTimestamps have whole seconds."""
+    await stage.settle(controller)
+    await stage.clock.sleep(60.0 - stage.clock.now() % 60.0)
 
 
 @contextmanager
@@ -153,14 +162,6 @@ def told(played: Played) -> Iterator[str]:
 def drawn(plays: Sequence[Played]) -> str:
     """The first two plays as a picture."""
     return picture([(each.play.title, each.history) for each in plays[:2]], GRACE)
-
-
-def put_in(page: str, blocks: dict[str, str]) -> str:
-    """The page with these blocks in place of those that it has."""
-    found = [place[1] for place in PLACE.findall(page)]
-    if sorted(found) != sorted(blocks):
-        raise SystemExit(f"{PAGE} has places for {', '.join(found)}; what is printed are {', '.join(blocks)}")
-    return PLACE.sub(lambda place: f"{place[1]}{blocks[place[2]]}\n{place[3]}", page)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -77,6 +77,12 @@ class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 30.0
 
 
+class PlanSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a forecast takes for granted: the longest that a replacement takes from its creation until it is Ready."""
+
+    replacement_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 30.0
+
+
 class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """The whole file; every field has a default, so an empty file is a valid one."""
 
@@ -91,6 +97,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     instance: InstanceSettings = InstanceSettings()
     provider: ProviderSettings = ProviderSettings()
     client: ClientSettings = ClientSettings()
+    plan: PlanSettings = PlanSettings()
     log: LogSettings = LogSettings()
 
     @property

@@ -47,6 +47,7 @@ DEFAULTS: dict[str, Any] = {
     },
     "provider": {"name": "none", "options": {}},
     "client": {"requestTimeoutSeconds": 30.0},
+    "plan": {"replacementSeconds": 30.0},
     "log": {"format": "auto", "level": "info"},
 }
 

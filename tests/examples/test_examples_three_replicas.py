@@ -11,7 +11,8 @@ import yaml
 from support.deadlines import delete_at_start, stamp, written_on
 from support.stage import CLAIMS, a_pod_manifest, staged
 
-from examples.three_replicas import NODES, PAGE, PICTURE, PLAYS, Played, blocks_of, drawn, perform, put_in
+from examples.pages import put_in
+from examples.three_replicas import NODES, PAGE, PICTURE, PLAYS, Played, blocks_of, drawn, perform
 from gracectl.config import load_settings
 from gracectl.model import names
 from gracectl.policy.settings import PolicySettings

@@ -1,0 +1,125 @@
+"""What `gracectl plan` says beforehand: of the three replicas, and of a node with a bit of everything.
+
+Run it with `make beforehand`. The cluster is the embedded one, the answers are those of the command; only the command
+line and the connection are left out, so that it is always the same instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio
+import looptime
+import msgspec
+from rich.console import Console
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
+
+from examples.pages import put_in
+from examples.three_replicas import GRACE, NODES, build, settle
+from gracectl.cli.forecasts.chart import chart_of
+from gracectl.cli.forecasts.picture import picture
+from gracectl.cli.forecasts.table import table
+from gracectl.cli.forecasts.telling import Terms, telling
+from gracectl.cli.forecasts.timeline import timeline
+from gracectl.cli.nodes import NodeChoice
+from gracectl.cli.paper import text_of
+from gracectl.kube.client import KubeClient
+from gracectl.model import names
+from gracectl.policy.forecast import Assumptions
+from gracectl.policy.queues import Rate
+from gracectl.termination.outlook import Outlook, is_ending, outlook
+from gracectl.termination.sight import look
+
+COLUMNS = 110
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "plan.md"
+PICTURE = ROOT / "docs" / "pictures" / "plan.svg"
+
+
+class Foretold(msgspec.Struct, frozen=True):
+    """Of the three replicas, and of the node with a bit of everything."""
+
+    replicas: Outlook
+    everything: Outlook
+
+
+def foretell() -> Foretold:
+    """Look at both worlds, on virtual time."""
+    return Foretold(_seen(_replicas, NODES, GRACE), _seen(_everything, ("worker-1",), 30.0))
+
+
+def _seen(world: Callable[[Stage], Awaitable[None]], asked: Sequence[str], replacement_seconds: float) -> Outlook:
+    async def see() -> Outlook:
+        async with staged() as stage:
+            await world(stage)
+            async with stage.controller() as controller:
+                await settle(stage, controller)
+                return await _foretold(stage, NodeChoice(tuple(asked)), replacement_seconds)
+
+    told: Outlook = anyio.run(see, backend_options={"loop_factory": looptime.new_event_loop})
+    return told
+
+
+async def _foretold(stage: Stage, nodes: NodeChoice, replacement_seconds: float) -> Outlook:
+    settings = stage.settings.termination
+    client = KubeClient(stage.transport, stage.clock)
+    observed = await look(client, lambda node: nodes.picks(node) or is_ending(node, settings))
+    rate = Rate(stage.settings.eviction.qps, stage.settings.eviction.burst)
+    assumptions = Assumptions(replacement_seconds, rate)
+    return outlook(observed, settings, nodes.among(observed.nodes.values()), stage.clock.now(), assumptions)
+
+
+async def _replicas(stage: Stage) -> None:
+    await build(stage, "15m")
+
+
+async def _everything(stage: Stage) -> None:
+    """Pods that leave at once, one after another, when they may, last, and not at all."""
+    await stage.add_nodes("worker-1")
+    await stage.create(
+        a_workload("Deployment", "web", 3),
+        a_budget_manifest("web", maxUnavailable=1),
+        a_workload("StatefulSet", "ledger", 1, pod={"terminationGracePeriodSeconds": 120}),
+        a_pod_manifest("report", "worker-1", annotations={names.DO_NOT_DISRUPT: "6h"}),
+        a_workload("Deployment", "dns", 1, pod={"priorityClassName": names.SYSTEM_CLUSTER_CRITICAL}),
+        a_pod_manifest("agent", "worker-1", tolerations=[{"operator": "Exists"}]),
+    )
+    await stage.add_nodes("worker-2")
+
+
+def blocks_of(foretold: Foretold) -> dict[str, str]:
+    """What is printed, by the name under which the page has it."""
+    console = Console(width=COLUMNS)
+    bars = timeline(telling(foretold.everything, Terms()), chart_of(foretold.everything), COLUMNS)
+    return {
+        "replicas": text_of(console, table(telling(foretold.replicas, Terms()), COLUMNS)),
+        "everything": text_of(console, table(telling(foretold.everything, Terms()), COLUMNS)),
+        "bars": text_of(console, bars).partition("\n\nbudget ")[0],
+    }
+
+
+def drawn(foretold: Foretold) -> str:
+    """The node with a bit of everything as a picture."""
+    told = foretold.everything
+    return picture(chart_of(told), telling(told, Terms()).title)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Foretell, print, draw."""
+    parser = argparse.ArgumentParser(prog="python -m examples.beforehand", description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write what is printed and drawn into docs/")
+    chosen = parser.parse_args(arguments)
+    logging.getLogger("gracectl").addHandler(logging.NullHandler())
+    foretold = foretell()
+    blocks = blocks_of(foretold)
+    print("\n\n\n".join(blocks.values()))
+    if chosen.update:
+        PICTURE.write_text(drawn(foretold), encoding="utf-8")
+        PAGE.write_text(put_in(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""docs/plan.md shows what gracectl says beforehand, and what it shows of the three replicas is what then happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from examples.beforehand import PAGE, PICTURE, Foretold, blocks_of, drawn, foretell
+from examples.pages import put_in
+from examples.three_replicas import PLAYS, perform
+
+TEXT = PAGE.read_text(encoding="utf-8")
+REMEDY = "if that is as it should be, `make beforehand ARGS=--update` writes it anew"
+
+
+@pytest.fixture(scope="module")
+def foretold() -> Foretold:
+    return foretell()
+
+
+def test_the_page_has_what_is_printed_word_for_word(foretold: Foretold) -> None:
+    assert put_in(TEXT, blocks_of(foretold)) == TEXT, REMEDY
+
+
+def test_the_picture_is_the_one_that_is_drawn(foretold: Foretold) -> None:
+    assert PICTURE.read_text(encoding="utf-8") == drawn(foretold), REMEDY
+    assert f"]({PICTURE.relative_to(PAGE.parent)})" in TEXT
+
+
+def test_what_is_foretold_of_the_three_replicas_is_what_then_happens(foretold: Foretold) -> None:
+    history = perform(PLAYS[0]).history
+    at = foretold.replicas.whole.at
+    for node in foretold.replicas.nodes:
+        (pod,) = node.prospect.pods
+        (leaver,) = [each for each in history.leavers if each.node == node.name]
+        assert leaver.name == pod.entry.pod.name
+        assert pod.told is not None
+        assert pod.told.latest is not None
+        assert pod.told.earliest - at <= leaver.asked[0].at <= pod.told.latest - at
+        assert leaver.asked[0].how in [way.value for way in pod.ways]
+        assert leaver.asked[0].grace == 600
+        assert node.deadline is not None
+        assert node.deadline.at - at == history.deadline
+        assert node.prospect.drained is not None
+        (life,) = [each for each in history.nodes if each.name == node.name]
+        assert node.prospect.drained.earliest - at <= life.instance_ended
+        assert life.instance_ended <= (node.prospect.drained.latest or 0) - at
