@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from gracectl.policy.budgets import FREE_PHASES
 from gracectl.policy.course import Course, Fate, How, Told
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.plan import Outcome, Plan, PodPlan
@@ -59,10 +60,12 @@ class Prospect(msgspec.Struct, frozen=True):
 
 def prospects_of(decision: Plan, courses: Sequence[Course], rivals: dict[str, tuple[str, ...]]) -> tuple[Prospect, ...]:
     """What becomes of the pods of one node, in the plan's order. `rivals`: see `rivals_of`."""
-    alone = [_among(entry, courses, rivals.get(entry.pod.uid, ())) for entry in decision.pods]
+    joined = [_among(entry, courses, rivals.get(entry.pod.uid, ())) for entry in decision.pods]
+    alone = [_stopping(each, decision.deadline) for each in joined]
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
         return tuple(alone)  # who waits for such a pod waits for nothing else
-    return tuple(_behind(each, [other for other in alone if _is_before(other, each)], courses) for each in alone)
+    behind = (_behind(each, [other for other in alone if _is_before(other, each)], courses) for each in alone)
+    return tuple(_stopping(each, decision.deadline) for each in behind)
 
 
 def rivals_of(plans: Iterable[Plan], courses: Iterable[Course]) -> dict[str, tuple[str, ...]]:
@@ -94,15 +97,14 @@ def span_of(instants: Sequence[float | None]) -> Span | None:
 def _among(entry: PodPlan, courses: Sequence[Course], rivals: Sequence[str]) -> Prospect:
     """What the courses say, where each rival's place may be the pod's own."""
     mine = [course.fates.get(entry.pod.uid, Fate()) for course in courses]
-    told, gone = span_of(_first_words(mine)), span_of([fate.gone for fate in mine])
+    told = span_of(_first_words(mine))
     if rivals and told is not None:
         theirs = [course.fates.get(uid, Fate()) for course in courses for uid in rivals]
         told = _bounded(span_of(_first_words(theirs)) or told, told, entry)
-        gone = _stopped(entry, told)
     return Prospect(
         entry=entry,
         told=told,
-        gone=gone,
+        gone=span_of([fate.gone for fate in mine]),
         ways=tuple(dict.fromkeys(fate.told[0].how for fate in mine if fate.told)),
         orders=max((fate.told for fate in mine), key=lambda orders: orders[0].at if orders else -math.inf),
     )
@@ -118,8 +120,7 @@ def _behind(pod: Prospect, before: Sequence[Prospect], courses: Sequence[Course]
     if pod.told.latest is not None and freed.latest is not None:
         in_courses = max(_freed(before, course) for course in courses)
         latest = pod.told.latest + max(freed.latest - in_courses, 0.0)
-    told = _bounded(Span(earliest, latest), pod.told, pod.entry)
-    return msgspec.structs.replace(pod, told=told, gone=_stopped(pod.entry, told))
+    return msgspec.structs.replace(pod, told=_bounded(Span(earliest, latest), pod.told, pod.entry))
 
 
 def _is_before(other: Prospect, pod: Prospect) -> bool:
@@ -153,12 +154,16 @@ def _bounded(span: Span, own: Span, entry: PodPlan) -> Span:
     return Span(span.earliest, last if span.latest is None else min(span.latest, last))
 
 
-def _stopped(entry: PodPlan, told: Span) -> Span:
-    """When a pod has stopped that is told to leave in this span: at once, or when its grace is over."""
-    latest = None if told.latest is None else told.latest + grace_of(entry.pod)
-    if latest is not None and entry.deadline is not None:
-        latest = min(latest, max(entry.deadline, told.earliest))
-    return Span(told.earliest, latest)
+def _stopping(pod: Prospect, deadline: float | None) -> Prospect:
+    """The same, stopping at once or when its grace is over, whenever it is told; no later than the node's deadline."""
+    told, gone = pod.told, pod.gone
+    if told is None or gone is None or pod.entry.pod.phase in FREE_PHASES:
+        return pod
+    latest = None
+    if told.latest is not None and gone.latest is not None:
+        latest = max(gone.latest, told.latest + grace_of(pod.entry.pod))
+        latest = latest if deadline is None else min(latest, max(deadline, gone.latest))
+    return msgspec.structs.replace(pod, gone=Span(min(gone.earliest, told.earliest), latest))
 
 
 def _first_words(fates: Iterable[Fate]) -> list[float | None]:

@@ -8,7 +8,7 @@ as the kubelet has them for the shutdown of a machine (KEP-2712).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -45,10 +45,6 @@ class Order(msgspec.Struct, frozen=True):
         if self.floors:
             return max(bisect_right(self.floors, pod.priority or 0) - 1, 0)
         return (2 if is_critical(pod) else 0) + (1 if is_daemon(pod) else 0)
-
-    def current(self, pods: Iterable[Pod]) -> int | None:
-        """The wave whose turn it is: the lowest one that still has a pod; None when none is left."""
-        return min((self.wave_of(pod) for pod in pods), default=None)
 
 
 DEFAULT_ORDER = Order(
