@@ -145,8 +145,12 @@ class EventReason(StrEnum):
     """Claim: carries our finalizer although no setting makes it ours."""
     # protection
     DO_NOT_DISRUPT_UNTIL = "DoNotDisruptUntil"
+    """Pod: it is protected, and keeps a node that is being terminated. Node, claim: how many do, and until when."""
     DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED = "DoNotDisruptGracePeriodElapsed"
+    """Pod: its time is over while its node waits for it. Node, claim: likewise, and if it is to end for a reason of its
+    own: nothing that ends by itself protects its pods any more."""
     INVALID_DO_NOT_DISRUPT_ANNOTATION = "InvalidDoNotDisruptAnnotation"
+    """Pod: nobody understands its annotation, so it protects for ever."""
     # the steps of a termination
     CORDONED = "Cordoned"
     DRAINING = "Draining"

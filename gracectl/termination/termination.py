@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,6 +13,7 @@ from gracectl.model.node import Node
 from gracectl.policy.plan import Plan
 from gracectl.runtime.clock import Clock
 from gracectl.termination.ending import Ending, InstanceWait, Progress
+from gracectl.termination.guards import Guard
 from gracectl.termination.held import AnyHeld, Held
 
 LAST_WORD_SECONDS = 1.0
@@ -30,6 +32,8 @@ class Termination(Ending[Node]):
         self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
         self.cordoned_at: float | None = None
         self.plan: Plan | None = None
+        self.guards: Mapping[str, Guard] | None = None  # by uid, the protected pods that are waited for; None before
+        self.misspelt: Mapping[str, str] = {}  # by uid, the values of which people were told that nobody understands
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # once the deadline has passed: what was left then, for people
         self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should

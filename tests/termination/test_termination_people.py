@@ -110,7 +110,13 @@ async def test_nothing_is_written_while_nothing_changes() -> None:
             await stage.clock.sleep(600)
             assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
             events = await stage.events()
-            assert [reason for _, reason, _ in events] == ["Cordoned", "Draining", "DrainBlocked"]
+            assert [(name, reason) for name, reason, _ in events] == [
+                ("n1", "Cordoned"),
+                ("n1", "Draining"),
+                ("n1", "DoNotDisruptUntil"),
+                ("job", "DoNotDisruptUntil"),
+                ("n1", "DrainBlocked"),
+            ]
 
 
 async def test_a_heartbeat_between_two_of_our_writes_repeats_none_of_them() -> None:
