@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,12 @@ def test_a_metric_is_named_as_prometheus_advises_and_says_what_it_is(metric: Met
     assert (metric.type == "histogram") == bool(metric.buckets)
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert not {"le", "quantile", "job", "instance"} & set(metric.labels)
+
+
+@pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
+def test_a_metric_is_in_the_documentation_with_its_labels(metric: Metric) -> None:
+    pages = [page.read_text() for page in (Path(__file__).parents[2] / "docs").glob("*.md")]
+    assert any(f"`{metric.name}{{{','.join(metric.labels)}}}`" in page for page in pages)
 
 
 def test_a_histogram_puts_a_value_on_a_bound_into_the_bucket_below_it() -> None:
