@@ -97,6 +97,12 @@ def order_deletions(tools: Tools, termination: Termination) -> None:
         tools.deleter.want(node.name, doomed(plan(view, tools.clock.now()), node.name))
 
 
+def withdraw(tools: Tools, node: str) -> None:
+    """Nobody of this node is asked to leave any more, or deleted."""
+    tools.evictor.withdraw(node)
+    tools.deleter.withdraw(node)
+
+
 def _tell_of_the_end(tools: Tools, termination: Termination, decision: Plan) -> None:
     """The deadline has come: what is left has been told to end at once, nobody waits for it, and people hear of it."""
     if decision.left and not termination.left_behind:
