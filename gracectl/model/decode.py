@@ -95,6 +95,7 @@ class PodDecoder:
             phase=share.string(status.phase),
             ready=_is_ready(status.conditions),
             claims=_volume_claims(meta.name, spec.volumes) if spec.volumes else (),
+            empty_dir=any(volume.empty_dir is not None for volume in spec.volumes or ()),
         )
 
 

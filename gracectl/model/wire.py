@@ -90,14 +90,15 @@ class ClaimSource(Object):
     claim_name: str | None = None
 
 
-class EphemeralSource(Object):
-    pass
+class Present(Object):
+    """A source of which it matters only that it is there."""
 
 
 class Volume(Object):
     name: str | None = None
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: EphemeralSource | None = None
+    ephemeral: Present | None = None
+    empty_dir: Present | None = None
 
 
 class PodSpec(Object):

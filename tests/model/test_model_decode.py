@@ -131,6 +131,7 @@ def test_a_whole_pod() -> None:
         phase="Running",
         ready=True,
         claims=("data-web-1", "web-1-scratch"),
+        empty_dir=True,
     )
 
 
@@ -174,6 +175,21 @@ def test_a_grace_of_zero_is_not_no_grace() -> None:
 )
 def test_a_pod_is_ready_when_its_condition_says_so(conditions: object, ready: bool) -> None:
     assert decode_pod(encoded(metadata=META, status={"conditions": conditions})).ready is ready
+
+
+@pytest.mark.parametrize(
+    ("volumes", "expected"),
+    [
+        ([{"name": "tmp", "emptyDir": {}}], True),
+        ([{"name": "config", "configMap": {"name": "c"}}, {"name": "ram", "emptyDir": {"medium": "Memory"}}], True),
+        ([{"name": "tmp", "emptyDir": None}, {"name": "scratch", "ephemeral": {}}], False),
+        ([{"name": "logs", "hostPath": {"path": "/var/log"}}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_pod_has_an_empty_dir_when_one_of_its_volumes_is(volumes: object, expected: bool) -> None:
+    assert decode_pod(encoded(metadata=META, spec={"volumes": volumes})).empty_dir is expected
 
 
 def test_annotations_that_no_decision_reads_are_not_kept() -> None:
