@@ -130,10 +130,20 @@ class Pod(Object):
 # -- nodes and their claims ---------------------------------------------------------------------------
 
 
-class NodeAnnotations(Object):
+class ClaimAnnotations(Object):
     termination_timestamp: str | None = msgspec.field(default=None, name=names.TERMINATION_TIMESTAMP)
     forced_deadline: str | None = msgspec.field(default=None, name=names.FORCED_DEADLINE)
     traceparent: str | None = msgspec.field(default=None, name=names.TRACEPARENT)
+
+
+class ClaimMeta(Meta):
+    annotations: ClaimAnnotations | None = None
+
+
+class NodeAnnotations(ClaimAnnotations):
+    keep_drained: str | None = msgspec.field(default=None, name=names.KEEP_DRAINED)
+    cordoned: str | None = msgspec.field(default=None, name=names.CORDONED)
+    uncordoned: str | None = msgspec.field(default=None, name=names.UNCORDONED)
 
 
 class NodeMeta(Meta):
@@ -174,7 +184,7 @@ class NodeClaimStatus(Conditions):
 
 
 class NodeClaim(Object):
-    metadata: NodeMeta
+    metadata: ClaimMeta
     spec: NodeClaimSpec | None = None
     status: NodeClaimStatus | None = None
 

@@ -40,6 +40,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """When the node was seen to take no more pods; None before."""
     deadline: float | None = None
     """When everything must be over; None when it may take as long as it takes."""
+    is_kept: bool = False
+    """The node is drained and stays, and the pods of its DaemonSets with it; it has no deadline."""
     settings: PolicySettings = PolicySettings()
 
 
@@ -116,8 +118,8 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(view: NodeView, now: float) -> Plan:
     """Decide about every pod of `view` at `now` (Unix seconds, the server's clock).
 
-    Source: DESIGN 3.3 to 3.7; the deadline stands above everything, protection is looked at before budgets, and a wave
-    starts when the one before is gone.
+    Source: DESIGN 3.3 to 3.7, for nodes that are kept ADR 0014; the deadline stands above everything, protection is
+    looked at before budgets, and a wave starts when the one before is gone.
     """
     round_ = _round(view, now)
     waves = round_.waves
@@ -149,7 +151,8 @@ def _round(view: NodeView, now: float) -> _Round:
     passed_over: dict[str, Ignored] = {}
     waited_for: list[Pod] = []
     for pod in view.pods:
-        verdict = ignored(pod, now, limits.node, limits.earliest_of(waves[pod.uid]))
+        earliest = limits.earliest_of(waves[pod.uid])
+        verdict = ignored(pod, now, limits.node, earliest, is_kept=view.is_kept)
         if verdict is None:
             waited_for.append(pod)
         else:

@@ -24,6 +24,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.budgets import Leave, may_leave
 from gracectl.policy.evictability import ignored
 from gracectl.policy.health import ailments_of, first_to_end
+from gracectl.policy.kept import is_in_maintenance
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import PolicySettings
 
@@ -78,6 +79,8 @@ def expires_at(claim: NodeClaim) -> float | None:
 
 
 def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:
+    if is_in_maintenance(node):
+        return None  # somebody is rebooting it, or worse
     ailment = first_to_end(ailments_of(node, settings.health))
     if ailment is None or ailment.since is None:
         return None

@@ -204,12 +204,20 @@ def test_an_empty_annotation_is_there_all_the_same() -> None:
     }
 
 
+def test_what_asks_to_keep_a_node_drained_is_read_from_nodes_only() -> None:
+    asked = {names.KEEP_DRAINED: "2026-01-01T00:00:00Z", names.CORDONED: "", names.UNCORDONED: "x"}
+    raw = encoded(metadata=META | {"annotations": {**asked, "team": "a"}})
+    assert decode_node(raw).annotations == asked
+    assert decode_claim(raw).annotations == {}
+
+
 def test_the_annotations_read_are_those_of_the_catalogue() -> None:
     def written(struct: type[msgspec.Struct]) -> set[str]:
         return {field.encode_name for field in msgspec.structs.fields(struct)}
 
     assert written(wire.PodAnnotations) == names.POD_ANNOTATIONS
-    assert written(wire.NodeAnnotations) == names.NODE_ANNOTATIONS == names.CLAIM_ANNOTATIONS
+    assert written(wire.NodeAnnotations) == names.NODE_ANNOTATIONS
+    assert written(wire.ClaimAnnotations) == names.CLAIM_ANNOTATIONS
 
 
 # -- the other kinds ----------------------------------------------------------------------------------

@@ -54,6 +54,27 @@ def test_when_a_claim_expires(written: str | None, at: float | None) -> None:
     assert [(trigger.cause, trigger.at) for trigger in triggers] == ([] if at is None else [(Cause.EXPIRED, at)])
 
 
+@pytest.mark.parametrize(
+    ("fields", "causes"),
+    [
+        ({}, [Cause.UNHEALTHY]),
+        ({"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}, []),
+        ({"annotations": {names.KEEP_DRAINED: "please"}}, []),
+        # Given back, and we have not taken note of it yet.
+        ({"annotations": {names.KEEP_DRAINED: "", names.CORDONED: "unschedulable"}}, []),
+        ({"annotations": {names.CORDONED: "taint,label,unschedulable"}}, []),
+        ({"annotations": {names.CORDONED: ""}}, []),
+        # Who asks for the end of a node is obeyed.
+        ({"annotations": {names.KEEP_DRAINED: ""}, "labels": TERMINABLE}, [Cause.TERMINABLE]),
+    ],
+)
+def test_a_node_that_is_kept_is_not_ended_for_its_health(fields: dict[str, Any], causes: list[Cause]) -> None:
+    node = a_node(conditions=(lost(NOW - 10_000),), **fields)
+    assert [trigger.cause for trigger in triggers_of((node,), None, SETTINGS)] == causes
+    expired = a_claim(expire_after="1h", created=NOW - 7200)
+    assert [trigger.cause for trigger in triggers_of((node,), expired, SETTINGS)] == [*causes, Cause.EXPIRED]
+
+
 @pytest.mark.parametrize("written", ["", "never", "30d", "h", "-1h", "99999999999h"])
 def test_an_expiry_that_cannot_be_read_never_comes(written: str) -> None:
     with pytest.raises(ValueError, match=r"is no duration|is negative"):
