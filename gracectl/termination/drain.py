@@ -116,7 +116,7 @@ def _last_word(termination: Termination, decision: Plan) -> Word:
     if termination.left_behind:
         status = names.FALSE if decision.left else names.TRUE
         return Word(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
-    return Word(names.DRAINED, names.TRUE, "Drained", "all pods are gone")
+    return Word(names.DRAINED, names.TRUE, *termination.emptied)
 
 
 def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, message: str) -> None:
@@ -148,6 +148,7 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
             budgets=entry.budgets,
             terminating_since=termination.started,
             deadline=entry.deadline,
+            fate=termination.fate,
         )
         for entry in entries
     ]

@@ -1,7 +1,9 @@
-"""The node termination controller: a deleted node is held, cordoned, drained, its instance ended, and then let go.
+"""The node termination controller: a deleted node is held, cordoned, drained, its instance ended, and then let go. A
+node that is asked for by annotation is cordoned and drained, and stays (kept.py).
 
 Level-based: a key is a node's name, and a reconcile walks the steps (node_walk.py) from the first one each time. They
-find out for themselves what is done, so a crash, a repeat or a late event changes nothing but the time.
+find out for themselves what is done, so a crash, a repeat or a late event changes nothing but the time. Invariant: a
+kept node that is deleted ends like any other; who was wanted out of it is, until the first look at the end.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ import anyio
 
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
-from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
+from gracectl.policy.kept import is_in_maintenance, is_kept
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
@@ -26,11 +28,14 @@ from gracectl.termination.deadline import shown_deadline
 from gracectl.termination.drain import order_deletions, withdraw
 from gracectl.termination.ending import InstanceWait, Progress
 from gracectl.termination.held import Held
+from gracectl.termination.kept import KeptDrain
+from gracectl.termination.kept_walk import KeptWalk
 from gracectl.termination.node_walk import NodeWalk
 from gracectl.termination.observed import is_held
 from gracectl.termination.register import Register
 from gracectl.termination.steps import Tools
 from gracectl.termination.termination import Termination
+from gracectl.termination.unmanaged import complaint
 
 FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 """Seconds before a node whose step has failed is looked at again; doubled with each failure."""
@@ -59,7 +64,7 @@ class NodeTermination:
         self._overdue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._walking: set[str] = set()  # a node is in two queues, and walked from one
         self._overlooked: WorkQueue[str] = WorkQueue(tools.clock)
-        self._walk = NodeWalk(tools)
+        self._walk, self._kept = NodeWalk(tools), KeptWalk(tools)
         self._register: Register[Termination] = Register("node", tools.clock)
         observed = tools.observed
         observed.nodes.subscribe(self._node_changed)
@@ -103,6 +108,8 @@ class NodeTermination:
         termination = self._current(name)
         if termination is None:
             return None
+        if isinstance(termination, KeptDrain):
+            return await self._kept.go(termination)
         began_in_time = not termination.is_overdue(self._tools.clock.now())
         try:
             return await self._walk.go(termination)
@@ -112,14 +119,16 @@ class NodeTermination:
                 self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     def _current(self, name: str) -> Termination | None:
-        """The end of the node that has this name now, begun if need be; None if nobody ends it here."""
+        """The end of the node that has this name now, begun if need be; None if nobody ends it here, nor keeps it."""
         node = self._tools.observed.node(name)
         termination = self._register.get(name)
-        if termination is not None and (node is None or node.uid != termination.uid or not is_held(node)):
-            withdraw(self._tools, name)
+        if termination is not None and (node is None or not termination.is_of(node)):
+            if node is None or node.uid != termination.uid or not is_held(node):
+                withdraw(self._tools, name)
             self._register.close(termination)
             termination = None
-        if node is None or not is_held(node):
+        if node is None or not _is_asked_for(node):
+            self._register.forget(name)
             return None
         if not self._tools.settings.node_selector.matches(node.labels):
             self._leave_alone(node)
@@ -134,24 +143,23 @@ class NodeTermination:
         termination = self._register.get(name) if name in self._walking else self._current(name)
         if termination is None:
             return None
+        if termination.is_kept:
+            return Requeue(CORDON_PATIENCE_SECONDS)  # deleted just now, and what its keeping has begun is breaking off
         since = self._tools.clock.monotonic() - termination.looked_at
         if not self._walk.is_replaced(termination) and (termination.cordoned_at is None or since >= OVERLOOKED_SECONDS):
             order_deletions(self._tools, termination)
         return Requeue(CORDON_PATIENCE_SECONDS)
 
     def _open(self, node: Node) -> Termination:
-        wait = InstanceWait.of(self._tools.settings.instance, self._backoff)
-        return self._register.open(Termination(node, wait, self._tools.clock.now()))
+        wait, now = InstanceWait.of(self._tools.settings.instance, self._backoff), self._tools.clock.now()
+        return self._register.open(Termination(node, wait, now) if is_held(node) else KeptDrain(node, wait, now))
 
     def _leave_alone(self, node: Node) -> None:
-        """Held, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
+        """Held or to be kept, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
         withdraw(self._tools, node.name)
-        if self._register.leave_alone(node):
-            message = (
-                f"finalizer {names.FINALIZER} holds this node, but nodeSelector does not match it, so nobody drains "
-                "it; change nodeSelector or the node's labels, or take the finalizer off by hand"
-            )
-            announce(self._tools, (Held(NODES, node),), names.EventReason.UNMANAGED_NODE_HELD, message, "Warning")
+        reason, message = complaint(node)
+        if self._register.leave_alone(node, reason):
+            announce(self._tools, (Held(NODES, node),), reason, message, "Warning")
 
     # What makes a node worth another look.
 
@@ -164,13 +172,22 @@ class NodeTermination:
                 self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        node = new or old
-        if old is not None and new is None:
-            self._register.forget(old.name)
-        if node is not None and (node.name in self._register or is_held(node)):
-            self._queue.add(node.name)
-            self._overlooked.add_after(node.name, CORDON_PATIENCE_SECONDS)
-            self._wake_at_deadline(node)
+        for node in (old, new):
+            if node is not None and (node.name in self._register or _is_asked_for(node)):
+                self._queue.add(node.name)
+        if new is not None:
+            self._heed(new)
+            if is_held(new):
+                self._overlooked.add_after(new.name, CORDON_PATIENCE_SECONDS)
+                self._wake_at_deadline(new)
+
+    def _heed(self, node: Node) -> None:
+        """What was begun for a node that is not to be kept any more ends in this moment, however slow the server is."""
+        kept = self._register.get(node.name)
+        if isinstance(kept, KeptDrain):
+            self._kept.heed(kept, node)
+            if not is_kept(node) and not is_held(node):
+                withdraw(self._tools, node.name)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
@@ -210,3 +227,8 @@ class NodeTermination:
         for name in self._register:
             if any(pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)):
                 self._queue.add(name)
+
+
+def _is_asked_for(node: Node) -> bool:
+    """Whether somebody wants something of us: its end, its drain, or to have it back."""
+    return is_held(node) or is_in_maintenance(node)

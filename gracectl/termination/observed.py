@@ -15,6 +15,7 @@ from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.budgets import budgets_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
+from gracectl.policy.kept import is_kept
 from gracectl.policy.ownership import belongs
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
@@ -120,7 +121,14 @@ class Observed(msgspec.Struct, frozen=True):
         """What is known of a node now, for a decision; its volumes are looked at when the pods are gone."""
         pods = self.pods_on(node.name)
         at = None if deadline is None else deadline.at
-        return NodeView(node=node, pods=pods, budgets=self.budgets_by_pod(pods), deadline=at, settings=policy)
+        return NodeView(
+            node=node,
+            pods=pods,
+            budgets=self.budgets_by_pod(pods),
+            deadline=at,
+            is_kept=is_kept(node),
+            settings=policy,
+        )
 
     def budgets_by_pod(self, pods: tuple[Pod, ...]) -> dict[str, tuple[PodDisruptionBudget, ...]]:
         """For each pod that some budget selects, by UID, those budgets."""
