@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -66,7 +67,8 @@ async def send(stage: Stage, node: str, patch: MergePatch | None) -> None:
         await stage.patch_node(node, dict(patch.body))
 
 
-WAYS_BACK = (take_off, kubectl_uncordon, gracectl_uncordon)
+Way = Callable[[Stage, str], Awaitable[float]]
+WAYS_BACK: tuple[Way, ...] = (take_off, kubectl_uncordon, gracectl_uncordon)
 """How people give a node back."""
 
 
@@ -110,6 +112,6 @@ def names_on(stage: Stage, node: str) -> list[str]:
 
 
 def asked(stage: Stage, start: float) -> list[tuple[str, float]]:
-    """(pod, seconds after `start`) of every eviction that the server has agreed to."""
-    agreed = [each for each in stage.evictions if each.status == 201]
+    """(pod, seconds after `start`) of every eviction that the server has agreed to since then."""
+    agreed = [each for each in stage.evictions if each.status == 201 and each.instant >= start]
     return [(each.operation.name, round(each.instant - start, 3)) for each in agreed]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from support.kept import (
     RECORD,
     WAYS_BACK,
+    Way,
     asked,
     gracectl_keep,
     gracectl_uncordon,
@@ -24,7 +24,6 @@ from support.kept import (
 )
 from support.stage import (
     STOPS_AFTER_5,
-    Stage,
     a_budget_manifest,
     a_pod_manifest,
     a_workload,
@@ -37,8 +36,6 @@ from gracectl.sim.faults import Latency, LateWatch, Partition, Refuse, Rule
 from gracectl.termination import kept
 
 pytestmark = pytest.mark.anyio
-
-Way = Callable[[Stage, str], Awaitable[float]]
 
 ways = pytest.mark.parametrize("give_back", WAYS_BACK)
 
