@@ -117,6 +117,10 @@ class Ending(ABC, Generic[H]):
         """Whether the deadline has passed."""
         return self.deadline is not None and self.deadline.at <= now
 
+    def forget_steps(self, now: float) -> None:
+        """From now on it stands nowhere, and has come nowhere before."""
+        self._step, self._step_since, self._seconds, self.waits_for = "", now, {}, ""
+
     def pass_through(self, step: str, now: float) -> None:
         """A walk has come to this step: it is where the end stands, unless a walk has come so far before."""
         if step not in self._seconds:

@@ -15,7 +15,7 @@ from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.health import ailments_of
-from gracectl.policy.kept import Mark, is_in_maintenance, is_kept, is_uncordoned, kept_since
+from gracectl.policy.kept import Mark, is_given_back, is_in_maintenance, is_kept, is_uncordoned, kept_since
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import drop_conditions
 from gracectl.termination.cordon import forgotten, marks_on, superfluous
@@ -74,6 +74,8 @@ class KeptDrain(Termination):
         self.started = kept_since(node, now)
         self.is_resumed = drained is not None
         self.is_resting = drained is not None and drained.status == names.TRUE
+        self.is_returned = False
+        """Its return was begun; a state that asks for it may be from before that."""
         self.scope: anyio.CancelScope | None = None  # of the walk that is under way, or was last
 
     @property
@@ -88,10 +90,12 @@ class KeptDrain(Termination):
         """See Termination."""
         return node.uid == self.uid and is_in_maintenance(node)
 
-    def forget_drain(self) -> None:
-        """Should the node be asked for once more, that is another drain."""
+    def begin_anew(self, now: float) -> None:
+        """It was given back, and is asked for once more: that is another drain."""
         self.plan = self.cordoned_at = self.still_since = None
-        self.is_resumed = self.is_resting = False
+        self.is_resumed = self.is_resting = self.is_returned = False
+        self.started = kept_since(self.node, now)
+        self.forget_steps(now)
 
 
 async def rest(tools: Tools, kept: KeptDrain) -> Answer:
@@ -106,7 +110,7 @@ async def rest(tools: Tools, kept: KeptDrain) -> Answer:
 async def uncordon(tools: Tools, kept: KeptDrain) -> Answer:
     """Take off in one write what the cordon has put on the node, and the request; nobody is asked to leave any more."""
     withdraw(tools, kept.node.name)
-    kept.forget_drain()
+    kept.is_returned = True
     before = kept.node
 
     def needed(node: Node) -> JsonPatch | None:
@@ -118,6 +122,8 @@ async def uncordon(tools: Tools, kept: KeptDrain) -> Answer:
         if after is None:
             return Release("the node is gone")
         kept.held.wrote(after)
+        if not is_given_back(after):
+            return Wait(0.0, "nobody asks for its return any more")
         announce(tools, kept.objects, names.EventReason.UNCORDONED, _words(before, after))
     return Proceed()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import anyio
 
+from gracectl.kube.errors import NotFound
+from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.policy.kept import is_given_back, is_kept
 from gracectl.runtime.workers import Requeue
@@ -39,6 +41,8 @@ class KeptWalk:
     async def go(self, kept: KeptDrain) -> Requeue | None:
         """Bring the node as far as it comes now; when to look at it again. Raises ApiError."""
         with anyio.CancelScope() as kept.scope:
+            if kept.is_returned and is_kept(kept.node) and not await self._is_asked_for_again(kept):
+                return None  # the watch will show what is
             answer = await walk(steps_of(kept.node), kept, self._take, self._tools.clock)
             return Requeue(answer.seconds) if isinstance(answer, Wait) else None
         return None  # broken off by a change that has put the node on the queue, too
@@ -47,6 +51,20 @@ class KeptWalk:
         """Break off the walk that is under way if this newer state of the node does not ask for it."""
         if kept.scope is not None and (node.uid != kept.uid or steps_of(node) is not steps_of(kept.node)):
             kept.scope.cancel()
+
+    async def _is_asked_for_again(self, kept: KeptDrain) -> bool:
+        """Or is the watch late, and shows a node that was given back as it was before? Pods would be evicted from one
+        that takes them again, so the server itself is asked."""
+        try:
+            node = await self._tools.client.get(NODES, kept.node.key)
+        except NotFound:
+            return False
+        if node.uid != kept.uid:
+            return False
+        kept.held.wrote(node)
+        if is_kept(node):
+            kept.begin_anew(self._tools.clock.now())
+        return is_kept(node)
 
     async def _take(self, step: Step[KeptDrain], kept: KeptDrain) -> Answer:
         """Run a step, unless the node asks for others by now: an answer to a write of ours may tell that first."""

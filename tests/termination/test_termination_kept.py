@@ -209,7 +209,7 @@ async def test_a_late_pod_is_drained_too_and_then_the_node_rests_again() -> None
         start = await keep(stage, "n1")
         at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
         assert at_rest - start == pytest.approx(2.0, abs=0.001)  # the minimum drain time
-        await stage.clock.sleep(100)
+        await stage.clock.sleep(400)
         late = a_pod_manifest("late", "n1", behaviour={"stop-seconds": 7})
         await stage.cluster.create(late)
         bound = stage.clock.monotonic()
@@ -222,6 +222,7 @@ async def test_a_late_pod_is_drained_too_and_then_the_node_rests_again() -> None
         await stage.clock.sleep(0.01)
         (kept,) = controller.under_way()
         assert kept.step == "kept"
+        assert (await reasons(stage, "n1")).count("Drained") == 2
 
 
 async def test_a_pod_bound_in_the_instant_of_the_cordon_is_drained_too() -> None:

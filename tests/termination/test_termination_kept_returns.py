@@ -286,11 +286,37 @@ async def test_a_request_while_the_last_one_is_being_cleared_up() -> None:
         assert is_cordoned(stage, "n1")
         assert asked(stage, start) == [("a", 0.0)]
         stage.transport.before.remove(slow)
-        await stage.until(lambda: is_at_rest(stage, "n1"))
+        await stage.clock.sleep(1.9)
+        assert [each.step for each in controller.under_way()] == ["drain"]  # for the whole minimum time, as ever
         await stage.clock.sleep(100)
         assert is_at_rest(stage, "n1")
         await take_off(stage, "n1")
         await stage.until(lambda: remains(stage, "n1") == before)
+
+
+@pytest.mark.parametrize("late", [0.0, 5.0])
+async def test_a_request_that_comes_just_before_our_uncordon_stands(late: float) -> None:
+    """Whether the watch or the server, which refuses the uncordon, tells of it first."""
+    async with staged("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await gracectl_keep(stage, "n1")
+        await stage.clock.sleep(100)
+        stage.transport.before.add(Rule(fault=LateWatch(late, late), path="nodes"))
+        before = stage.condition("n1", names.DRAINED)
+        handle = stage.server.handle
+
+        async def once_more(request: Any) -> Any:
+            if request.method == "PATCH" and isinstance(request.body, bytes) and b"keep-drained" in request.body:
+                stage.server.handle = handle  # type: ignore[method-assign]  # as before
+                await gracectl_keep(stage, "n1")
+            return await handle(request)
+
+        stage.server.handle = once_more  # type: ignore[method-assign]  # the one way to be there just before
+        await kubectl_uncordon(stage, "n1")
+        await stage.clock.sleep(100)
+        assert is_cordoned(stage, "n1")
+        assert stage.condition("n1", names.DRAINED) == before
+        assert "Uncordoned" not in await reasons(stage, "n1")
 
 
 # -- late watches and slow servers -------------------------------------------------------------------------------------
@@ -315,6 +341,22 @@ async def test_a_cordon_that_is_late_is_not_put_on_a_node_that_was_given_back() 
             assert await reasons(stage, "n1") == []
 
 
+async def test_an_answer_that_tells_of_the_return_before_the_watch_does_is_heeded() -> None:
+    """It is the answer to the condition that says that the node is drained."""
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            before = remains(stage, "n1")
+            start = await keep(stage, "n1")
+            await stage.clock.sleep(2)
+            stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
+            await stage.clock.sleep(2)
+            await take_off(stage, "n1")
+            assert await stage.until(lambda: remains(stage, "n1") == before) - start == pytest.approx(5.0, abs=0.001)
+            assert "Drained" not in await reasons(stage, "n1")
+
+
 async def test_a_cordon_that_is_long_on_its_way_is_called_off() -> None:
     """The watch shows that the node was given back; nobody waits for the answer to what has become pointless."""
     async with staged("n1", "n2") as stage:
@@ -332,6 +374,33 @@ async def test_a_cordon_that_is_long_on_its_way_is_called_off() -> None:
             await stage.clock.sleep(100)
             assert remains(stage, "n1") == before
             assert stage.evictions == []
+
+
+async def test_a_late_watch_that_shows_what_was_before_the_return_brings_nobody_to_leave() -> None:
+    """An answer to a write of ours has told of the return before the watch does, which then shows older states."""
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            before = remains(stage, "n1")
+            await keep(stage, "n1")
+            await stage.clock.sleep(20)
+            stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
+            await stage.clock.sleep(25)
+            await stage.patch_node("n1", {"metadata": {"labels": {"somebody": "else"}}})
+            await stage.clock.sleep(1)
+            await take_off(stage, "n1")
+            await stage.clock.sleep(1)
+            await stage.cluster.create(a_pod_manifest("late", "n1"))
+            await stage.clock.sleep(1)
+            assert not is_cordoned(stage, "n1")
+            agreed = len(asked(stage, 0.0))
+            await stage.cluster.create(a_pod_manifest("new", "n1"))
+            await stage.clock.sleep(300)
+            assert len(asked(stage, 0.0)) == agreed
+            assert {"job", "new"} <= set(names_on(stage, "n1"))
+            assert remains(stage, "n1") == {**before, "labels": {**before["labels"], "somebody": "else"}}
+            assert controller.under_way() == ()
 
 
 @ways
