@@ -164,6 +164,7 @@ class EventReason(StrEnum):
     DRAIN_BLOCKED = "DrainBlocked"
     """Node: nothing moves; the message names what blocks."""
     DRAINED = "Drained"
+    """Node: no pod is left that is waited for, and it is kept so."""
     AWAITING_VOLUME_DETACHMENT = "AwaitingVolumeDetachment"
     VOLUMES_DETACHED = "VolumesDetached"
     INSTANCE_TERMINATING = "InstanceTerminating"

@@ -32,8 +32,7 @@ def ignored(
 ) -> Ignored | None:
     """Why the drain passes over this pod, or None when it is waited for.
 
-    Deadlines as in `stuck_at`. `is_kept`: the node stays, so its DaemonSets, which would only make pods anew, keep
-    theirs.
+    Deadlines as in `stuck_at`. `is_kept`: the node stays, and with it the pods that make a node of it.
     """
     if is_static(pod):
         return Ignored("static pod: it belongs to its node", stays=True)
