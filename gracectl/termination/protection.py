@@ -133,7 +133,7 @@ def _tell(tools: Tools, guard: Guard, reason: EventReason, message: str) -> None
 
 
 def _node(termination: Termination) -> str:
-    return f"node {termination.node.name}, which is being terminated"
+    return f"node {termination.node.name}, which {termination.fate}"
 
 
 def _count(pods: Sequence[object]) -> str:

@@ -174,6 +174,10 @@ async def test_a_protection_that_ends_is_waited_for_to_the_second() -> None:
             await keep(stage, "n1")
             await stage.until(lambda: is_at_rest(stage, "n1"))
             assert asked(stage, 0.0) == [("job", 100.0)]
+        told = [
+            message for name, reason, message in await stage.events() if (name, reason) == ("job", "DoNotDisruptUntil")
+        ]
+        assert [message.split(":")[0] for message in told] == ["keeps node n1, which is drained for maintenance"]
 
 
 @pytest.mark.parametrize("claimed", [False, True])
