@@ -6,7 +6,9 @@ its name and reason, and a new one finds everything it needs in the cluster's ob
 
 from __future__ import annotations
 
+import logging
 import random
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,7 @@ import anyio
 import msgspec
 
 from gracectl.cloud.provider import Provider
-from gracectl.config import Settings
+from gracectl.config import ConfigError, Settings
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics
 from gracectl.kube.access import Right, missing_rights
@@ -31,15 +33,23 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import Part, run_parts
+from gracectl.telemetry.exposition import Exposition
+from gracectl.telemetry.metrics import Sample
+from gracectl.termination.census import census
 from gracectl.termination.ending import Progress
+from gracectl.termination.guards import GuardTimes
 from gracectl.termination.keeper import FinalizerKeeper
+from gracectl.termination.misspelt import Misspellings
 from gracectl.termination.node import NodeTermination
 from gracectl.termination.nodeclaim import NodeClaimTermination
 from gracectl.termination.observed import observe_nothing_yet
 from gracectl.termination.pods import PodAnnouncer
+from gracectl.termination.samples import protection_samples
 from gracectl.termination.sources import Reflectors
 from gracectl.termination.steps import Tools
 from gracectl.termination.voluntary import VoluntaryTermination
+
+logger = logging.getLogger(__name__)
 
 RIGHTS = (
     *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
@@ -105,6 +115,7 @@ class Controller:
         self._transport = transport
         self._clock = clock
         self._provider = provider
+        self._settings = settings
         patient = ClientSettings(timeout=settings.client.request_timeout_seconds)
         self._client = KubeClient(transport, clock, settings=patient, rng=rng)
         self._observed = observed = observe_nothing_yet()
@@ -132,12 +143,16 @@ class Controller:
             settings=settings.termination,
             deleter=self._deleter,
             claim_resource=lambda: reflectors.claims.resource,
+            guard_times=GuardTimes(),
         )
+        self._tools = tools
         backoff = partial(Backoff, rng=rng)
         self._terminations = NodeTermination(tools, backoff)
         self._voluntary = VoluntaryTermination(tools, backoff)
         self._claims = NodeClaimTermination(tools, backoff)
         self._keeper = FinalizerKeeper(tools, backoff)
+        self._misspellings = Misspellings(tools)
+        self._exposition = Exposition((self.samples,))
 
     async def check(self) -> str:
         """Make sure of the server and of our rights; returns its version. Raises ApiError or MissingRights."""
@@ -148,7 +163,7 @@ class Controller:
         return version
 
     async def run(self, stop: anyio.Event) -> None:
-        """Run until `stop` is set; returns when what was under way is finished. Raises PartDied."""
+        """Run until `stop` is set; returns when what was under way is finished. Raises PartDied, or ConfigError."""
         parts: dict[str, Part] = {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
         parts |= {
             "events": self._recorder.run,
@@ -158,12 +173,29 @@ class Controller:
             "node terminations": self._terminations.run,
             "voluntary terminations": self._voluntary.run,
             "node claim terminations": self._claims.run,
+            "misspellings": self._misspellings.run,
         }
         try:
+            parts |= await self._metrics()  # before anything is changed
             await run_parts(parts, stop)
         finally:
             with anyio.CancelScope(shield=True):
+                await self._exposition.close()
                 await self._provider.aclose()
+
+    async def _metrics(self) -> dict[str, Part]:
+        """The part that serves metrics, if they have an address; it listens already. Raises ConfigError."""
+        address = self._settings.metrics.address()
+        if address is None:
+            return {}
+        try:
+            url = await self._exposition.open(*address)
+        except (OSError, UnicodeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            listen = self._settings.metrics.listen
+            raise ConfigError(f"metrics.listen: cannot listen on {listen}: {reason}; choose another address") from error
+        logger.info("metrics are served at %s", url)
+        return {"metrics": self._exposition.run}
 
     async def wait_live(self) -> None:
         """Return when every cache has taken over its first complete list."""
@@ -184,6 +216,12 @@ class Controller:
     def claims_finished(self) -> tuple[Progress, ...]:
         """The last node claims that have come to their end."""
         return self._claims.finished()
+
+    def samples(self) -> Iterator[Sample]:
+        """What the metrics say now."""
+        settings = self._tools.settings
+        found = census(self._observed, settings.node_selector, settings.policy.protection, self._clock.now())
+        yield from protection_samples(found, self._tools.guard_times.statistics())
 
     def statistics(self) -> ControllerStatistics:
         """What every part has done so far."""

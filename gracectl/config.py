@@ -29,6 +29,7 @@ from gracectl.policy.settings import (
 )
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.runtime.documents import DocumentError, document, file_text
+from gracectl.telemetry.settings import MetricsSettings
 from gracectl.termination.settings import InstanceSettings, TerminationSettings
 
 
@@ -99,6 +100,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     client: ClientSettings = ClientSettings()
     plan: PlanSettings = PlanSettings()
     log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @property
     def termination(self) -> TerminationSettings:
@@ -151,6 +153,8 @@ def _check(settings: Settings) -> None:
     if settings.node_selector is not None:
         with _named("nodeSelector"):
             settings.node_selector.selector().validate()
+    with _named("metrics.listen"):
+        settings.metrics.address()
     settings.order()
     for number, group in enumerate(settings.node_groups):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import looptime
@@ -13,4 +14,5 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """asyncio on virtual time; a test (or module) marked `real_time` gets the ordinary event loop."""
     if request.node.get_closest_marker("real_time"):
         return ("asyncio", {})
-    return ("asyncio", {"loop_factory": looptime.new_event_loop})
+    # Before it moves the time, looptime waits some turns of the loop for other threads; here are none.
+    return ("asyncio", {"loop_factory": partial(looptime.new_event_loop, noop_cycles=1)})

@@ -27,7 +27,7 @@ become unready), and the budget is believed as it stands."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A pod whose turn on its node has come. Times are Unix seconds."""
+    """A pod whose turn on its node has come. Times are Unix seconds; `fate`: what is done to the node, for people."""
 
     namespace: str
     name: str
@@ -36,6 +36,7 @@ class Candidate(msgspec.Struct, frozen=True):
     budgets: tuple[BudgetKey, ...]
     terminating_since: float
     deadline: float | None = None
+    fate: str = "is being terminated"
 
     @property
     def order(self) -> Turn:

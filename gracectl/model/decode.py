@@ -95,6 +95,7 @@ class PodDecoder:
             phase=share.string(status.phase),
             ready=_is_ready(status.conditions),
             claims=_volume_claims(meta.name, spec.volumes) if spec.volumes else (),
+            empty_dir=any(volume.empty_dir is not None for volume in spec.volumes or ()),
         )
 
 
@@ -116,7 +117,7 @@ class NodeDecoder:
             uid=meta.uid or "",
             resource_version=meta.resource_version or "",
             labels=share.words(meta.labels),
-            annotations=_annotations(meta.annotations),
+            annotations=_node_annotations(meta.annotations),
             created=_created(meta.creation_timestamp),
             deletion_timestamp=_instant(meta.deletion_timestamp),
             finalizers=meta.finalizers or (),
@@ -149,7 +150,7 @@ class ClaimDecoder:
             uid=meta.uid or "",
             resource_version=meta.resource_version or "",
             labels=share.words(meta.labels),
-            annotations=_annotations(meta.annotations),
+            annotations=_claim_annotations(meta.annotations),
             created=_created(meta.creation_timestamp),
             deletion_timestamp=_instant(meta.deletion_timestamp),
             finalizers=meta.finalizers or (),
@@ -287,17 +288,30 @@ def _pod_annotations(read: wire.PodAnnotations | None) -> Mapping[str, str]:
     )
 
 
-def _annotations(read: wire.NodeAnnotations | None) -> Mapping[str, str]:
-    """Those of a node or a claim."""
+def _claim_annotations(read: wire.ClaimAnnotations | None) -> Mapping[str, str]:
+    return _NO_ANNOTATIONS if read is None else _present(_of_ends(read))
+
+
+def _node_annotations(read: wire.NodeAnnotations | None) -> Mapping[str, str]:
     if read is None:
         return _NO_ANNOTATIONS
     return _present(
         {
-            names.TERMINATION_TIMESTAMP: read.termination_timestamp,
-            names.FORCED_DEADLINE: read.forced_deadline,
-            names.TRACEPARENT: read.traceparent,
+            **_of_ends(read),
+            names.KEEP_DRAINED: read.keep_drained,
+            names.CORDONED: read.cordoned,
+            names.UNCORDONED: read.uncordoned,
         }
     )
+
+
+def _of_ends(read: wire.ClaimAnnotations) -> dict[str, str | None]:
+    """What concerns the end of a node or a claim."""
+    return {
+        names.TERMINATION_TIMESTAMP: read.termination_timestamp,
+        names.FORCED_DEADLINE: read.forced_deadline,
+        names.TRACEPARENT: read.traceparent,
+    }
 
 
 def _present(annotations: Mapping[str, str | None]) -> Mapping[str, str]:

@@ -31,6 +31,13 @@ TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 FORCED_DEADLINE: Final = "gracectl.io/forced-deadline"
 """On claims and nodes whose end is forced: the deadline that we have written for it and, behind a space, the one that
 stood there before. Gone when the end is not forced after all."""
+KEEP_DRAINED: Final = "gracectl.io/keep-drained"
+"""On nodes: somebody asks to drain it and to keep it so; when (RFC 3339). Taken off to get it back."""
+CORDONED: Final = "gracectl.io/cordoned"
+"""On nodes that are kept drained: what an uncordon takes off again, words with commas between; empty when all of it is
+off but our conditions."""
+UNCORDONED: Final = "gracectl.io/uncordoned"
+"""On nodes that were given back while they were unhealthy: when (RFC 3339). Their health counts from then."""
 TRACEPARENT: Final = "gracectl.io/traceparent"
 """On nodes: the W3C trace context of the termination."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
@@ -38,10 +45,10 @@ MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 POD_ANNOTATIONS: Final = frozenset({DO_NOT_DISRUPT, DO_NOT_EVICT, MIRROR_POD})
 """The annotations of a pod that a decision reads; the others are not kept in memory."""
-NODE_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
-"""Likewise for nodes."""
 CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
+NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONED}
+"""Likewise for nodes."""
 
 # -- labels -------------------------------------------------------------------------------------------
 LIFECYCLE_PHASE: Final = "karpenter.sh/lifecycle-phase"
@@ -145,14 +152,19 @@ class EventReason(StrEnum):
     """Claim: carries our finalizer although no setting makes it ours."""
     # protection
     DO_NOT_DISRUPT_UNTIL = "DoNotDisruptUntil"
+    """Pod: it is protected, and keeps a node that is being terminated. Node, claim: how many do, and until when."""
     DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED = "DoNotDisruptGracePeriodElapsed"
+    """Pod: its time is over while its node waits for it. Node, claim: likewise, and if it is to end for a reason of its
+    own: nothing that ends by itself protects its pods any more."""
     INVALID_DO_NOT_DISRUPT_ANNOTATION = "InvalidDoNotDisruptAnnotation"
+    """Pod: nobody understands its annotation, so it protects for ever."""
     # the steps of a termination
     CORDONED = "Cordoned"
     DRAINING = "Draining"
     DRAIN_BLOCKED = "DrainBlocked"
     """Node: nothing moves; the message names what blocks."""
     DRAINED = "Drained"
+    """Node: no pod is left that is waited for, and it is kept so."""
     AWAITING_VOLUME_DETACHMENT = "AwaitingVolumeDetachment"
     VOLUMES_DETACHED = "VolumesDetached"
     INSTANCE_TERMINATING = "InstanceTerminating"
@@ -164,6 +176,11 @@ class EventReason(StrEnum):
     FINALIZER_REMOVED = "FinalizerRemoved"
     UNMANAGED_NODE_HELD = "UnmanagedNodeHeld"
     """Node: carries our finalizer although no setting makes it ours."""
+    # maintenance
+    UNCORDONED = "Uncordoned"
+    """Node: it was kept drained, and takes pods again."""
+    UNMANAGED_NODE_KEPT = "UnmanagedNodeKept"
+    """Node: somebody asks to keep it drained although no setting makes it ours."""
     # evictions
     EVICTED = "Evicted"
     EVICTION_BLOCKED = "EvictionBlocked"

@@ -52,6 +52,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """Whether the condition Ready is "True"."""
     claims: tuple[str, ...] = ()
     """Names of the PersistentVolumeClaims it mounts, those of generic ephemeral volumes included."""
+    empty_dir: bool = False
+    """Whether it has an emptyDir volume, whose data is lost with the pod."""
 
     @property
     def key(self) -> tuple[str, str]:

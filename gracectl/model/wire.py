@@ -90,14 +90,15 @@ class ClaimSource(Object):
     claim_name: str | None = None
 
 
-class EphemeralSource(Object):
-    pass
+class Present(Object):
+    """A source of which it matters only that it is there."""
 
 
 class Volume(Object):
     name: str | None = None
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: EphemeralSource | None = None
+    ephemeral: Present | None = None
+    empty_dir: Present | None = None
 
 
 class PodSpec(Object):
@@ -129,10 +130,20 @@ class Pod(Object):
 # -- nodes and their claims ---------------------------------------------------------------------------
 
 
-class NodeAnnotations(Object):
+class ClaimAnnotations(Object):
     termination_timestamp: str | None = msgspec.field(default=None, name=names.TERMINATION_TIMESTAMP)
     forced_deadline: str | None = msgspec.field(default=None, name=names.FORCED_DEADLINE)
     traceparent: str | None = msgspec.field(default=None, name=names.TRACEPARENT)
+
+
+class ClaimMeta(Meta):
+    annotations: ClaimAnnotations | None = None
+
+
+class NodeAnnotations(ClaimAnnotations):
+    keep_drained: str | None = msgspec.field(default=None, name=names.KEEP_DRAINED)
+    cordoned: str | None = msgspec.field(default=None, name=names.CORDONED)
+    uncordoned: str | None = msgspec.field(default=None, name=names.UNCORDONED)
 
 
 class NodeMeta(Meta):
@@ -173,7 +184,7 @@ class NodeClaimStatus(Conditions):
 
 
 class NodeClaim(Object):
-    metadata: NodeMeta
+    metadata: ClaimMeta
     spec: NodeClaimSpec | None = None
     status: NodeClaimStatus | None = None
 

@@ -9,6 +9,7 @@ from gracectl.model.node import Taint
 from gracectl.model.pod import Pod
 from gracectl.model.tolerations import tolerates
 from gracectl.policy.deadlines import ends_at
+from gracectl.policy.waves import is_daemon
 
 DISRUPTED_TAINT = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
 """What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
@@ -26,14 +27,22 @@ class Ignored(msgspec.Struct, frozen=True):
     stays: bool
 
 
-def ignored(pod: Pod, now: float, deadline: float | None = None, earliest: float | None = None) -> Ignored | None:
-    """Why the drain passes over this pod, or None when it is waited for. Deadlines as in `stuck_at`."""
+def ignored(
+    pod: Pod, now: float, deadline: float | None = None, earliest: float | None = None, *, is_kept: bool = False
+) -> Ignored | None:
+    """Why the drain passes over this pod, or None when it is waited for.
+
+    Deadlines as in `stuck_at`. `is_kept`: the node stays, and with it the pods that make a node of it.
+    """
     if is_static(pod):
         return Ignored("static pod: it belongs to its node", stays=True)
     if pod.phase in FINISHED:
         return Ignored(f"finished: its phase is {pod.phase}", stays=False)
+    if is_kept and is_daemon(pod):
+        return Ignored("DaemonSet pod: it stays, as its node does", stays=True)
     if tolerates(pod.tolerations, DISRUPTED_TAINT):
-        return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays until the node ends", stays=True)
+        until = "as its node does" if is_kept else "until the node ends"
+        return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays {until}", stays=True)
     stuck = stuck_at(pod, deadline, earliest)
     if stuck is not None and stuck <= now:
         return Ignored("stuck: still there a minute after its grace has ended", stays=True)

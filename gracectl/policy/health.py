@@ -20,6 +20,7 @@ from gracectl.model import names
 from gracectl.model.intorpercent import scaled_value
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
+from gracectl.policy.kept import given_back_at, is_in_maintenance
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
 
 RECOVERY_SECONDS: Final = 300.0
@@ -45,7 +46,8 @@ def ailments_of(node: Node, settings: HealthSettings) -> tuple[Ailment, ...]:
     """What is bad about a node, tolerated or not.
 
     Each condition counts from its own last transition: one that goes from False to Unknown counts anew, as nothing in
-    the object tells since when it has been neither. What was never reported counts from the node's creation.
+    the object tells since when it has been neither. What was never reported counts from the node's creation. What was
+    bad while the node was kept drained counts from when it was given back.
     """
     if not settings.enabled:
         return ()
@@ -55,12 +57,12 @@ def ailments_of(node: Node, settings: HealthSettings) -> tuple[Ailment, ...]:
 
 def counts_until(node: Node, settings: HealthSettings) -> float:
     """Until when a node counts as unhealthy: infinity as long as anything is bad about it, tolerated or not; negative
-    infinity if nothing has been for long.
+    infinity if nothing has been for long, or somebody works on it, and it is as he wants it.
 
     A node that is new becomes Ready for the first time, which is no recovery: only one that was older than what is
     tolerated can have been ill before.
     """
-    if not settings.enabled:
+    if not settings.enabled or is_in_maintenance(node):
         return -math.inf
     if ailments_of(node, settings):
         return math.inf
@@ -89,6 +91,9 @@ def _ailment(node: Node, policy: ConditionPolicy) -> Ailment | None:
         return None
     else:
         since = node.created if condition.reason == names.NEVER_REPORTED else condition.last_transition
+    given_back = given_back_at(node)
+    if since is not None and given_back is not None:
+        since = max(since, given_back)
     return Ailment(policy.type, policy.status, since, policy.toleration_seconds)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,6 +40,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """When the node was seen to take no more pods; None before."""
     deadline: float | None = None
     """When everything must be over; None when it may take as long as it takes."""
+    is_kept: bool = False
+    """The node is drained and stays, and the pods of its DaemonSets with it; it has no deadline."""
     settings: PolicySettings = PolicySettings()
 
 
@@ -115,13 +118,13 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(view: NodeView, now: float) -> Plan:
     """Decide about every pod of `view` at `now` (Unix seconds, the server's clock).
 
-    Source: DESIGN 3.3 to 3.7; the deadline stands above everything, protection is looked at before budgets, and a wave
-    starts when the one before is gone.
+    Source: DESIGN 3.3 to 3.7, for nodes that are kept ADR 0014; the deadline stands above everything, protection is
+    looked at before budgets, and a wave starts when the one before is gone.
     """
     round_ = _round(view, now)
-    pods = tuple(
-        round_.judge(pod) for pod in sorted(view.pods, key=lambda pod: (round_.waves[pod.uid], pod.created, pod.key))
-    )
+    waves = round_.waves
+    in_order = sorted(view.pods, key=lambda pod: (waves[pod.uid], pod.created, pod.key))
+    pods = tuple(round_.judge(pod) for pod in in_order)
     settled = settled_at(view)
     is_overdue = view.deadline is not None and view.deadline <= now
     is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
@@ -141,32 +144,33 @@ def plan(view: NodeView, now: float) -> Plan:
 def _round(view: NodeView, now: float) -> _Round:
     """What has to be known of all pods before each is judged."""
     order = view.settings.order_of(view.node.labels)
-    waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
     began = view.node.deletion_timestamp
+    waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
     # Who is passed over needs no time; who is, depends a little on the deadlines: on the earliest ones there can be.
     limits = limits_of(order, range(len(order.waves)), view.deadline, began)
     passed_over: dict[str, Ignored] = {}
     waited_for: list[Pod] = []
     for pod in view.pods:
-        verdict = ignored(pod, now, limits.node, limits.earliest_of(waves[pod.uid]))
+        earliest = limits.earliest_of(waves[pod.uid])
+        verdict = ignored(pod, now, limits.node, earliest, is_kept=view.is_kept)
         if verdict is None:
             waited_for.append(pod)
         else:
             passed_over[pod.uid] = verdict
-    limits = limits_of(order, {waves[pod.uid] for pod in waited_for}, view.deadline, began)
+    occupied = {waves[pod.uid] for pod in waited_for}
+    limits = limits_of(order, occupied, view.deadline, began)
     protections = {
         pod.uid: protection for pod in waited_for if (protection := protection_of(pod, now, view.settings.protection))
     }
-    in_time = (waves[pod.uid] for pod in waited_for if not _is_over(limits.of(waves[pod.uid]), now))
     return _Round(
         view=view,
         now=now,
         order=order,
+        waves=waves,
         limits=limits,
         passed_over=passed_over,
         protections=protections,
-        waves=waves,
-        wave=min(in_time, default=None),
+        wave=min((wave for wave in occupied if not _is_over(limits.of(wave), now)), default=None),
         holder=_holder(waited_for, protections),
         taken=Counter(),
     )
@@ -176,16 +180,26 @@ def _is_over(limit: float | None, now: float) -> bool:
     return limit is not None and limit <= now
 
 
+class _Finding(NamedTuple):
+    """What is found about a pod by itself."""
+
+    outcome: Outcome
+    reason: str
+    until: float | None = None
+    protection: Protection | None = None
+
+
 class _Round(msgspec.Struct, frozen=True):
     """What the pods of one plan share while they are judged one after another."""
 
     view: NodeView
     now: float
     order: Order
+    waves: Mapping[str, int]
+    """By pod uid."""
     limits: Limits
     passed_over: Mapping[str, Ignored]
     protections: Mapping[str, Protection]
-    waves: Mapping[str, int]
     wave: int | None
     """The one whose turn it is; who is still there when the time of his wave is over holds up nobody."""
     holder: Pod | None
@@ -197,36 +211,40 @@ class _Round(msgspec.Struct, frozen=True):
             return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays)
         limit = self.limits.of(wave)
         at = None if limit is None else delete_at(pod, limit, self.now)
-        if at is None or at > self.now:
-            entry = self._undisturbed(pod, wave)
-        else:
-            is_running = pod.deletion_timestamp is None
-            cut = "terminating, its grace is cut for the deadline"
-            entry = PodPlan(pod, Outcome.DELETE, wave, "is deleted now for the deadline" if is_running else cut)
-        keys = tuple(budget.key for budget in self.view.budgets.get(pod.uid, ()))
-        return msgspec.structs.replace(entry, delete_at=at, deadline=limit, budgets=keys)
+        found = self._undisturbed(pod, wave) if at is None or at > self.now else _doomed(pod)
+        return PodPlan(
+            pod=pod,
+            outcome=found.outcome,
+            wave=wave,
+            reason=found.reason,
+            until=found.until,
+            budgets=tuple([budget.key for budget in self.view.budgets.get(pod.uid, ())]),
+            delete_at=at,
+            deadline=limit,
+            protection=found.protection,
+        )
 
-    def _undisturbed(self, pod: Pod, wave: int) -> PodPlan:
+    def _undisturbed(self, pod: Pod, wave: int) -> _Finding:
         if pod.deletion_timestamp is not None:
             ends = ends_at(pod, self.limits.node, self.limits.earliest_of(wave))
-            return PodPlan(pod, Outcome.TERMINATING, wave, "terminating", ends)
+            return _Finding(Outcome.TERMINATING, "terminating", ends)
         if protection := self.protections.get(pod.uid):
-            return PodPlan(pod, Outcome.PROTECTED, wave, protection.words, protection.until, protection=protection)
+            return _Finding(Outcome.PROTECTED, protection.words, protection.until, protection)
         if self.holder:
             reason = f"the node is held by {_called(self.holder)}, which asks not to be evicted (do-not-evict)"
-            return PodPlan(pod, Outcome.WAITING, wave, reason)
+            return _Finding(Outcome.WAITING, reason)
         if self.wave is not None and wave > self.wave:
-            return PodPlan(pod, Outcome.WAITING, wave, f"waits until {self.order.waves[self.wave].pods} are gone")
-        return self._under_budget(pod, wave)
+            return _Finding(Outcome.WAITING, f"waits until {self.order.waves[self.wave].pods} are gone")
+        return self._under_budget(pod)
 
-    def _under_budget(self, pod: Pod, wave: int) -> PodPlan:
+    def _under_budget(self, pod: Pod) -> _Finding:
         budgets = self.view.budgets.get(pod.uid, ())
         taken = self.taken[budgets[0].key] if budgets else 0
         verdict = may_leave(pod, budgets, taken=taken)
         if verdict.leave is Leave.ALLOWED:
             self.taken[budgets[0].key] += 1
         outcome = Outcome.EVICT if verdict.leave in (Leave.FREE, Leave.ALLOWED) else Outcome.BLOCKED
-        return PodPlan(pod, outcome, wave, verdict.reason)
+        return _Finding(outcome, verdict.reason)
 
     def instants(self, pods: tuple[PodPlan, ...]) -> Iterator[float | None]:
         """When the clock alone may change something of what was said about these pods."""
@@ -241,6 +259,12 @@ class _Round(msgspec.Struct, frozen=True):
             yield stuck_at(entry.pod, self.limits.node, self.limits.earliest_of(entry.wave))
             if entry.outcome is Outcome.DELETE and entry.deadline is not None:
                 yield shorten_before(entry.pod, entry.deadline)
+
+
+def _doomed(pod: Pod) -> _Finding:
+    if pod.deletion_timestamp is None:
+        return _Finding(Outcome.DELETE, "is deleted now for the deadline")
+    return _Finding(Outcome.DELETE, "terminating, its grace is cut for the deadline")
 
 
 def _holder(waited_for: list[Pod], protections: Mapping[str, Protection]) -> Pod | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from gracectl.policy.budgets import FREE_PHASES
 from gracectl.policy.course import Course, Fate, How, Told
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.plan import Outcome, Plan, PodPlan
@@ -61,13 +62,12 @@ class Prospect(msgspec.Struct, frozen=True):
 
 def prospects_of(decision: Plan, courses: Sequence[Course], rivals: dict[str, tuple[str, ...]]) -> tuple[Prospect, ...]:
     """What becomes of the pods of one node, in the plan's order. `rivals`: see `rivals_of`."""
-    alone = [_among(entry, courses, rivals.get(entry.pod.uid, ()), decision.deadline) for entry in decision.pods]
+    joined = [_among(entry, courses, rivals.get(entry.pod.uid, ())) for entry in decision.pods]
+    alone = [_stopping(each, decision.deadline) for each in joined]
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
         return tuple(alone)  # who waits for such a pod waits for nothing else
-    return tuple(
-        _behind(each, [other for other in alone if _is_before(other, each)], courses, decision.deadline)
-        for each in alone
-    )
+    behind = (_behind(each, [other for other in alone if _is_before(other, each)], courses) for each in alone)
+    return tuple(_stopping(each, decision.deadline) for each in behind)
 
 
 def rivals_of(plans: Iterable[Plan], courses: Iterable[Course]) -> dict[str, tuple[str, ...]]:
@@ -96,27 +96,24 @@ def span_of(instants: Sequence[float | None]) -> Span | None:
     return Span(min(known), None if len(known) < len(instants) else max(known))
 
 
-def _among(entry: PodPlan, courses: Sequence[Course], rivals: Sequence[str], deadline: float | None) -> Prospect:
-    """What the courses say, where each rival's place may be the pod's own; `deadline`: the node's."""
+def _among(entry: PodPlan, courses: Sequence[Course], rivals: Sequence[str]) -> Prospect:
+    """What the courses say, where each rival's place may be the pod's own."""
     mine = [course.fates.get(entry.pod.uid, Fate()) for course in courses]
-    told, gone = span_of(_first_words(mine)), span_of([fate.gone for fate in mine])
+    told = span_of(_first_words(mine))
     if rivals and told is not None:
         theirs = [course.fates.get(uid, Fate()) for course in courses for uid in rivals]
         told = _bounded(span_of(_first_words(theirs)) or told, told, entry)
-    if told is not None and not told.is_certain:
-        # What is told late in a quick course may be told late in a slow one as well, and early in a quick one.
-        gone = _around(gone, _stopped(entry, told, deadline))
     return Prospect(
         entry=entry,
         told=told,
-        gone=gone,
+        gone=span_of([fate.gone for fate in mine]),
         ways=tuple(dict.fromkeys(fate.told[0].how for fate in mine if fate.told)),
         orders=max((fate.told for fate in mine), key=lambda orders: orders[0].at if orders else -math.inf),
         kept=next((course.kept[entry.pod.uid] for course in courses if entry.pod.uid in course.kept), None),
     )
 
 
-def _behind(pod: Prospect, before: Sequence[Prospect], courses: Sequence[Course], deadline: float | None) -> Prospect:
+def _behind(pod: Prospect, before: Sequence[Prospect], courses: Sequence[Course]) -> Prospect:
     """The same, if those who leave before it are gone as early or as late as they can be."""
     if pod.told is None or not before or How.EVICTED not in pod.ways:
         return pod
@@ -126,8 +123,7 @@ def _behind(pod: Prospect, before: Sequence[Prospect], courses: Sequence[Course]
     if pod.told.latest is not None and freed.latest is not None:
         in_courses = max(_freed(before, course) for course in courses)
         latest = pod.told.latest + max(freed.latest - in_courses, 0.0)
-    told = _bounded(Span(earliest, latest), pod.told, pod.entry)
-    return msgspec.structs.replace(pod, told=told, gone=_stopped(pod.entry, told, deadline))
+    return msgspec.structs.replace(pod, told=_bounded(Span(earliest, latest), pod.told, pod.entry))
 
 
 def _is_before(other: Prospect, pod: Prospect) -> bool:
@@ -161,24 +157,16 @@ def _bounded(span: Span, own: Span, entry: PodPlan) -> Span:
     return Span(span.earliest, last if span.latest is None else min(span.latest, last))
 
 
-def _stopped(entry: PodPlan, told: Span, deadline: float | None) -> Span:
-    """When a pod has stopped that is told to leave in this span: at once, or when its grace is over.
-
-    `deadline`: the node's, as that of its wave moves later when the waves behind it are empty.
-    """
-    latest = None if told.latest is None else told.latest + grace_of(entry.pod)
-    if latest is not None and deadline is not None:
-        latest = min(latest, max(deadline, told.earliest))
-    return Span(told.earliest, latest)
-
-
-def _around(span: Span | None, other: Span) -> Span:
-    """Both of them; never, if one says so."""
-    if span is None:
-        return other
-    is_endless = span.latest is None or other.latest is None
-    latest = None if is_endless else max(each.latest for each in (span, other) if each.latest is not None)
-    return Span(min(span.earliest, other.earliest), latest)
+def _stopping(pod: Prospect, deadline: float | None) -> Prospect:
+    """The same, stopping at once or when its grace is over, whenever it is told; no later than the node's deadline."""
+    told, gone = pod.told, pod.gone
+    if told is None or gone is None or pod.entry.pod.phase in FREE_PHASES:
+        return pod
+    latest = None
+    if told.latest is not None and gone.latest is not None:
+        latest = max(gone.latest, told.latest + grace_of(pod.entry.pod))
+        latest = latest if deadline is None else min(latest, max(deadline, gone.latest))
+    return msgspec.structs.replace(pod, gone=Span(min(gone.earliest, told.earliest), latest))
 
 
 def _first_words(fates: Iterable[Fate]) -> list[float | None]:

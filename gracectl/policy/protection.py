@@ -6,6 +6,7 @@ Source: the do-not-disrupt seed (its fail-safe: what cannot be understood protec
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -16,11 +17,17 @@ from gracectl.model.foreign import harmless
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
 
+SHOWN = 60
+"""Characters of a value that nobody understands: annotations may be long."""
+
+Kind = Literal["do-not-disrupt", "do-not-evict"]
+Lasting = Literal["time", "forever", "invalid"]
+
 
 class Protection(msgspec.Struct, frozen=True):
     """A protection that holds now. `until` None means that no instant is known at which it ends."""
 
-    kind: Literal["do-not-disrupt", "do-not-evict"]
+    kind: Kind
     until: float | None
     value: str
     is_valid: bool = True
@@ -33,14 +40,21 @@ class Protection(msgspec.Struct, frozen=True):
         return self.kind == "do-not-evict"
 
     @property
+    def lasting(self) -> Lasting:
+        """For a time (known or not yet known), for ever, or for ever because nobody understands how long."""
+        if not self.is_valid:
+            return "invalid"
+        return "forever" if self.until is None and self.value == "true" else "time"
+
+    @property
     def words(self) -> str:
         """`protected by do-not-disrupt "4h"`, for people; until when is for the caller to say."""
-        value = harmless(self.value)
         if not self.is_valid:
-            return f'protected by {self.kind} "{value}", which is neither "true" nor a duration and so means for ever'
+            means = 'which is neither "true" nor a duration and so means for ever'
+            return f'protected by {self.kind} "{shown(self.value)}", {means}'
         if self.until is None and self.value == "true":
             return f"protected by {self.kind}"
-        return f'protected by {self.kind} "{value}"'
+        return f'protected by {self.kind} "{shown(self.value)}"'
 
     @property
     def limit(self) -> str:
@@ -54,6 +68,28 @@ def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protect
         if protection and (protection.until is None or now < protection.until):
             return protection
     return None
+
+
+def asks_for_protection(pod: Pod) -> bool:
+    """Whether a pod has any of the annotations and labels that protect, whatever they say; cheap."""
+    return (
+        names.DO_NOT_DISRUPT in pod.annotations
+        or names.DO_NOT_EVICT in pod.annotations
+        or names.DO_NOT_EVICT in pod.labels
+    )
+
+
+def misspelt(pod: Pod) -> str | None:
+    """The value of its do-not-disrupt if that is neither "true" nor a positive duration: somebody should know."""
+    value = pod.annotations.get(names.DO_NOT_DISRUPT)
+    if value is None or value == "true" or _positive_seconds(value) is not None:
+        return None
+    return value
+
+
+def shown(value: str) -> str:
+    """A value as people are told of it, cut to SHOWN characters, without those that a terminal obeys."""
+    return harmless(value, SHOWN)
 
 
 def _do_not_evict(pod: Pod, settings: ProtectionSettings) -> Protection | None:
@@ -77,6 +113,12 @@ def _do_not_disrupt(pod: Pod, settings: ProtectionSettings) -> Protection | None
 
 
 def _positive_seconds(value: str) -> float | None:
+    # Thousands of pods have the same few values; what nobody would write is not kept.
+    return _seconds_of(value) if len(value) <= SHOWN else _seconds_of.__wrapped__(value)
+
+
+@lru_cache(maxsize=1024)
+def _seconds_of(value: str) -> float | None:
     try:
         seconds = parse_seconds(value)
     except ValueError:

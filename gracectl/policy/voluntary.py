@@ -8,7 +8,7 @@ until its deadline to do what the pod asks for ("eventual disruption" of the gra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -24,7 +24,8 @@ from gracectl.model.times import format_time
 from gracectl.policy.budgets import Leave, may_leave
 from gracectl.policy.evictability import ignored
 from gracectl.policy.health import ailments_of, first_to_end
-from gracectl.policy.protection import protection_of
+from gracectl.policy.kept import is_in_maintenance
+from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import PolicySettings
 
 REMEDIES: Final = {
@@ -78,6 +79,8 @@ def expires_at(claim: NodeClaim) -> float | None:
 
 
 def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:
+    if is_in_maintenance(node):
+        return None  # somebody is rebooting it, or worse
     ailment = first_to_end(ailments_of(node, settings.health))
     if ailment is None or ailment.since is None:
         return None
@@ -114,6 +117,8 @@ class Hold(msgspec.Struct, frozen=True):
     reason: str
     until: float | None
     remedy: str
+    protection: Protection | None = None
+    """What protects it; None if it is its budget that blocks."""
 
 
 def holds_of(
@@ -129,16 +134,18 @@ def holds_of(
     return tuple(hold for hold in found if hold is not None)
 
 
-def frees_at(holds: tuple[Hold, ...]) -> float | None:
-    """The first instant at which the clock alone could free the node; None if only an event can."""
-    instants = [hold.until for hold in holds if hold.until is not None]
-    return max(instants) if holds and len(instants) == len(holds) else None
+def elapses_at(holds: tuple[Hold, ...]) -> float | None:
+    """The instant at which the last of the protections ends that end by themselves: if nothing else keeps the node, it
+    is free then. None if there are none of those, and only an event can free it."""
+    return max((hold.until for hold in holds if hold.until is not None), default=None)
 
 
 def explain_holds(holds: tuple[Hold, ...]) -> str:
     """`pod shop/job is protected by … until … (and 2 more pods); to let the node end, …`: for people."""
     first = holds[0]
     until = f" until {format_time(first.until)}" if first.until is not None else ""
+    if first.protection is not None:
+        until += first.protection.limit
     more = len(holds) - 1
     others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
     return (
@@ -148,11 +155,23 @@ def explain_holds(holds: tuple[Hold, ...]) -> str:
     )
 
 
+def explain_elapsed(holds: Sequence[Hold]) -> str:
+    """`pod shop/job was protected by … until …; 2 more had ended before`: of protections that have ended by themselves,
+    in that order."""
+    last = holds[-1]
+    assert last.protection is not None
+    assert last.until is not None
+    protection = f"was {last.protection.words} until {format_time(last.until)}{last.protection.limit}"
+    others = f"; {len(holds) - 1} more had ended before" if len(holds) > 1 else ""
+    return f"pod {last.pod.namespace}/{last.pod.name} {protection}{others}"
+
+
 def _hold(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settings: PolicySettings) -> Hold | None:
     if pod.deletion_timestamp is not None:
         return None
     if protection := protection_of(pod, now, settings.protection):
-        return Hold(pod, f"is {protection.words}", protection.until, f"take {protection.kind} off the pod")
+        way_out = f"take {protection.kind} off the pod"
+        return Hold(pod, f"is {protection.words}", protection.until, way_out, protection)
     verdict = may_leave(pod, budgets)
     remedy = REMEDIES.get(verdict.leave)
     return None if remedy is None else Hold(pod, f"may not leave: {verdict.reason}", None, remedy)

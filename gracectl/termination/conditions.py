@@ -11,6 +11,7 @@ import msgspec
 from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch, StrategicPatch
 from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.termination.held import AnyHeld, H, Held, Told
 from gracectl.termination.steps import Tools
@@ -42,6 +43,21 @@ async def set_condition(
     async with anyio.create_task_group() as group:
         for held in objects:
             group.start_soon(_set, tools, held, word, min(seconds, PATIENCE_SECONDS))
+
+
+async def drop_conditions(tools: Tools, held: Held[Node], types: Sequence[str]) -> None:
+    """Take conditions off a node. Raises ApiError: a condition that is no longer true must not stay.
+
+    All of them are named, whether or not we have seen them: one that we have written may not be shown yet.
+    """
+    for type_ in types:
+        held.told.pop(type_, None)
+    patch = StrategicPatch({"status": {"conditions": [{"type": type_, "$patch": "delete"} for type_ in types]}})
+    try:
+        after = await tools.client.patch(held.abandonable, held.state.key, patch, subresource="status", uid=held.uid)
+    except NotFound:
+        return
+    held.wrote(after)
 
 
 async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:

@@ -1,28 +1,40 @@
-"""The fourth step: the node takes no more pods and no more traffic from outside, before the first pod leaves."""
+"""The cordon: a node takes no more pods and no more traffic from outside, before the first pod leaves.
+
+It is the fourth step of a termination and the first one of a node that is kept drained. A node that stays is uncordoned
+one day, so what that is to take off is recorded on it, in the same write. Invariant: a cordon that is no longer asked
+for, or an uncordon that is no longer, is never written, as each is computed from the very state that it changes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.policy.evictability import DISRUPTED_TAINT
+from gracectl.policy.kept import Mark, is_given_back, is_kept, marks_of, recorded
 from gracectl.termination.announce import announce
-from gracectl.termination.steps import Answer, Proceed, Release, Tools
+from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
 from gracectl.termination.termination import Termination
 from gracectl.termination.writes import amend, pointer
+
+Operation = dict[str, Any]
 
 
 async def cordon(tools: Tools, termination: Termination) -> Answer:
     """Set spec.unschedulable, the taint and the load balancer label in one write."""
+    needed: Callable[[Node], JsonPatch | None] = missing_on_kept if termination.is_kept else missing
     before = termination.node
-    if missing(before):
-        after = await amend(tools.client, termination.held.abandonable, before, missing)
+    if needed(before):
+        after = await amend(tools.client, termination.held.abandonable, before, needed)
         if after is None:
             return Release("the node is gone")
         termination.held.wrote(after)
-        message = "takes no more pods and no traffic from outside: it is being terminated"
+        if missing(after):
+            return Wait(0.0, "nobody asks for its cordon any more")
+        message = f"takes no more pods and no traffic from outside: it {termination.fate}"
         announce(tools, (termination.held,), names.EventReason.CORDONED, message)
     if termination.cordoned_at is None:
         termination.cordoned_at = tools.clock.now()
@@ -30,24 +42,105 @@ async def cordon(tools: Tools, termination: Termination) -> Answer:
 
 
 def missing(node: Node) -> JsonPatch | None:
-    """What is still needed; taints of others are left exactly as they are.
-
-    A taint of that key and effect counts whatever its value: the API server takes no two of them.
-    """
-    operations: list[dict[str, Any]] = []
-    if not node.unschedulable:
-        operations.append({"op": "add", "path": "/spec/unschedulable", "value": True})
-    if not any((taint.key, taint.effect) == (DISRUPTED_TAINT.key, DISRUPTED_TAINT.effect) for taint in node.taints):
-        taint = {"key": DISRUPTED_TAINT.key, "effect": DISRUPTED_TAINT.effect}
-        # "-" appends, but only to a list that exists; an empty one is not stored.
-        path, value = ("/spec/taints/-", taint) if node.taints else ("/spec/taints", [taint])
-        operations.append({"op": "add", "path": path, "value": value})
-    if names.EXCLUDE_FROM_LOAD_BALANCERS not in node.labels:
-        operations.append(_label(node, names.EXCLUDE_FROM_LOAD_BALANCERS, ""))
+    """What is still needed; taints of others are left exactly as they are."""
+    operations = list(_additions(node).values())
     return JsonPatch(operations) if operations else None
 
 
-def _label(node: Node, key: str, value: str) -> dict[str, Any]:
+def missing_on_kept(node: Node) -> JsonPatch | None:
+    """What is still needed on a node that is kept, with the record of it; None also when it is not to be kept any more.
+
+    A taint or label that was there before is somebody else's. That the node is unschedulable is recorded whoever has
+    made it so: an uncordon makes it schedulable, as kubectl's does.
+    """
+    if not is_kept(node):
+        return None
+    additions = _additions(node)
+    record = recorded({*marks_of(node), *additions, Mark.UNSCHEDULABLE})
+    operations = list(additions.values())
+    if node.annotations.get(names.CORDONED) != record:
+        operations.append(_annotation(names.CORDONED, record))
+    return JsonPatch(operations) if operations else None
+
+
+def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
+    """What is to come off a node that is given back: what is recorded, and the request; None also when it is not (any
+    more). The record stays, empty: our conditions are still there.
+
+    `since`: the instant to count its health from; None if it is well.
+    """
+    if not is_given_back(node):
+        return None
+    operations = _removals(node, marks_of(node))
+    if names.KEEP_DRAINED in node.annotations:
+        operations.append(_without(names.KEEP_DRAINED))
+    if node.annotations[names.CORDONED]:
+        operations.append(_annotation(names.CORDONED, ""))
+    if not operations:
+        return None
+    if since is not None:
+        operations.append(_annotation(names.UNCORDONED, since))
+    elif names.UNCORDONED in node.annotations:
+        operations.append(_without(names.UNCORDONED))
+    return JsonPatch(operations)
+
+
+def forgotten(node: Node) -> JsonPatch | None:
+    """The patch that takes the empty record off a node that was given back; None when that is not so (any more)."""
+    if not is_given_back(node) or node.annotations[names.CORDONED]:
+        return None
+    return JsonPatch([_without(names.CORDONED)])
+
+
+def marks_on(node: Node) -> tuple[Mark, ...]:
+    """What of a cordon is on a node, whoever has put it there."""
+    lacking = _additions(node)
+    return tuple(mark for mark in Mark if mark not in lacking)
+
+
+def _additions(node: Node) -> dict[Mark, Operation]:
+    """What a cordon lacks. A taint of that key and effect counts whatever its value: the API server takes no two."""
+    found: dict[Mark, Operation] = {}
+    if not node.unschedulable:
+        found[Mark.UNSCHEDULABLE] = {"op": "add", "path": "/spec/unschedulable", "value": True}
+    if _taint(node) is None:
+        taint = {"key": DISRUPTED_TAINT.key, "effect": DISRUPTED_TAINT.effect}
+        # "-" appends, but only to a list that exists; an empty one is not stored.
+        path, value = ("/spec/taints/-", taint) if node.taints else ("/spec/taints", [taint])
+        found[Mark.TAINT] = {"op": "add", "path": path, "value": value}
+    if names.EXCLUDE_FROM_LOAD_BALANCERS not in node.labels:
+        found[Mark.LABEL] = _label(node, names.EXCLUDE_FROM_LOAD_BALANCERS, "")
+    return found
+
+
+def _removals(node: Node, marks: frozenset[Mark]) -> list[Operation]:
+    """What of these marks is still there."""
+    paths = []
+    if Mark.UNSCHEDULABLE in marks and node.unschedulable:
+        paths.append("/spec/unschedulable")
+    if Mark.TAINT in marks and (place := _taint(node)) is not None:
+        paths.append(pointer("spec", "taints", str(place)))
+    if Mark.LABEL in marks and names.EXCLUDE_FROM_LOAD_BALANCERS in node.labels:
+        paths.append(pointer("metadata", "labels", names.EXCLUDE_FROM_LOAD_BALANCERS))
+    return [{"op": "remove", "path": path} for path in paths]
+
+
+def _taint(node: Node) -> int | None:
+    """Where our taint stands."""
+    ours = (DISRUPTED_TAINT.key, DISRUPTED_TAINT.effect)
+    return next((place for place, taint in enumerate(node.taints) if (taint.key, taint.effect) == ours), None)
+
+
+def _label(node: Node, key: str, value: str) -> Operation:
     if node.labels:
         return {"op": "add", "path": pointer("metadata", "labels", key), "value": value}
     return {"op": "add", "path": "/metadata/labels", "value": {key: value}}
+
+
+def _annotation(key: str, value: str) -> Operation:
+    """Of a node that has at least one: the request, or the record."""
+    return {"op": "add", "path": pointer("metadata", "annotations", key), "value": value}
+
+
+def _without(annotation: str) -> Operation:
+    return {"op": "remove", "path": pointer("metadata", "annotations", annotation)}

@@ -16,7 +16,7 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import written
-from gracectl.policy.voluntary import Cause, Trigger
+from gracectl.policy.voluntary import Cause, Hold, Trigger, explain_elapsed, explain_holds
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.workers import Requeue
 from gracectl.termination.announce import announce
@@ -52,6 +52,8 @@ class Standing(msgspec.Struct):
     """The version of which the server has agreed to delete; the watch has not shown it yet."""
     told: dict[EventReason, str] = msgspec.field(default_factory=dict)
     """The gist of what people have been told."""
+    timed: dict[str, Hold] = msgspec.field(default_factory=dict)
+    """By pod uid, what keeps it until a known instant, or has kept it until one and nobody has been told."""
 
 
 async def end(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool) -> Requeue | None:
@@ -138,6 +140,29 @@ def tell(tools: Tools, unit: Unit, standing: Standing, reason: EventReason, mess
         return
     standing.told[reason] = gist
     announce(tools, unit.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
+
+
+def tell_of_elapsed(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]) -> None:
+    """Once the last of the protections has ended that end by themselves: whose those were, and what still keeps it.
+
+    Before that instant nobody is told: the node can end no earlier, and nobody looks at it.
+    """
+    now = tools.clock.now()
+    protected = {hold.pod.uid for hold in holds if hold.protection is not None}
+    timed = {hold.pod.uid: hold for hold in holds if hold.until is not None}
+    over = {
+        uid: hold
+        for uid, hold in standing.timed.items()
+        if uid not in protected and hold.until is not None and hold.until <= now
+    }
+    standing.timed = {} if over and not timed else {**over, **timed}
+    if timed or not over or unit.is_contested:
+        return
+    elapsed = sorted(over.values(), key=lambda hold: hold.until or 0.0)
+    held = f", but {explain_holds(holds)}" if holds else ""
+    message = f"is to end ({due[0].words}): {explain_elapsed(elapsed)}{held}"
+    news = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
+    announce(tools, unit.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)
 
 
 def _annotated(deadline: str | None, forced: str | None) -> MergePatch:

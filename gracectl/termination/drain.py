@@ -22,6 +22,7 @@ from gracectl.termination.announce import announce
 from gracectl.termination.conditions import Word, set_condition
 from gracectl.termination.deadline import shown_deadline
 from gracectl.termination.pods import announce_ambiguity
+from gracectl.termination.protection import tell_of_protection
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
 
@@ -41,9 +42,7 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     termination.plan, termination.looked_at = decision, tools.clock.monotonic()
     tools.evictor.want(termination.node.name, candidates(decision.leaving, termination))
     tools.deleter.want(termination.node.name, doomed(decision, termination.node.name))
-    # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
-    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
-        announce_ambiguity(tools.recorder, candidate)
+    _tell_of_plan(tools, termination, is_first=is_first_look)
     if decision.overdue:
         _tell_of_the_end(tools, termination, decision)
         if not termination.instance.was_tried:
@@ -59,12 +58,22 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
         message = explain(decision)
-        if is_first_look and not termination.is_resumed:
-            announce(tools, termination.objects, names.EventReason.DRAINING, message)
         _tell_of_standstill(tools, termination, decision, message)
         word = Word(names.DRAINED, names.FALSE, "Draining", message)
         await set_condition(tools, termination.objects, word, seconds=patience)
     return Wait(_until_next_look(tools, decision), waits_for)
+
+
+def _tell_of_plan(tools: Tools, termination: Termination, *, is_first: bool) -> None:
+    """What is new in the termination's plan, on whom it concerns."""
+    decision = termination.plan
+    assert decision is not None
+    if is_first and decision.left and not decision.overdue and not termination.is_resumed:
+        announce(tools, termination.objects, names.EventReason.DRAINING, explain(decision))
+    # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
+    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
+        announce_ambiguity(tools.recorder, candidate)
+    tell_of_protection(tools, termination, decision)
 
 
 def _until_next_look(tools: Tools, decision: Plan) -> float:
@@ -88,6 +97,12 @@ def order_deletions(tools: Tools, termination: Termination) -> None:
         tools.deleter.want(node.name, doomed(plan(view, tools.clock.now()), node.name))
 
 
+def withdraw(tools: Tools, node: str) -> None:
+    """Nobody of this node is asked to leave any more, or deleted."""
+    tools.evictor.withdraw(node)
+    tools.deleter.withdraw(node)
+
+
 def _tell_of_the_end(tools: Tools, termination: Termination, decision: Plan) -> None:
     """The deadline has come: what is left has been told to end at once, nobody waits for it, and people hear of it."""
     if decision.left and not termination.left_behind:
@@ -101,7 +116,7 @@ def _last_word(termination: Termination, decision: Plan) -> Word:
     if termination.left_behind:
         status = names.FALSE if decision.left else names.TRUE
         return Word(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
-    return Word(names.DRAINED, names.TRUE, "Drained", "all pods are gone")
+    return Word(names.DRAINED, names.TRUE, *termination.emptied)
 
 
 def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, message: str) -> None:
@@ -133,6 +148,7 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
             budgets=entry.budgets,
             terminating_since=termination.started,
             deadline=entry.deadline,
+            fate=termination.fate,
         )
         for entry in entries
     ]

@@ -33,6 +33,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str
     pods_left: int = 0
     """Of a node: how many hold it."""
+    kept: bool = False
+    """Of a node: it is drained and stays. It rests at the step "kept", and is given back at "uncordon"."""
     nodes: tuple[str, ...] = ()
     """Of a claim: those that are waited for; their own terminations say more. Without any it has its own way to go."""
     deadline: float | None = None
@@ -65,6 +67,12 @@ class InstanceWait(msgspec.Struct):
 
 class Ending(ABC, Generic[H]):
     """The memory of one end; identified by the object's uid, as a namesake is another object."""
+
+    fate = "is being terminated"
+    """What is done to the object, for people."""
+
+    outcome = "is terminated"
+    """The same when it is over."""
 
     looks_first = False
     """Whether somebody else may have ended the instance already, so that the provider is looked at before it is asked.
@@ -108,6 +116,10 @@ class Ending(ABC, Generic[H]):
     def is_overdue(self, now: float) -> bool:
         """Whether the deadline has passed."""
         return self.deadline is not None and self.deadline.at <= now
+
+    def forget_steps(self, now: float) -> None:
+        """From now on it stands nowhere, and has come nowhere before."""
+        self._step, self._step_since, self._seconds, self.waits_for = "", now, {}, ""
 
     def pass_through(self, step: str, now: float) -> None:
         """A walk has come to this step: it is where the end stands, unless a walk has come so far before."""

@@ -1,59 +1,41 @@
-"""The node termination controller: a deleted node is held, cordoned, drained, its instance ended, and then let go.
+"""The node termination controller: a deleted node is held, cordoned, drained, its instance ended, and then let go. A
+node that is asked for by annotation is cordoned and drained, and stays (kept.py).
 
-Level-based: a key is a node's name, and a reconcile walks the steps from the first one each time. The steps find out
-for themselves what is done, so a crash, a repeat or a late event changes nothing but the time.
+Level-based: a key is a node's name, and a reconcile walks the steps (node_walk.py) from the first one each time. They
+find out for themselves what is done, so a crash, a repeat or a late event changes nothing but the time. Invariant: a
+kept node that is deleted ends like any other; who was wanted out of it is, until the first look at the end.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import anyio
 
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
-from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
+from gracectl.policy.kept import is_in_maintenance, is_kept
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.announce import announce
-from gracectl.termination.claim import end_claim
-from gracectl.termination.conditions import Word, set_condition
-from gracectl.termination.cordon import cordon
-from gracectl.termination.deadline import set_deadline, shown_deadline
-from gracectl.termination.drain import drain, order_deletions
+from gracectl.termination.deadline import shown_deadline
+from gracectl.termination.drain import order_deletions, withdraw
 from gracectl.termination.ending import InstanceWait, Progress
-from gracectl.termination.finalizer import release
 from gracectl.termination.held import Held
-from gracectl.termination.instance import end_nodes_instance, notice_loss
+from gracectl.termination.kept import KeptDrain
+from gracectl.termination.kept_walk import KeptWalk
+from gracectl.termination.node_walk import NodeWalk
 from gracectl.termination.observed import is_held
-from gracectl.termination.places import Places
 from gracectl.termination.register import Register
-from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait, walk
+from gracectl.termination.steps import Tools
 from gracectl.termination.termination import Termination
-from gracectl.termination.volumes import detach
-
-logger = logging.getLogger(__name__)
-
-NOTICE: Step[Termination] = Step("notice", notice_loss)
-INSTANCE: Step[Termination] = Step("instance", end_nodes_instance)
-RELEASE: Step[Termination] = Step("finalizer", release)
-STEPS: tuple[Step[Termination], ...] = (
-    Step("claim", end_claim),
-    Step("deadline", set_deadline),
-    NOTICE,
-    Step("cordon", cordon),
-    Step("drain", drain),
-    Step("volumes", detach),
-    INSTANCE,
-    RELEASE,
-)
+from gracectl.termination.unmanaged import complaint
 
 FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 """Seconds before a node whose step has failed is looked at again; doubled with each failure."""
@@ -82,7 +64,7 @@ class NodeTermination:
         self._overdue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._walking: set[str] = set()  # a node is in two queues, and walked from one
         self._overlooked: WorkQueue[str] = WorkQueue(tools.clock)
-        self._places = Places(tools.settings.workers)
+        self._walk, self._kept = NodeWalk(tools), KeptWalk(tools)
         self._register: Register[Termination] = Register("node", tools.clock)
         observed = tools.observed
         observed.nodes.subscribe(self._node_changed)
@@ -126,23 +108,27 @@ class NodeTermination:
         termination = self._current(name)
         if termination is None:
             return None
+        if isinstance(termination, KeptDrain):
+            return await self._kept.go(termination)
         began_in_time = not termination.is_overdue(self._tools.clock.now())
         try:
-            return await self._walk(termination)
+            return await self._walk.go(termination)
         finally:
             if began_in_time and termination.deadline is not None:
                 # Whatever the walk has come to, and however long a step that has failed backs off.
                 self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     def _current(self, name: str) -> Termination | None:
-        """The end of the node that has this name now, begun if need be; None if nobody ends it here."""
+        """The end of the node that has this name now, begun if need be; None if nobody ends it here, nor keeps it."""
         node = self._tools.observed.node(name)
         termination = self._register.get(name)
-        if termination is not None and (node is None or node.uid != termination.uid or not is_held(node)):
-            self._withdraw(name)
+        if termination is not None and (node is None or not termination.is_of(node)):
+            if node is None or node.uid != termination.uid or not is_held(node):
+                withdraw(self._tools, name)
             self._register.close(termination)
             termination = None
-        if node is None or not is_held(node):
+        if node is None or not _is_asked_for(node):
+            self._register.forget(name)
             return None
         if not self._tools.settings.node_selector.matches(node.labels):
             self._leave_alone(node)
@@ -151,80 +137,29 @@ class NodeTermination:
         termination.held.refresh(node)
         return termination
 
-    async def _walk(self, termination: Termination) -> Requeue | None:
-        answer = await walk(STEPS, termination, self._take, self._tools.clock)
-        if isinstance(answer, Release):
-            logger.info("nothing is left to drain: %s", answer.reason, extra=termination.held.log_keys)
-            self._withdraw(termination.node.name)
-            if termination.claim:
-                # When the node is gone, nothing else may say that its claim is ours.
-                word = Word(names.INSTANCE_TERMINATING, names.TRUE, "NothingLeft", answer.reason)
-                await set_condition(self._tools, (termination.claim,), word)
-            answer = await walk((RELEASE,), termination, self._take, self._tools.clock)
-        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
-
-    async def _take(self, step: Step[Termination], termination: Termination) -> Answer:
-        """Run a step, but let none that comes before the end of the instance outlast the deadline.
-
-        Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
-        may be abandoned: the next walk finds out what came of it.
-        """
-        if self._is_replaced(termination):
-            return Wait(0.0, "its name belongs to another node")  # whose pods would be taken for those of this one
-        is_overdue = termination.is_overdue(self._tools.clock.now())
-        if step is RELEASE:
-            return await step.run(self._tools, termination)
-        if step is INSTANCE:
-            # At the deadline the provider is asked, whoever else waits for it.
-            return await self._places.run(step, self._tools, termination, is_urgent=is_overdue)
-        try:
-            with anyio.move_on_after(termination.time_left(self._tools.clock)):
-                if step is NOTICE:
-                    answer = await self._places.run(step, self._tools, termination)
-                    return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
-                return await step.run(self._tools, termination)
-            failure = "no answer in time"
-        except ApiError as error:
-            if not termination.is_overdue(self._tools.clock.now()):
-                raise
-            failure = str(error)
-        extra = {"node": termination.node.name}
-        logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
-        return Proceed()
-
-    def _is_replaced(self, termination: Termination) -> bool:
-        node = self._tools.observed.node(termination.node.name)
-        return node is not None and node.uid != termination.uid
-
     async def _delete_overlooked(self, name: str) -> Requeue | None:
         """Do for a node that cannot be cordoned, or for which no worker is free, what the deadline demands of its
         drain; awaits nothing."""
         termination = self._register.get(name) if name in self._walking else self._current(name)
         if termination is None:
             return None
+        if termination.is_kept:
+            return Requeue(CORDON_PATIENCE_SECONDS)  # deleted just now, and what its keeping has begun is breaking off
         since = self._tools.clock.monotonic() - termination.looked_at
-        if not self._is_replaced(termination) and (termination.cordoned_at is None or since >= OVERLOOKED_SECONDS):
+        if not self._walk.is_replaced(termination) and (termination.cordoned_at is None or since >= OVERLOOKED_SECONDS):
             order_deletions(self._tools, termination)
         return Requeue(CORDON_PATIENCE_SECONDS)
 
     def _open(self, node: Node) -> Termination:
-        wait = InstanceWait.of(self._tools.settings.instance, self._backoff)
-        return self._register.open(Termination(node, wait, self._tools.clock.now()))
+        wait, now = InstanceWait.of(self._tools.settings.instance, self._backoff), self._tools.clock.now()
+        return self._register.open(Termination(node, wait, now) if is_held(node) else KeptDrain(node, wait, now))
 
     def _leave_alone(self, node: Node) -> None:
-        """Held, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
-        self._withdraw(node.name)
-        if self._register.leave_alone(node):
-            message = (
-                f"finalizer {names.FINALIZER} holds this node, but nodeSelector does not match it, so nobody drains "
-                "it; change nodeSelector or the node's labels, or take the finalizer off by hand"
-            )
-            announce(self._tools, (Held(NODES, node),), names.EventReason.UNMANAGED_NODE_HELD, message, "Warning")
-
-    def _withdraw(self, name: str) -> None:
-        """Nobody of this node is asked to leave any more."""
-        self._tools.evictor.withdraw(name)
-        self._tools.deleter.withdraw(name)
+        """Held or to be kept, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
+        withdraw(self._tools, node.name)
+        reason, message = complaint(node)
+        if self._register.leave_alone(node, reason):
+            announce(self._tools, (Held(NODES, node),), reason, message, "Warning")
 
     # What makes a node worth another look.
 
@@ -237,13 +172,22 @@ class NodeTermination:
                 self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        node = new or old
-        if old is not None and new is None:
-            self._register.forget(old.name)
-        if node is not None and (node.name in self._register or is_held(node)):
-            self._queue.add(node.name)
-            self._overlooked.add_after(node.name, CORDON_PATIENCE_SECONDS)
-            self._wake_at_deadline(node)
+        for node in (old, new):
+            if node is not None and (node.name in self._register or _is_asked_for(node)):
+                self._queue.add(node.name)
+        if new is not None:
+            self._heed(new)
+            if is_held(new):
+                self._overlooked.add_after(new.name, CORDON_PATIENCE_SECONDS)
+                self._wake_at_deadline(new)
+
+    def _heed(self, node: Node) -> None:
+        """What was begun for a node that is not to be kept any more ends in this moment, however slow the server is."""
+        kept = self._register.get(node.name)
+        if isinstance(kept, KeptDrain):
+            self._kept.heed(kept, node)
+            if not is_kept(node) and not is_held(node):
+                withdraw(self._tools, node.name)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
@@ -283,3 +227,8 @@ class NodeTermination:
         for name in self._register:
             if any(pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)):
                 self._queue.add(name)
+
+
+def _is_asked_for(node: Node) -> bool:
+    """Whether somebody wants something of us: its end, its drain, or to have it back."""
+    return is_held(node) or is_in_maintenance(node)

@@ -121,13 +121,14 @@ class NodeClaimTermination:
 
     def _leave_alone(self, claim: NodeClaim) -> None:
         """Held, but not managed (any more): its node and its instance stay, and somebody is told once."""
-        if self._register.leave_alone(claim):
+        reason = names.EventReason.UNMANAGED_CLAIM_HELD
+        if self._register.leave_alone(claim, reason):
             message = (
                 f"finalizer {names.FINALIZER} holds this claim, but nodeSelector matches neither its node nor its own "
                 "labels, so nobody ends it; change nodeSelector or the labels, or take the finalizer off by hand"
             )
             held = Held(self._tools.claim_resource(), claim)
-            announce(self._tools, (held,), names.EventReason.UNMANAGED_CLAIM_HELD, message, "Warning")
+            announce(self._tools, (held,), reason, message, "Warning")
 
     # What makes a claim worth another look.
 

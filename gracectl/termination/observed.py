@@ -14,13 +14,17 @@ from gracectl.model.selectors import LabelSelector
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.budgets import budgets_of
 from gracectl.policy.deadlines import Deadline
+from gracectl.policy.evictability import ignored
+from gracectl.policy.kept import is_kept
 from gracectl.policy.ownership import belongs
 from gracectl.policy.plan import NodeView
+from gracectl.policy.protection import asks_for_protection
 from gracectl.policy.settings import PolicySettings
 
 BY_NODE = "node"
 BY_NAMESPACE = "namespace"
 BY_PROVIDER_ID = "providerID"
+BY_ASKING = "asks for protection"
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -105,6 +109,10 @@ class Observed(msgspec.Struct, frozen=True):
         """The pods bound to a node."""
         return self.pods.by_index(BY_NODE, node)
 
+    def pods_that_ask(self) -> tuple[Pod, ...]:
+        """The pods, few of all, that ask for protection, whatever comes of that, and would be waited for."""
+        return self.pods.by_index(BY_ASKING, True)
+
     def attachments_on(self, node: str) -> tuple[VolumeAttachment, ...]:
         """The volumes attached to a node."""
         return self.attachments.by_index(BY_NODE, node)
@@ -113,7 +121,14 @@ class Observed(msgspec.Struct, frozen=True):
         """What is known of a node now, for a decision; its volumes are looked at when the pods are gone."""
         pods = self.pods_on(node.name)
         at = None if deadline is None else deadline.at
-        return NodeView(node=node, pods=pods, budgets=self.budgets_by_pod(pods), deadline=at, settings=policy)
+        return NodeView(
+            node=node,
+            pods=pods,
+            budgets=self.budgets_by_pod(pods),
+            deadline=at,
+            is_kept=is_kept(node),
+            settings=policy,
+        )
 
     def budgets_by_pod(self, pods: tuple[Pod, ...]) -> dict[str, tuple[PodDisruptionBudget, ...]]:
         """For each pod that some budget selects, by UID, those budgets."""
@@ -134,7 +149,7 @@ def observe_nothing_yet() -> Observed:
     """Empty caches with the indexes that terminations need; reflectors fill them."""
     return Observed(
         nodes=Cache("nodes", {BY_PROVIDER_ID: lambda node: (node.provider_id,) if node.provider_id else ()}),
-        pods=Cache("pods", {BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else ()}),
+        pods=Cache("pods", {BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else (), BY_ASKING: _asking}),
         budgets=Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)}),
         attachments=Cache("attachments", {BY_NODE: lambda attachment: (attachment.node_name,)}),
         claims=Cache(
@@ -145,6 +160,11 @@ def observe_nothing_yet() -> Observed:
             },
         ),
     )
+
+
+def _asking(pod: Pod) -> tuple[bool, ...]:
+    # Nobody has been stuck for long in 1970: what else passes a pod over does not depend on the time.
+    return (True,) if asks_for_protection(pod) and pod.node_name and ignored(pod, now=0.0) is None else ()
 
 
 def is_held(thing: Node | NodeClaim) -> bool:

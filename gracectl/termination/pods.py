@@ -24,7 +24,7 @@ class PodAnnouncer:
 
     def evicted(self, candidate: Candidate) -> None:
         """The owner of the pod sees who ended it."""
-        message = f"evicted by gracectl: node {candidate.node} is being terminated"
+        message = f"evicted by gracectl: node {candidate.node} {candidate.fate}"
         self._recorder.record(_subject(candidate), EventReason.EVICTED, message)
         logger.info("pod evicted", extra=_keys(candidate))
 

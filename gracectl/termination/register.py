@@ -14,6 +14,7 @@ from typing import Generic
 import msgspec
 
 from gracectl.model.claim import NodeClaim
+from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.runtime.clock import Clock
 from gracectl.termination.ending import E, Progress
@@ -32,7 +33,7 @@ class Register(Generic[E]):
         self._clock = clock
         self._under_way: dict[str, E] = {}
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
-        self._left_alone: dict[str, str] = {}  # the uids of those of which people were told
+        self._left_alone: dict[str, tuple[str, str]] = {}  # of whom people were told, by uid, and what
 
     def __contains__(self, name: str) -> bool:
         return name in self._under_way
@@ -48,7 +49,7 @@ class Register(Generic[E]):
         """It begins, or is taken up again after a restart."""
         self._under_way[ending.held.name] = ending
         self._left_alone.pop(ending.held.name, None)
-        logger.info("%s is being terminated", self._kind, extra={**ending.held.log_keys, "uid": ending.uid})
+        logger.info("%s %s", self._kind, ending.fate, extra={**ending.held.log_keys, "uid": ending.uid})
         return ending
 
     def close(self, ending: E) -> None:
@@ -59,13 +60,13 @@ class Register(Generic[E]):
         self._finished.append(progress)
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
         extra = {**ending.held.log_keys, "uid": ending.uid, "seconds": seconds}
-        logger.info("%s is terminated", self._kind, extra=extra)
+        logger.info("%s %s", self._kind, ending.outcome, extra=extra)
 
-    def leave_alone(self, thing: Node | NodeClaim) -> bool:
-        """It is not ours (any more); whether that is news."""
+    def leave_alone(self, thing: Node | NodeClaim, reason: EventReason) -> bool:
+        """It is not ours (any more), and people are to hear of that for this reason; whether that is news."""
         self._under_way.pop(thing.name, None)
-        is_news = self._left_alone.get(thing.name) != thing.uid
-        self._left_alone[thing.name] = thing.uid
+        is_news = self._left_alone.get(thing.name) != (thing.uid, reason)
+        self._left_alone[thing.name] = (thing.uid, reason)
         return is_news
 
     def forget(self, name: str) -> None:

@@ -20,6 +20,7 @@ from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.runtime.clock import Clock
 from gracectl.termination.ending import E
+from gracectl.termination.guards import GuardTimes
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
 
@@ -37,6 +38,8 @@ class Tools(msgspec.Struct, frozen=True):
     settings: TerminationSettings
     claim_resource: Callable[[], Resource[NodeClaim]]
     """The version of node claims that the cluster serves."""
+    guard_times: GuardTimes
+    """Notes how long protected pods have held drains."""
 
 
 class Proceed(msgspec.Struct, frozen=True):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
 from gracectl.kube.resources import NODES
+from gracectl.model import names
 from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.plan import Plan
 from gracectl.runtime.clock import Clock
 from gracectl.termination.ending import Ending, InstanceWait, Progress
+from gracectl.termination.guards import Guard
 from gracectl.termination.held import AnyHeld, Held
+from gracectl.termination.observed import is_held
 
 LAST_WORD_SECONDS = 1.0
 """At the deadline the instance ends; a server that does not answer has this long for everything that comes before."""
@@ -21,15 +26,27 @@ PATIENCE_SECONDS = 5.0
 """A server that does not answer holds up an instance whose end was asked for by no more than this, step by step."""
 
 
+KEPT = "Kept"
+"""Reason of the condition Drained of a node that is drained and stays."""
+
+
 class Termination(Ending[Node]):
-    """The memory of one node's end."""
+    """The memory of one node's end, or (KeptDrain) of its drain alone."""
+
+    is_kept = False
+    """Whether the node stays when it is drained."""
 
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
         super().__init__(Held(NODES, node), instance, now)
+        drained = condition_of(node.conditions, names.DRAINED)
+        if drained is not None and drained.reason == KEPT:
+            self.is_resumed = False  # what people know of is the drain of a node that was to stay
         self.claim: Held[NodeClaim] | None = None
         self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
         self.cordoned_at: float | None = None
         self.plan: Plan | None = None
+        self.guards: Mapping[str, Guard] | None = None  # by uid, the protected pods that are waited for; None before
+        self.misspelt: Mapping[str, str] = {}  # by uid, the values of which people were told that nobody understands
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # once the deadline has passed: what was left then, for people
         self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should
@@ -55,6 +72,15 @@ class Termination(Ending[Node]):
         """The node, and its claim if it has one."""
         return (self.held, self.claim) if self.claim else (self.held,)
 
+    @property
+    def emptied(self) -> tuple[str, str]:
+        """Reason and message of the condition Drained when no pod is left that is waited for."""
+        return "Drained", "all pods are gone"
+
+    def is_of(self, node: Node) -> bool:
+        """Whether this state of a node is one that has this end."""
+        return node.uid == self.uid and is_held(node)
+
     def time_left(self, clock: Clock) -> float:
         """The seconds that what comes before the end of the instance may take from now on; inf without a deadline.
 
@@ -76,4 +102,4 @@ class Termination(Ending[Node]):
     def progress(self, now: float) -> Progress:
         """Where it stands at `now`."""
         left = 0 if self.plan is None else len(self.plan.left)
-        return msgspec.structs.replace(super().progress(now), pods_left=left)
+        return msgspec.structs.replace(super().progress(now), pods_left=left, kept=self.is_kept)

@@ -27,9 +27,9 @@ from gracectl.policy.voluntary import (
     Cause,
     Hold,
     Trigger,
+    elapses_at,
     expires_at,
     explain_holds,
-    frees_at,
     holds_of,
     triggers_of,
 )
@@ -38,7 +38,7 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.announce import announce
 from gracectl.termination.brake import Brake
-from gracectl.termination.disruption import Standing, end, give_back, is_pulled, tell
+from gracectl.termination.disruption import Standing, end, give_back, is_pulled, tell, tell_of_elapsed
 from gracectl.termination.held import Held
 from gracectl.termination.steps import Tools
 from gracectl.termination.unit import BRAKE, Unit, UnitKey
@@ -108,9 +108,10 @@ class VoluntaryTermination:
                 del self._standings[key]
             return self._at(later)
         holds = () if is_forced else self._holds(unit, now)
+        tell_of_elapsed(self._tools, unit, standing, due, holds)
         if holds or unit.is_contested:
             self._wait(unit, standing, due, holds)
-            return self._at(later, frees_at(holds))
+            return self._at(later, elapses_at(holds))
         return await end(self._tools, unit, standing, due, is_forced=is_forced)
 
     # -- what the caches say -------------------------------------------------------------------------------------------

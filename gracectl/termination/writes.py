@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import Conflict, NotFound
+from gracectl.kube.errors import Conflict, Invalid, NotFound
 from gracectl.kube.requests import Patch
 from gracectl.kube.resources import Resource
 from gracectl.termination.held import H
@@ -35,15 +35,20 @@ async def amend(
             return await client.patch(resource, thing.key, patch, subresource=subresource, resource_version=version)
         except NotFound:
             return None
-        except Conflict:
+        except (Conflict, Invalid) as refusal:
             if attempt == ATTEMPTS - 1:
                 raise
+            failure = refusal
         try:
             current = await client.get(resource, thing.key)
         except NotFound:
             return None
         if current.uid != thing.uid:
             return None
+        # What is to be removed by its place may not be there in a newer state: a server calls the patch invalid then,
+        # before it looks at the version (recording `writes-patch`).
+        if isinstance(failure, Invalid) and current.resource_version == version:
+            raise failure
         thing = current
     raise AssertionError("the last attempt returns or raises")
 

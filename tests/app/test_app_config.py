@@ -49,6 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "client": {"requestTimeoutSeconds": 30.0},
     "plan": {"replacementSeconds": 30.0},
     "log": {"format": "auto", "level": "info"},
+    "metrics": {"listen": ""},
 }
 
 
@@ -207,6 +208,10 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ),
         ("health: {conditions: [{type: Ready, status: Unknown}]}", "health.conditions[0]: Object missing required"),
         ("provider: {options: 3}", "provider.options: Expected `object`, got `int`"),
+        ("metrics: {listen: 9090}", "metrics.listen: Expected `str`, got `int`"),
+        ("metrics: {listen: localhost}", "metrics.listen: 'localhost' is no address such as 0.0.0.0:9090"),
+        ("metrics: {listen: '::1:9090'}", "metrics.listen: '::1:9090' is no address such as 0.0.0.0:9090, [::1]:9090"),
+        ("metrics: {listen: ':99999'}", "metrics.listen: ':99999' names port 99999, and the highest one is 65535"),
     ],
 )
 def test_what_does_not_fit_is_named(settings_file: Path, text: str, message: str) -> None:

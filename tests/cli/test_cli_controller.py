@@ -17,6 +17,7 @@ from support.rights import guarded, rule
 
 from gracectl.cli.root import root
 from gracectl.runtime.clock import SystemClock
+from gracectl.sim.core import ApiServer
 from gracectl.sim.http import HttpFace
 
 CONFIGURATION, CLUSTER = 2, 3
@@ -166,7 +167,7 @@ async def guarded_server() -> AsyncIterator[str]:
         await face.stop()
 
 
-async def run_with_token(url: str, token: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+async def run_with_token(url: str, token: str, folder: Path, *more: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own: the server lives in this one."""
     config = {
         **A_KUBECONFIG,
@@ -175,7 +176,7 @@ async def run_with_token(url: str, token: str, folder: Path) -> subprocess.Compl
     }
     kubeconfig = folder / "kubeconfig"
     await anyio.Path(kubeconfig).write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), *more]
     return await anyio.run_process(command, check=False)
 
 
@@ -208,6 +209,27 @@ async def test_a_token_that_the_server_does_not_know(guarded_server: str, tmp_pa
     told = ended.stderr.decode()
     assert told.startswith("gracectl: ")
     assert "Unauthorized" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
+    """Nothing has been changed by then: the server has been asked who we are, and that was all."""
+    face = HttpFace(ApiServer(SystemClock()))
+    url = await face.start()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            listen = f"127.0.0.1:{taken.getsockname()[1]}"
+            settings = tmp_path / "settings.yaml"
+            settings.write_text(f"metrics: {{listen: '{listen}'}}\n")
+            ended = await run_with_token(url, "", tmp_path, "--config", str(settings))
+    finally:
+        await face.stop()
+    assert ended.returncode == CONFIGURATION
+    told = ended.stderr.decode()
+    assert f"gracectl: metrics.listen: cannot listen on {listen}: " in told
+    assert "address already in use; choose another address" in told
     assert "Traceback" not in told
 
 

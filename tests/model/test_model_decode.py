@@ -131,6 +131,7 @@ def test_a_whole_pod() -> None:
         phase="Running",
         ready=True,
         claims=("data-web-1", "web-1-scratch"),
+        empty_dir=True,
     )
 
 
@@ -176,6 +177,21 @@ def test_a_pod_is_ready_when_its_condition_says_so(conditions: object, ready: bo
     assert decode_pod(encoded(metadata=META, status={"conditions": conditions})).ready is ready
 
 
+@pytest.mark.parametrize(
+    ("volumes", "expected"),
+    [
+        ([{"name": "tmp", "emptyDir": {}}], True),
+        ([{"name": "config", "configMap": {"name": "c"}}, {"name": "ram", "emptyDir": {"medium": "Memory"}}], True),
+        ([{"name": "tmp", "emptyDir": None}, {"name": "scratch", "ephemeral": {}}], False),
+        ([{"name": "logs", "hostPath": {"path": "/var/log"}}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_pod_has_an_empty_dir_when_one_of_its_volumes_is(volumes: object, expected: bool) -> None:
+    assert decode_pod(encoded(metadata=META, spec={"volumes": volumes})).empty_dir is expected
+
+
 def test_annotations_that_no_decision_reads_are_not_kept() -> None:
     pods = [decode_pod(encoded(metadata=META | {"annotations": {"team": "a", "n": str(n)}})) for n in range(2)]
     assert pods[0].annotations == {}
@@ -188,12 +204,20 @@ def test_an_empty_annotation_is_there_all_the_same() -> None:
     }
 
 
+def test_what_asks_to_keep_a_node_drained_is_read_from_nodes_only() -> None:
+    asked = {names.KEEP_DRAINED: "2026-01-01T00:00:00Z", names.CORDONED: "", names.UNCORDONED: "x"}
+    raw = encoded(metadata=META | {"annotations": {**asked, "team": "a"}})
+    assert decode_node(raw).annotations == asked
+    assert decode_claim(raw).annotations == {}
+
+
 def test_the_annotations_read_are_those_of_the_catalogue() -> None:
     def written(struct: type[msgspec.Struct]) -> set[str]:
         return {field.encode_name for field in msgspec.structs.fields(struct)}
 
     assert written(wire.PodAnnotations) == names.POD_ANNOTATIONS
-    assert written(wire.NodeAnnotations) == names.NODE_ANNOTATIONS == names.CLAIM_ANNOTATIONS
+    assert written(wire.NodeAnnotations) == names.NODE_ANNOTATIONS
+    assert written(wire.ClaimAnnotations) == names.CLAIM_ANNOTATIONS
 
 
 # -- the other kinds ----------------------------------------------------------------------------------

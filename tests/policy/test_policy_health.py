@@ -13,6 +13,7 @@ from support.builders import NOW, a_node
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
+from gracectl.model.times import format_time
 from gracectl.policy.health import Ailment, Tally, ailments_of, counts_until, first_to_end
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
 
@@ -164,3 +165,37 @@ def test_figures_for_people() -> None:
 def test_a_maximum_that_means_nothing_is_refused(maximum: int | str) -> None:
     with pytest.raises(ValueError, match=r"neither an integer nor a percentage|is negative"):
         Tally(unhealthy=0, managed=0, maximum=maximum).validate()
+
+
+# -- nodes that are, or were, kept drained -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_back", "tolerated_until"),
+    [(None, NOW - 4100), (NOW - 50, NOW + 850), (NOW - 9000, NOW - 4100)],
+)
+def test_what_was_bad_while_a_node_was_kept_counts_from_when_it_was_given_back(
+    given_back: float | None, tolerated_until: float
+) -> None:
+    annotations = {} if given_back is None else {names.UNCORDONED: format_time(given_back)}
+    node = a_node(annotations=annotations, conditions=(ready("Unknown", NOW - 5000),))
+    (ailment,) = ailments_of(node, DEFAULT)
+    assert ailment.tolerated_until == tolerated_until
+    assert counts_until(node, DEFAULT) == math.inf
+
+
+def test_what_nobody_knows_the_beginning_of_is_not_known_better_for_a_node_that_was_given_back() -> None:
+    node = a_node(annotations={names.UNCORDONED: format_time(NOW)}, conditions=(ready("Unknown", None),))
+    (ailment,) = ailments_of(node, DEFAULT)
+    assert ailment.since is None
+
+
+@pytest.mark.parametrize("annotations", [{names.KEEP_DRAINED: "x"}, {names.CORDONED: ""}])
+@pytest.mark.parametrize("conditions", [(), (ready("False"),), (ready("True", NOW - 10),)])
+def test_a_node_that_is_kept_is_neither_unhealthy_nor_recovering(
+    annotations: dict[str, str], conditions: tuple[Condition, ...]
+) -> None:
+    kept = a_node(created=NOW - 100_000, annotations=annotations, conditions=conditions)
+    assert counts_until(kept, DEFAULT) == -math.inf
+    assert counts_until(msgspec.structs.replace(kept, annotations={}), DEFAULT) > NOW
+    assert counts_until(msgspec.structs.replace(kept, deletion_timestamp=NOW), DEFAULT) > NOW

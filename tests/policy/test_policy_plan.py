@@ -199,6 +199,56 @@ def test_a_brief_line_begins_with_the_reason_of_the_most_urgent_pod() -> None:
     assert brief(decide()) == ""
 
 
+# -- on a node that stays ----------------------------------------------------------------------------------------------
+
+STAYS = "DaemonSet pod: it stays, as its node does"
+CRITICAL = {"priority_class": "system-node-critical", "priority": 2_000_001_000}
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome", "words"),
+    [
+        ({}, Outcome.EVICT, ""),
+        ({"owners": DAEMON}, Outcome.IGNORED, STAYS),
+        ({"owners": DAEMON, **CRITICAL}, Outcome.IGNORED, STAYS),
+        ({"owners": DAEMON, **tolerating("Exists", key="")}, Outcome.IGNORED, STAYS),
+        ({"owners": DAEMON, "deletion_timestamp": NOW + 30}, Outcome.IGNORED, STAYS),
+        ({"owners": DAEMON, "annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.IGNORED, STAYS),
+        ({"owners": DAEMON, "labels": {names.DO_NOT_EVICT: "true"}}, Outcome.IGNORED, STAYS),
+        ({"owners": DAEMON, "phase": "Failed"}, Outcome.IGNORED, "finished: its phase is Failed"),
+        (
+            tolerating("Exists"),
+            Outcome.IGNORED,
+            "tolerates the taint karpenter.sh/disrupted: it stays as its node does",
+        ),
+        ({"owners": owned_by("Node")}, Outcome.IGNORED, "static pod: it belongs to its node"),
+        ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED, "protected by do-not-disrupt"),
+        ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING, "terminating"),
+        (CRITICAL, Outcome.EVICT, ""),
+    ],
+)
+def test_daemons_stay_on_a_node_that_stays_and_everybody_else_leaves_as_ever(
+    fields: dict[str, Any], outcome: Outcome, words: str
+) -> None:
+    decision = decide(a_pod(**fields), is_kept=True)
+    assert outcomes(decision) == {"web-1": outcome}
+    assert reason(decision, "web-1") == words
+
+
+def test_a_node_that_stays_is_drained_with_its_daemons_on_it() -> None:
+    daemons = [a_pod("agent", owners=DAEMON), a_pod("network", owners=DAEMON, **CRITICAL)]
+    decision = decide(*daemons, is_kept=True)
+    assert (decision.drained, decision.next_change) == (True, None)
+    assert all(each.stays for each in decision.pods)
+    assert not decide(*daemons).drained
+
+
+def test_daemons_of_a_node_that_stays_hold_up_no_wave() -> None:
+    agent, dns = a_pod("agent", owners=DAEMON), a_pod("dns", **CRITICAL)
+    assert outcomes(decide(agent, dns, is_kept=True)) == {"agent": Outcome.IGNORED, "dns": Outcome.EVICT}
+    assert outcomes(decide(agent, dns)) == {"agent": Outcome.EVICT, "dns": Outcome.WAITING}
+
+
 # -- with a deadline ---------------------------------------------------------------------------------------------------
 
 D = NOW + 900

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from support.builders import NOW, a_pod
 
 from gracectl.model import names
-from gracectl.policy.protection import protection_of
+from gracectl.policy.protection import asks_for_protection, misspelt, protection_of, shown
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
 
 SETTINGS = ProtectionSettings()
@@ -102,6 +103,50 @@ def test_it_is_known_who_ends_a_protection(
     assert protection.until == (None if until is None else NOW + until)
     assert protection.is_capped == is_capped
     assert ("protection.maximumSeconds" in protection.limit) == is_capped
+
+
+@pytest.mark.parametrize(
+    ("value", "settings", "lasting"),
+    [
+        ("4h", SETTINGS, "time"),
+        ("true", SETTINGS, "forever"),
+        ("4 hours", SETTINGS, "invalid"),
+        ("true", ProtectionSettings(maximum_seconds=60), "time"),
+        ("4 hours", ProtectionSettings(maximum_seconds=60), "invalid"),
+        ("4h", ProtectionSettings(reference="start"), "time"),  # it has not started, so nobody knows until when
+        ("true", ProtectionSettings(reference="start"), "forever"),
+    ],
+)
+def test_it_lasts_for_a_time_or_for_ever_or_for_ever_by_mistake(
+    value: str, settings: ProtectionSettings, lasting: str
+) -> None:
+    protection = protection_of(a_pod(annotations={names.DO_NOT_DISRUPT: value}, started=None), NOW - 3600, settings)
+    assert protection is not None
+    assert protection.lasting == lasting
+
+
+@pytest.mark.parametrize("value", ["", "false", "0", "-1h", "4 hours", "x" * 300])
+def test_what_nobody_understands_is_known_also_beside_another_word(value: str) -> None:
+    pod = a_pod(labels={names.DO_NOT_EVICT: "true"}, annotations={names.DO_NOT_DISRUPT: value})
+    assert misspelt(pod) == value
+    assert len(shown(value)) <= 60
+
+
+@pytest.mark.parametrize(
+    ("fields", "asks"),
+    [
+        ({}, False),
+        ({"annotations": {names.MIRROR_POD: "x"}, "labels": {"app": "web"}}, False),
+        ({"annotations": {names.DO_NOT_DISRUPT: "4h"}}, True),
+        ({"annotations": {names.DO_NOT_EVICT: "false"}}, True),
+        ({"labels": {names.DO_NOT_EVICT: "true"}}, True),
+    ],
+)
+def test_who_asks_for_protection_is_found_without_reading_what_he_says(fields: dict[str, Any], asks: bool) -> None:
+    pod = a_pod(**fields)
+    assert asks_for_protection(pod) == asks
+    assert asks or protection_of(pod, NOW, SETTINGS) is None
+    assert misspelt(pod) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod, Toleration
 from gracectl.policy.settings import HealthSettings, PolicySettings, ProtectionSettings
-from gracectl.policy.voluntary import Cause, expires_at, explain_holds, frees_at, holds_of, triggers_of
+from gracectl.policy.voluntary import Cause, elapses_at, expires_at, explain_holds, holds_of, triggers_of
 
 SETTINGS = PolicySettings()
 TERMINABLE = {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}
@@ -52,6 +52,27 @@ def test_when_a_claim_expires(written: str | None, at: float | None) -> None:
     assert expires_at(a_claim(expire_after=written)) == at
     triggers = triggers_of((), a_claim(expire_after=written), SETTINGS)
     assert [(trigger.cause, trigger.at) for trigger in triggers] == ([] if at is None else [(Cause.EXPIRED, at)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "causes"),
+    [
+        ({}, [Cause.UNHEALTHY]),
+        ({"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}, []),
+        ({"annotations": {names.KEEP_DRAINED: "please"}}, []),
+        # Given back, and we have not taken note of it yet.
+        ({"annotations": {names.KEEP_DRAINED: "", names.CORDONED: "unschedulable"}}, []),
+        ({"annotations": {names.CORDONED: "taint,label,unschedulable"}}, []),
+        ({"annotations": {names.CORDONED: ""}}, []),
+        # Who asks for the end of a node is obeyed.
+        ({"annotations": {names.KEEP_DRAINED: ""}, "labels": TERMINABLE}, [Cause.TERMINABLE]),
+    ],
+)
+def test_a_node_that_is_kept_is_not_ended_for_its_health(fields: dict[str, Any], causes: list[Cause]) -> None:
+    node = a_node(conditions=(lost(NOW - 10_000),), **fields)
+    assert [trigger.cause for trigger in triggers_of((node,), None, SETTINGS)] == causes
+    expired = a_claim(expire_after="1h", created=NOW - 7200)
+    assert [trigger.cause for trigger in triggers_of((node,), expired, SETTINGS)] == [*causes, Cause.EXPIRED]
 
 
 @pytest.mark.parametrize("written", ["", "never", "30d", "h", "-1h", "99999999999h"])
@@ -120,7 +141,7 @@ def spent(**fields: Any) -> PodDisruptionBudget:
 def test_a_pod_that_keeps_its_node(pod: Pod, budgets: list[PodDisruptionBudget], until: float | None) -> None:
     holds = holds_of([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS)
     assert [(hold.pod, hold.until) for hold in holds] == [(pod, until)]
-    assert frees_at(holds) == until
+    assert elapses_at(holds) == until
 
 
 @pytest.mark.parametrize(
@@ -150,15 +171,15 @@ def test_two_pods_of_a_budget_that_allows_one_do_not_block_each_other() -> None:
 
 def test_the_node_is_free_when_the_last_protection_ends_unless_something_else_holds_it() -> None:
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
-    assert frees_at(holds_of(pods, {}, NOW, SETTINGS)) == NOW + 4 * 3600
-    assert frees_at(holds_of([*pods, a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS)) is None
-    assert frees_at(()) is None
+    assert elapses_at(holds_of(pods, {}, NOW, SETTINGS)) == NOW + 4 * 3600
+    assert elapses_at(holds_of([*pods, a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS)) == NOW + 4 * 3600
+    assert elapses_at(()) is None
 
 
 def test_the_longest_protection_that_an_administrator_grants_counts_here_too() -> None:
     capped = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
     holds = holds_of([a_pod(annotations={names.DO_NOT_DISRUPT: "true"})], {}, NOW, capped)
-    assert frees_at(holds) == NOW + 3600
+    assert elapses_at(holds) == NOW + 3600
 
 
 def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() -> None:

@@ -47,6 +47,26 @@ async def test_a_conflict_storm_delays_the_cordon_and_loses_nothing() -> None:
         assert stage.instance_state("n1") == "terminated"
 
 
+async def test_a_finalizer_that_stands_elsewhere_by_now_is_taken_off_at_once() -> None:
+    """It is removed by its place; where that is none any more, a server calls the patch invalid, not a conflict."""
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.patch_node("n1", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
+        handle = stage.server.handle
+
+        async def others_go_first(request: Any) -> Any:
+            if request.method == "PATCH" and isinstance(request.body, bytes) and b"finalizers/1" in request.body:
+                await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
+            return await handle(request)
+
+        stage.server.handle = others_go_first  # type: ignore[method-assign]  # the one way to be there just before
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
+        statuses = [each.status for each in stage.transport.of("patch", "nodes")]
+        assert statuses[-2:] == [422, 200]
+        assert controller.statistics().terminations.retries == 0
+
+
 async def test_two_nodes_with_hundreds_of_pods_leave_side_by_side() -> None:
     async with staged("n1", "n2") as stage:
         for node in ("n1", "n2"):
@@ -110,7 +130,13 @@ async def test_nothing_is_written_while_nothing_changes() -> None:
             await stage.clock.sleep(600)
             assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
             events = await stage.events()
-            assert [reason for _, reason, _ in events] == ["Cordoned", "Draining", "DrainBlocked"]
+            assert [(name, reason) for name, reason, _ in events] == [
+                ("n1", "Cordoned"),
+                ("n1", "Draining"),
+                ("n1", "DoNotDisruptUntil"),
+                ("job", "DoNotDisruptUntil"),
+                ("n1", "DrainBlocked"),
+            ]
 
 
 async def test_a_heartbeat_between_two_of_our_writes_repeats_none_of_them() -> None:

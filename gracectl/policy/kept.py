@@ -1,0 +1,75 @@
+"""Nodes that are drained for maintenance and stay: what asks for it, what their cordon has added, what takes it back.
+
+All of that stands on the node, so that anybody can read it, change it with kubectl, and take over from us. Who asks
+annotates the node; what the cordon has added is recorded beside it in the same write. It is taken back by taking the
+request off, or by making the node schedulable (`kubectl uncordon`): then what was recorded comes off again.
+
+Invariants: a node is either kept, or being given back, or neither; one that is being deleted is neither.
+Source: ADR 0014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from gracectl.model import names
+from gracectl.model.node import Node
+from gracectl.model.times import parse_time
+
+
+class Mark(StrEnum):
+    """What the cordon of a kept node adds, and an uncordon takes off."""
+
+    TAINT = "taint"
+    LABEL = "label"
+    UNSCHEDULABLE = "unschedulable"
+
+
+def is_kept(node: Node) -> bool:
+    """Whether it is to be drained and to stay so: somebody asks for that, and nobody has uncordoned it since."""
+    return node.deletion_timestamp is None and names.KEEP_DRAINED in node.annotations and not is_uncordoned(node)
+
+
+def is_given_back(node: Node) -> bool:
+    """Whether it was kept, and what is left of that is to come off."""
+    return node.deletion_timestamp is None and names.CORDONED in node.annotations and not is_kept(node)
+
+
+def is_in_maintenance(node: Node) -> bool:
+    """Whether somebody works on it, as far as we have not taken note that it was given back."""
+    return is_kept(node) or is_given_back(node)
+
+
+def is_uncordoned(node: Node) -> bool:
+    """Whether somebody has made schedulable what we had made unschedulable."""
+    return Mark.UNSCHEDULABLE in marks_of(node) and not node.unschedulable
+
+
+def marks_of(node: Node) -> frozenset[Mark]:
+    """What is recorded on it; words that nobody knows are passed over."""
+    words = {word.strip() for word in node.annotations.get(names.CORDONED, "").split(",")}
+    return frozenset(mark for mark in Mark if mark in words)
+
+
+def recorded(marks: Iterable[Mark]) -> str:
+    """`taint,label,unschedulable`: as `marks_of` reads it."""
+    return ",".join(mark for mark in Mark if mark in set(marks))
+
+
+def kept_since(node: Node, now: float) -> float:
+    """The instant of the request (Unix seconds); `now` if nobody can read it, or if it lies ahead."""
+    asked = _instant(node, names.KEEP_DRAINED)
+    return now if asked is None else min(asked, now)
+
+
+def given_back_at(node: Node) -> float | None:
+    """When it was given back though it was unhealthy, last; None if it never was."""
+    return _instant(node, names.UNCORDONED)
+
+
+def _instant(node: Node, annotation: str) -> float | None:
+    try:
+        return parse_time(node.annotations[annotation])
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,97 @@
+"""How a node's end is walked: its steps in their order, and how long each of them may take.
+
+Invariants: no step before the end of the instance outlasts the deadline; the walk of a node ends when its name belongs
+to another one.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+
+from gracectl.kube.errors import ApiError
+from gracectl.model import names
+from gracectl.runtime.workers import Requeue
+from gracectl.termination.claim import end_claim
+from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.cordon import cordon
+from gracectl.termination.deadline import set_deadline
+from gracectl.termination.drain import drain, withdraw
+from gracectl.termination.finalizer import release
+from gracectl.termination.instance import end_nodes_instance, notice_loss
+from gracectl.termination.places import Places
+from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait, walk
+from gracectl.termination.termination import Termination
+from gracectl.termination.volumes import detach
+
+logger = logging.getLogger(__name__)
+
+NOTICE: Step[Termination] = Step("notice", notice_loss)
+INSTANCE: Step[Termination] = Step("instance", end_nodes_instance)
+RELEASE: Step[Termination] = Step("finalizer", release)
+STEPS: tuple[Step[Termination], ...] = (
+    Step("claim", end_claim),
+    Step("deadline", set_deadline),
+    NOTICE,
+    Step("cordon", cordon),
+    Step("drain", drain),
+    Step("volumes", detach),
+    INSTANCE,
+    RELEASE,
+)
+
+
+class NodeWalk:
+    """Walks the ends of all nodes; no more of them at the provider than there are places."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._places = Places(tools.settings.workers)
+
+    async def go(self, termination: Termination) -> Requeue | None:
+        """Bring the end of a node as far as it comes now; when to look at it again. Raises ApiError."""
+        answer = await walk(STEPS, termination, self._take, self._tools.clock)
+        if isinstance(answer, Release):
+            logger.info("nothing is left to drain: %s", answer.reason, extra=termination.held.log_keys)
+            withdraw(self._tools, termination.node.name)
+            if termination.claim:
+                # When the node is gone, nothing else may say that its claim is ours.
+                word = Word(names.INSTANCE_TERMINATING, names.TRUE, "NothingLeft", answer.reason)
+                await set_condition(self._tools, (termination.claim,), word)
+            answer = await walk((RELEASE,), termination, self._take, self._tools.clock)
+        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
+
+    def is_replaced(self, termination: Termination) -> bool:
+        """Whether the name of its node belongs to another one by now."""
+        node = self._tools.observed.node(termination.node.name)
+        return node is not None and node.uid != termination.uid
+
+    async def _take(self, step: Step[Termination], termination: Termination) -> Answer:
+        """Run a step, but let none that comes before the end of the instance outlast the deadline.
+
+        Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
+        may be abandoned: the next walk finds out what came of it.
+        """
+        if self.is_replaced(termination):
+            return Wait(0.0, "its name belongs to another node")  # whose pods would be taken for those of this one
+        is_overdue = termination.is_overdue(self._tools.clock.now())
+        if step is RELEASE:
+            return await step.run(self._tools, termination)
+        if step is INSTANCE:
+            # At the deadline the provider is asked, whoever else waits for it.
+            return await self._places.run(step, self._tools, termination, is_urgent=is_overdue)
+        try:
+            with anyio.move_on_after(termination.time_left(self._tools.clock)):
+                if step is NOTICE:
+                    answer = await self._places.run(step, self._tools, termination)
+                    return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
+                return await step.run(self._tools, termination)
+            failure = "no answer in time"
+        except ApiError as error:
+            if not termination.is_overdue(self._tools.clock.now()):
+                raise
+            failure = str(error)
+        extra = {"node": termination.node.name}
+        logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
+        return Proceed()

@@ -1,0 +1,92 @@
+"""Which nodes are kept drained, which are being given back, and what is recorded on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders import NOW, a_node
+
+from gracectl.model import names
+from gracectl.model.node import Node
+from gracectl.model.times import format_time
+from gracectl.policy.kept import Mark, is_given_back, is_in_maintenance, is_kept, kept_since, marks_of, recorded
+
+ALL = "taint,label,unschedulable"
+
+
+def marked(keep: str | None = None, cordoned: str | None = None, **fields: Any) -> Node:
+    annotations = {names.KEEP_DRAINED: keep, names.CORDONED: cordoned}
+    return a_node(annotations={key: value for key, value in annotations.items() if value is not None}, **fields)
+
+
+@pytest.mark.parametrize(
+    ("node", "state"),
+    [
+        (marked(), ""),
+        (marked(unschedulable=True), ""),
+        # Asked for: not cordoned yet; cordoned by somebody else; by us; by us, and not all of it stands any more.
+        (marked("2026-01-01T00:00:00Z"), "kept"),
+        (marked("nonsense"), "kept"),
+        (marked(""), "kept"),
+        (marked("", unschedulable=True), "kept"),
+        (marked("", ALL, unschedulable=True), "kept"),
+        # Uncordoned by hand.
+        (marked("", ALL), "given back"),
+        (marked("", "unschedulable"), "given back"),
+        # Taken off.
+        (marked(None, ALL, unschedulable=True), "given back"),
+        (marked(None, ALL), "given back"),
+        (marked(None, ""), "given back"),
+        # Asked for once more while something of the last time is left.
+        (marked("", ""), "kept"),
+        (marked("", "", unschedulable=True), "kept"),
+        # A record that somebody has changed.
+        (marked("", "whatever"), "kept"),
+        (marked(None, "whatever"), "given back"),
+        # A deletion is the last word.
+        (marked("", ALL, unschedulable=True, deletion_timestamp=NOW), ""),
+        (marked("", ALL, deletion_timestamp=NOW), ""),
+        (marked(None, ALL, deletion_timestamp=NOW), ""),
+    ],
+)
+def test_a_node_is_kept_or_being_given_back_or_neither(node: Node, state: str) -> None:
+    assert is_kept(node) is (state == "kept")
+    assert is_given_back(node) is (state == "given back")
+    assert is_in_maintenance(node) is (state != "")
+
+
+@pytest.mark.parametrize(
+    ("value", "since"),
+    [
+        (format_time(NOW - 60), NOW - 60),
+        ("1970-01-01T00:00:00Z", 0.0),
+        (format_time(NOW + 60), NOW),
+        ("", NOW),
+        ("true", NOW),
+        ("yesterday", NOW),
+    ],
+)
+def test_since_when_a_node_is_kept(value: str, since: float) -> None:
+    assert kept_since(marked(value), NOW) == since
+
+
+@given(st.frozensets(st.sampled_from(Mark)))
+def test_what_is_recorded_is_read_again(marks: frozenset[Mark]) -> None:
+    assert marks_of(marked(None, recorded(marks))) == marks
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("", set()),
+        (",", set()),
+        ("label , taint", {Mark.LABEL, Mark.TAINT}),
+        ("Taint", set()),
+        ("taint,sticker", {Mark.TAINT}),
+    ],
+)
+def test_words_in_a_record_that_nobody_knows_are_passed_over(text: str, marks: set[Mark]) -> None:
+    assert marks_of(marked(None, text)) == marks

@@ -1,0 +1,148 @@
+"""`/metrics` over HTTP: what Prometheus reads, what happens when a part cannot say how it stands, and where it
+listens."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from gracectl.telemetry.exposition import Exposition
+from gracectl.telemetry.metrics import PROTECTED_PODS, PROTECTION_HELD, Distribution, Metric, Sample
+from gracectl.telemetry.settings import MetricsSettings
+
+COUNTS = (1, 0, 2, *[0] * 9, 1)
+SAMPLES = (
+    Sample(PROTECTION_HELD, ("do-not-disrupt", "elapsed"), Distribution(COUNTS, 300_000.5)),
+    Sample(PROTECTED_PODS, ("do-not-disrupt", "time"), 3),
+    Sample(PROTECTED_PODS, ("do-not-evict", "forever"), 0),
+)
+
+
+@asynccontextmanager
+async def served(source: Callable[[], Iterable[Sample]]) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    exposition = Exposition((source,))
+    url = await exposition.open("127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield session, url
+    finally:
+        await exposition.close()
+
+
+def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> None:
+    body, content_type = Exposition((lambda: SAMPLES[:1], lambda: SAMPLES[1:])).render()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    gauge, histogram = text_string_to_metric_families(body.decode())
+    assert (gauge.name, gauge.type, gauge.documentation) == (PROTECTED_PODS.name, "gauge", PROTECTED_PODS.help)
+    assert [(each.labels, each.value) for each in gauge.samples] == [
+        ({"kind": "do-not-disrupt", "until": "time"}, 3.0),
+        ({"kind": "do-not-evict", "until": "forever"}, 0.0),
+    ]
+    found = {(each.name.rpartition("_")[2], each.labels.get("le")): each.value for each in histogram.samples}
+    assert found["bucket", "1.0"] == found["bucket", "10.0"] == 1.0
+    assert found["bucket", "60.0"] == found["bucket", "259200.0"] == 3.0
+    assert found["bucket", "+Inf"] == found["count", None] == 4.0
+    assert found["sum", None] == 300_000.5
+
+
+def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
+    body, content_type = Exposition((lambda: SAMPLES,)).render("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    families = openmetrics(body.decode())  # type: ignore[no-untyped-call]
+    assert [family.name for family in families] == [PROTECTED_PODS.name, PROTECTION_HELD.name]
+
+
+def test_a_metric_that_is_not_in_the_catalogue_is_a_mistake() -> None:
+    stray = Sample(Metric("gracectl_stray", "gauge", "Stray."), (), 1)
+    with pytest.raises(ValueError, match="gracectl_stray is not in the catalogue"):
+        Exposition((lambda: (stray,),)).render()
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_it_is_served_anew_with_each_scrape_and_nothing_else_is() -> None:
+    scrapes: list[int] = []
+
+    def source() -> Iterable[Sample]:
+        scrapes.append(len(scrapes))
+        return (Sample(PROTECTED_PODS, ("do-not-disrupt", "time"), len(scrapes)),)
+
+    async with served(source) as (session, url):
+        assert scrapes == []
+        for n in (1, 2):
+            async with session.get(url) as answer:
+                assert answer.status == 200
+                assert f"}} {n}.0\n" in await answer.text()
+        for method, path, status in (("POST", "", 405), ("GET", "/", 404)):
+            async with session.request(method, url + path) as answer:
+                assert answer.status == status
+        assert len(scrapes) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_a_part_that_fails_is_told_in_the_log_and_the_next_scrape_is_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    moods = iter([ZeroDivisionError("broken"), None])
+
+    def source() -> Iterable[Sample]:
+        if error := next(moods):
+            raise error
+        return SAMPLES
+
+    async with served(source) as (session, url):
+        for status in (500, 200):
+            async with session.get(url) as answer:
+                assert answer.status == status
+                assert "broken" not in await answer.text()
+    assert "the metrics could not be read" in caplog.text
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_a_port_that_is_taken_is_an_error_and_one_that_was_closed_is_free() -> None:
+    first, second = Exposition(()), Exposition(())
+    url = await first.open("127.0.0.1", 0)
+    port = int(url.removesuffix("/metrics").rpartition(":")[2])
+    with pytest.raises(OSError, match="in use"):
+        await second.open("127.0.0.1", port)
+    await second.close()
+    await first.close()
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        ("", None),
+        (":9090", (None, 9090)),
+        ("0.0.0.0:9090", ("0.0.0.0", 9090)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("localhost:65535", ("localhost", 65535)),
+        ("[::1]:9090", ("::1", 9090)),
+        ("[::]:9090", ("::", 9090)),
+    ],
+)
+def test_addresses(listen: str, address: tuple[str | None, int] | None) -> None:
+    assert MetricsSettings(listen).address() == address
+
+
+@pytest.mark.parametrize(
+    "listen", ["9090", "localhost", "localhost:", ":http", "::1:9090", ":-1", ":65536", "[::1]", ":٣", "http://a:9090"]
+)
+def test_what_is_no_address_is_refused(listen: str) -> None:
+    with pytest.raises(ValueError, match=re_of(listen)):
+        MetricsSettings(listen).address()
+
+
+def re_of(text: str) -> str:
+    """A pattern for a message that quotes `text`."""
+    return repr(text).replace("[", r"\[").replace("]", r"\]")
