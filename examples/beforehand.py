@@ -30,7 +30,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.queues import Rate
-from gracectl.termination.outlook import Outlook, is_ending, outlook
+from gracectl.termination.outlook import Outlook, is_draining, outlook
 from gracectl.termination.sight import look
 
 COLUMNS = 110
@@ -66,7 +66,7 @@ def _seen(world: Callable[[Stage], Awaitable[None]], asked: Sequence[str], repla
 async def _foretold(stage: Stage, nodes: NodeChoice, replacement_seconds: float) -> Outlook:
     settings = stage.settings.termination
     client = KubeClient(stage.transport, stage.clock)
-    observed = await look(client, lambda node: nodes.picks(node) or is_ending(node, settings))
+    observed = await look(client, lambda node: nodes.picks(node) or is_draining(node, settings))
     rate = Rate(stage.settings.eviction.qps, stage.settings.eviction.burst)
     assumptions = Assumptions(replacement_seconds, rate)
     return outlook(observed, settings, nodes.among(observed.nodes.values()), stage.clock.now(), assumptions)

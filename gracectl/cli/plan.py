@@ -23,7 +23,7 @@ from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.queues import Rate
-from gracectl.termination.outlook import Outlook, is_ending, outlook
+from gracectl.termination.outlook import Outlook, is_draining, outlook
 from gracectl.termination.sight import look
 
 
@@ -83,7 +83,7 @@ def plan(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
           orders [{at, atSeconds, how, graceSeconds}], graceSeconds,
           deleteAt, deadline, budgets [name], lane {number, of, after, open},
           protection {kind, value, until, valid, capped}, kept}]}],
-      alsoEnding [node],
+      alsoDraining [node],
       budgets [{namespace, name, allowed, healthy, required, expected,
         failure, lane [{node, pod}]}]
 
@@ -108,7 +108,7 @@ async def foresee(
     """
     termination = settings.termination
     async with connected(cluster) as there:
-        observed = await look(there.client, lambda node: nodes.picks(node) or is_ending(node, termination))
+        observed = await look(there.client, lambda node: nodes.picks(node) or is_draining(node, termination))
         # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
         now = float(math.floor(there.clock.now()))
     assumptions = Assumptions(

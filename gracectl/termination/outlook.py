@@ -1,7 +1,8 @@
 """What would happen if nodes were deleted now, and what is about to happen to those that end already.
 
 Joins what the caches show with the forecast: the nodes that were asked about, as if somebody had deleted them in this
-instant, together with all that are ending anyway, since these wait under the same budgets. Changes nothing.
+instant, together with all that are draining anyway, whether they end or stay, since pods of all of them wait under the
+same budgets. Changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from gracectl.policy.course import Going
 from gracectl.policy.deadlines import Deadline, Origin, deadline_of, origin_of, unreadable
 from gracectl.policy.evictability import DISRUPTED_TAINT
 from gracectl.policy.forecast import Assumptions, Forecast, NodeProspect, forecast
+from gracectl.policy.kept import is_kept, kept_since
 from gracectl.policy.ownership import only_claim
+from gracectl.policy.plan import NodeView
 from gracectl.termination.held import H
 from gracectl.termination.observed import Observed, is_held
 from gracectl.termination.settings import TerminationSettings
@@ -43,7 +46,7 @@ class NodeOutlook(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """`nodes` were asked about; `whole` has those as well that end beside them."""
+    """`nodes` were asked about; `whole` has those as well that drain beside them."""
 
     nodes: tuple[NodeOutlook, ...]
     whole: Forecast
@@ -54,20 +57,27 @@ def outlook(
 ) -> Outlook:
     """Foretell what becomes of the nodes called `asked` (all of them are there) if they are deleted at `now`."""
     nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
-    ending = [node for node in nodes if node.name in asked or is_ending(node, settings)]
-    told = forecast([_going(observed, settings, node, now) for node in ending], now, assumptions)
+    draining = [node for node in nodes if node.name in asked or is_draining(node, settings)]
+    stays = {node.name for node in draining if node.name not in asked and is_kept(node)}
+    going = ((_kept if node.name in stays else _ending)(observed, settings, node, now) for node in draining)
+    told = forecast(going, now, assumptions)
     found = tuple(
         NodeOutlook(
             prospect=prospect,
             deadline=deadline_if_deleted(observed, settings, node, now),
             origin=_origin(observed, settings, node, now),
-            cautions=in_order([*_obstacles(observed, settings, node), *cautions_of(prospect)]),
+            cautions=in_order([*obstacles_of(observed, settings, node), *cautions_of(prospect)]),
             is_ending=is_ending(node, settings),
         )
-        for node, prospect in zip(ending, told.nodes, strict=True)
+        for node, prospect in zip(draining, told.nodes, strict=True)
         if node.name in asked
     )
     return Outlook(found, told)
+
+
+def is_draining(node: Node, settings: TerminationSettings) -> bool:
+    """Whether pods leave this node at our word: because it ends, or because somebody has asked that it be empty."""
+    return is_ending(node, settings) or (is_kept(node) and settings.node_selector.matches(node.labels))
 
 
 def is_ending(node: Node, settings: TerminationSettings) -> bool:
@@ -89,12 +99,21 @@ def _origin(observed: Observed, settings: TerminationSettings, node: Node, now: 
     return origin_of(deadline, node, only_claim(observed.claims_of(node)), settings.policy)
 
 
-def _going(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
+def _ending(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
+    """One that is deleted, or as if it were."""
     ended = _deleted(node, now)
     assert ended.deletion_timestamp is not None
     view = observed.view_of(ended, settings.policy, deadline_if_deleted(observed, settings, node, now))
-    is_cordoned = any(taint.key == DISRUPTED_TAINT.key for taint in node.taints)
-    since = ended.deletion_timestamp
+    return _cordoned(view, ended.deletion_timestamp, now)
+
+
+def _kept(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
+    """One that is drained and stays."""
+    return _cordoned(observed.view_of(node, settings.policy), kept_since(node, now), now)
+
+
+def _cordoned(view: NodeView, since: float, now: float) -> Going:
+    is_cordoned = any(taint.key == DISRUPTED_TAINT.key for taint in view.node.taints)
     return Going(msgspec.structs.replace(view, cordoned_at=since if is_cordoned else now), since)
 
 
@@ -105,10 +124,10 @@ def _deleted(thing: H, now: float) -> H:
     return msgspec.structs.replace(thing, deletion_timestamp=float(math.floor(now)))
 
 
-def _obstacles(observed: Observed, settings: TerminationSettings, node: Node) -> Iterator[Caution]:
-    """What of the node itself keeps it from ending as foretold."""
+def obstacles_of(observed: Observed, settings: TerminationSettings, node: Node) -> Iterator[Caution]:
+    """What of the node itself keeps it from ending as it should."""
     if not settings.node_selector.matches(node.labels):
-        message = "gracectl does not manage this node (nodeSelector does not match it): nobody would drain it"
+        message = "gracectl does not manage this node (nodeSelector does not match it): nobody drains it"
         yield Caution(Kind.NOT_MANAGED, message)
     elif names.FINALIZER not in node.finalizers:
         if node.deletion_timestamp is None:

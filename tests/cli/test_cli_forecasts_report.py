@@ -59,7 +59,7 @@ SHAPE: dict[str, Any] = {
             ],
         }
     ],
-    "alsoEnding": ["s"],
+    "alsoDraining": ["s"],
     "budgets": [
         {
             "namespace": "s",
@@ -172,7 +172,7 @@ def test_what_happens_perhaps_never_has_no_latest() -> None:
 
 def test_who_is_ending_already_and_beside_whom() -> None:
     told = reported(under_way())
-    assert told["alsoEnding"] == ["old-2"]
+    assert told["alsoDraining"] == ["old-2"]
     assert told["nodes"][0]["ending"]
     assert told["nodes"][0]["deletedAt"] == "1970-01-12T13:45:40Z"
 

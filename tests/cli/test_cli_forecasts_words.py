@@ -273,7 +273,7 @@ def test_a_node_that_is_ending_is_told_from_now_on() -> None:
     told = telling(under_way(), Terms())
     (node,) = told.nodes
     assert told.title == (
-        "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock), while old-2 is ending already"
+        "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock), while old-2 is draining already"
     )
     assert node.headline == "drained between 0:00 and 14:00 from now"
     assert node.facts == (

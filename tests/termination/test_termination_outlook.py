@@ -93,7 +93,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         (
             (a_good_node(labels={names.CONTROL_PLANE_ROLE: ""}),),
             Kind.NOT_MANAGED,
-            "gracectl does not manage this node (nodeSelector does not match it): nobody would drain it",
+            "gracectl does not manage this node (nodeSelector does not match it): nobody drains it",
         ),
         (
             (a_good_node(finalizers=()),),
@@ -142,3 +142,20 @@ def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about
     assert [node.name for node in told.nodes] == ["n1"]
     assert [node.name for node in told.whole.nodes] == ["n1", "n2"]
     assert [node.going.since for node in told.whole.nodes] == [NOW, NOW - 60]
+
+
+def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_only_if_they_are_asked_about() -> None:
+    kept = a_good_node("n2", annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
+    told = foretold(a_good_node("n1"), kept, asked=("n1",), node_groups=GROUPS)
+    assert [(each.name, each.going.since, each.plan.deadline) for each in told.whole.nodes] == [
+        ("n1", NOW, NOW + 1800),
+        ("n2", NOW - 60, None),
+    ]
+    assert told.whole.nodes[1].going.view.is_kept
+    told = foretold(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
+    assert [(each.name, each.plan.deadline) for each in told.whole.nodes] == [("n2", NOW + 1800)]
+
+
+def test_a_kept_node_that_is_not_ours_is_nobody_s() -> None:
+    kept = a_good_node("n2", annotations={names.KEEP_DRAINED: ""}, labels={names.CONTROL_PLANE_ROLE: ""})
+    assert [each.name for each in foretold(a_good_node("n1"), kept).whole.nodes] == ["n1"]

@@ -159,12 +159,12 @@ class AssumptionsReport(_Reported, frozen=True):
 
 
 class Report(_Reported, frozen=True, kw_only=True):
-    """The whole object. `alsoEnding`: nodes that were deleted before, and wait under the same budgets."""
+    """The whole object. `alsoDraining`: other nodes whose pods are leaving already, and wait under the same budgets."""
 
     at: str
     assumptions: AssumptionsReport
     nodes: tuple[NodeReport, ...]
-    also_ending: tuple[str, ...]
+    also_draining: tuple[str, ...]
     budgets: tuple[BudgetReport, ...]
 
 
@@ -181,7 +181,7 @@ def report(outlook: Outlook, settings: str | None = None) -> Report:
             settings=settings,
         ),
         nodes=tuple(_node(node, ground) for node in outlook.nodes),
-        also_ending=tuple(node.name for node in whole.nodes if node.name not in asked),
+        also_draining=tuple(node.name for node in whole.nodes if node.name not in asked),
         budgets=tuple(_budget(budget, outlook) for budget in budgets_of(outlook)),
     )
 

@@ -106,7 +106,7 @@ def _title(outlook: Outlook) -> str:
     besides = [node.name for node in outlook.whole.nodes if node.name not in asked]
     if not besides:
         return title
-    return f"{title}, while {listed(besides)} {'is' if len(besides) == 1 else 'are'} ending already"
+    return f"{title}, while {listed(besides)} {'is' if len(besides) == 1 else 'are'} draining already"
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
