@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.queues import Rate
+from gracectl.termination.observed import Observed
 from gracectl.termination.outlook import Outlook, is_draining, outlook
 from gracectl.termination.sight import look
 
@@ -95,27 +97,41 @@ def plan(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
         raise click.UsageError("--timeline is for people, -o json for machines: leave out one of the two")
     with told_to_people({UnknownNodes: REFUSED}):
         settings = cluster.settings()
-        foretold = run_async(lambda: foresee(cluster, nodes, settings, told.replacement_seconds))
+        try:
+            seen = run_async(lambda: see(cluster, nodes, settings))
+            foretold = foresee(seen, settings, told.replacement_seconds)
+        except KeyboardInterrupt:
+            end("interrupted", 128 + signal.SIGINT)
         _answer(foretold, nodes, told, cluster.config)
 
 
-async def foresee(
-    cluster: ClusterChoice, nodes: NodeChoice, settings: Settings, replacement_seconds: float | None = None
-) -> Outlook:
-    """Look at the cluster once, and foretell what happens to these nodes. Raises ApiError, UnknownNodes.
+class Seen(msgspec.Struct, frozen=True):
+    """The cluster at the instant `now` (Unix seconds, the server's clock), and the names of the nodes in question."""
+
+    observed: Observed
+    asked: tuple[str, ...]
+    now: float
+
+
+async def see(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings) -> Seen:
+    """Look at the cluster once. Raises ApiError; UnknownNodes if one of these is not there."""
+    async with connected(cluster) as there:
+        observed = await look(there.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination))
+        # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
+        now = float(math.floor(there.clock.now()))
+    return Seen(observed, nodes.among(observed.nodes.values()), now)
+
+
+def foresee(seen: Seen, settings: Settings, replacement_seconds: float | None = None) -> Outlook:
+    """Foretell what happens to these nodes; thousands of pods take seconds, so not in an event loop.
 
     `replacement_seconds` None: as the settings say.
     """
-    termination = settings.termination
-    async with connected(cluster) as there:
-        observed = await look(there.client, lambda node: nodes.picks(node) or is_draining(node, termination))
-        # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
-        now = float(math.floor(there.clock.now()))
     assumptions = Assumptions(
         replacement_seconds=settings.plan.replacement_seconds if replacement_seconds is None else replacement_seconds,
         rate=Rate(settings.eviction.qps, settings.eviction.burst),
     )
-    return outlook(observed, termination, nodes.among(observed.nodes.values()), now, assumptions)
+    return outlook(seen.observed, settings.termination, seen.asked, seen.now, assumptions)
 
 
 def show(foretold: Outlook, terms: Terms) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -285,6 +286,15 @@ def test_a_kubeconfig_that_is_not_there() -> None:
     assert "/nowhere/kubeconfig" in result.stderr
 
 
+def test_who_does_not_want_to_wait_any_more_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def long(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gracectl.cli.plan.outlook", long)
+    result = plan(place.reader, "worker-1")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "gracectl: interrupted\n")
+
+
 # -- that it only reads ------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +319,12 @@ def test_as_a_process_it_leaves_nothing_behind(place: Place) -> None:
     complaints = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
     assert (done.returncode, complaints) == (0, [])
     assert "worker-1: drained between 0:02 and 10:00 after its deletion" in done.stdout
+
+
+def test_requests_that_a_refusal_has_cut_leave_no_connection_behind(place: Place) -> None:
+    for _ in range(8):
+        assert plan(place.stranger, "worker-1").exit_code == 3
+        gc.collect()  # a connection that is still open now is a failure of this test
 
 
 def test_it_carries_no_embedded_cluster() -> None:
