@@ -22,7 +22,7 @@ body { margin: 0; background: var(--ground); color: var(--ink);
 main { max-width: 1120px; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
 h1 { font-size: 1.35rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
 p { margin: .3rem 0; } .faint, footer { color: var(--faint); }
-figure { margin: 1rem 0; overflow-x: auto; } figure svg { max-width: none; }
+figure { margin: 1rem 0; overflow-x: auto; } figure svg { width: 100%; min-width: 760px; height: auto; }
 ul.cautions { list-style: none; margin: .5rem 0; padding: 0; }
 ul.cautions li { border-left: 4px solid #d48c1d; padding: .15rem .7rem; margin: .3rem 0; background: var(--card); }
 ul.cautions li.grave { border-color: var(--alarm); }

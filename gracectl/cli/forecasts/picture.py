@@ -13,7 +13,7 @@ from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.chart import Chart, Kind, Panel, Row, Stretch
 
 WIDTH, MARGIN, GUTTER = 1080, 20, 12
-ROW, BAR, TITLE, BLOCK, AXIS, GAP = 22, 14, 50, 22, 26, 22
+ROW, BAR, TITLE, BLOCK, AXIS, GAP, DEADLINE = 22, 14, 50, 22, 26, 22, 12
 LETTER = 7.2
 """Pixels that a letter takes on the average."""
 
@@ -118,7 +118,7 @@ class _Sheet:
     def _panel(self, panel: Panel, y: float) -> Iterator[str]:
         yield _words(MARGIN, y + 14, panel.name, "head")
         yield _words(MARGIN, y + 32, panel.headline, "faint")
-        top, bottom = y + TITLE, y + _height(panel) - AXIS
+        top, bottom = y + _head(panel), y + _height(panel) - AXIS
         yield from self._scale(top - 4, bottom)
         at = top
         for block in panel.blocks:
@@ -189,9 +189,14 @@ class _Sheet:
             yield "", "the axis is logarithmic"
 
 
+def _head(panel: Panel) -> float:
+    """What the words above the bars take; those of the deadline would stand in a long headline."""
+    return TITLE if panel.deadline is None else TITLE + DEADLINE
+
+
 def _height(panel: Panel) -> float:
     titles = sum(bool(block.title) for block in panel.blocks)
-    return TITLE + ROW * len(panel.rows) + BLOCK * titles + AXIS
+    return _head(panel) + ROW * len(panel.rows) + BLOCK * titles + AXIS
 
 
 def _shortened(name: str) -> str:
