@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 import anyio
 
 from gracectl.app import MissingRights
+from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
@@ -67,7 +68,7 @@ def _told(error: Exception, codes: Mapping[type[Exception], int]) -> tuple[str, 
 
 def end(message: str, code: int) -> NoReturn:
     """Print the message to stderr and exit."""
-    print(f"gracectl: {message}", file=sys.stderr)
+    print(f"{program()}: {message}", file=sys.stderr)
     sys.exit(code)
 
 
