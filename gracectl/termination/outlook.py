@@ -1,5 +1,5 @@
-"""What would happen if nodes were deleted now, or drained for maintenance, and what is about to happen to those that end
-already.
+"""What would happen if nodes were deleted now, or drained for maintenance, and what is about to happen to those that
+end already.
 
 Joins what the caches show with the forecast: the nodes that were asked about, as if somebody had asked for that in this
 instant, together with all that are draining anyway, whether they end or stay, since pods of all of them wait under the
