@@ -46,6 +46,19 @@ class NodeChoice(msgspec.Struct, frozen=True):
 def node_arguments(command: Callable[..., None]) -> Callable[..., None]:
     """NODE… or a selector, exactly one of the two; the command gets it as its argument `nodes`."""
 
+    @optional_node_arguments
+    @wraps(command)
+    def with_nodes(*arguments: Any, nodes: NodeChoice | None, **others: Any) -> None:
+        if nodes is None:
+            raise click.UsageError("name one node or more, or choose them with -l SELECTOR")
+        command(*arguments, nodes=nodes, **others)
+
+    return with_nodes
+
+
+def optional_node_arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """NODE…, a selector, or neither: then the command's argument `nodes` is None."""
+
     @click.argument("names", nargs=-1, metavar="[NODE]...", callback=_named)
     @click.option(
         "-l", "--selector", metavar="SELECTOR", callback=_parsed, help="Nodes by their labels, as kubectl has it."
@@ -56,10 +69,8 @@ def node_arguments(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if names and selector:
             raise click.UsageError(f"give names or a selector, not both ({listed(names)}; -l {selector[0]})")
-        if not names and selector is None:
-            raise click.UsageError("name one node or more, or choose them with -l SELECTOR")
         text, query = selector or ("", None)
-        command(*arguments, nodes=NodeChoice(names, query, text), **others)
+        command(*arguments, nodes=NodeChoice(names, query, text) if names or selector else None, **others)
 
     return with_nodes
 

@@ -10,7 +10,7 @@ from gracectl import __version__
 
 EPILOG = "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed."
 
-COMMANDS = ("controller", "crds", "demo", "plan", "simulate")
+COMMANDS = ("controller", "crds", "demo", "plan", "simulate", "status")
 """Each is an attribute of the module of its name."""
 
 

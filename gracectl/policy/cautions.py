@@ -30,6 +30,7 @@ class Kind(StrEnum):
 
     NOT_MANAGED = "NotManaged"
     NOT_HELD = "NotHeld"
+    NOT_BEGUN = "NotBegun"
     NEVER_DRAINS = "NeverDrains"
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
@@ -54,7 +55,9 @@ class Kind(StrEnum):
         return self in _GRAVE
 
 
-_GRAVE = frozenset({Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.NEVER_DRAINS, Kind.MAY_NEVER_DRAIN, Kind.OVERDUE})
+_GRAVE = frozenset(
+    {Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.NOT_BEGUN, Kind.NEVER_DRAINS, Kind.MAY_NEVER_DRAIN, Kind.OVERDUE}
+)
 _WEIGHT = {kind: number for number, kind in enumerate(Kind)}
 
 

@@ -173,7 +173,7 @@ def shorten_before(pod: Pod, deadline: float) -> float:
     pull 122646) grants one second instead of what was asked for; a kubelet counts what is granted from when it sees
     it. So the shorter grace must reach from the first DELETE beyond the second one. A second more, for its way.
     """
-    return (_asked_at(pod) + deadline - 1) / 2
+    return (asked_at(pod) + deadline - 1) / 2
 
 
 def ends_at(pod: Pod, deadline: float | None = None, earliest: float | None = None) -> float | None:
@@ -195,11 +195,11 @@ def was_shortened(pod: Pod, deadline: float) -> bool:
     been too long."""
     if pod.deletion_timestamp is None or pod.deletion_grace_seconds is None:
         return False
-    return pod.deletion_grace_seconds < grace_of(pod) and _asked_at(pod) + grace_of(pod) > deadline
+    return pod.deletion_grace_seconds < grace_of(pod) and asked_at(pod) + grace_of(pod) > deadline
 
 
-def _asked_at(pod: Pod) -> float:
-    """When a terminating pod was deleted first."""
+def asked_at(pod: Pod) -> float:
+    """When (Unix seconds) a terminating pod was deleted first."""
     assert pod.deletion_timestamp is not None
     return pod.deletion_timestamp - granted_already(pod)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
+from gracectl.policy.deadlines import asked_at
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 
 # What a person can do something about comes first.
@@ -51,6 +53,21 @@ def brief(plan: Plan) -> str:
         return ""
     others = f" and {len(left) - 1} more" if len(left) > 1 else ""
     return f"{_reason(left[0])} – {_called(left[0])}{others}"
+
+
+def held_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
+    """Since when (Unix seconds) what a plan says of a pod has been so, as far as the objects tell: at least since then.
+
+    `budgets`: those that select it. `began`: when the drain of its node was asked for. A pod that somebody has told to
+    leave: since he did. One whose budget allows nothing: since it does not. Everything else counts from the beginning.
+    """
+    if entry.pod.deletion_timestamp is not None:
+        return asked_at(entry.pod)
+    since = max(began, entry.pod.created)
+    verdict = budgets[0].verdict if len(budgets) == 1 and entry.outcome is Outcome.BLOCKED else None
+    if verdict is None or verdict.last_transition is None or budgets[0].disruptions_allowed > 0:
+        return since
+    return max(since, verdict.last_transition)
 
 
 def explain_pod(entry: PodPlan) -> str:

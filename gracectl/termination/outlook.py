@@ -81,7 +81,7 @@ def outlook(
         NodeOutlook(
             prospect=prospect,
             deadline=None if node.name in stays else deadline_if_deleted(observed, settings, node, now),
-            origin=None if node.name in stays else _origin(observed, settings, node, now),
+            origin=None if node.name in stays else origin_if_deleted(observed, settings, node, now),
             cautions=in_order([*obstacles_of(observed, settings, node, keeps=keeps), *cautions_of(prospect)]),
             is_ending=is_ending(node, settings),
             is_kept=node.name in stays,
@@ -113,7 +113,8 @@ def deadline_if_deleted(observed: Observed, settings: TerminationSettings, node:
     return deadline_of(_deleted(node, now), ended_claim, settings.policy)
 
 
-def _origin(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Origin | None:
+def origin_if_deleted(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Origin | None:
+    """Where that deadline comes from; None if there is none."""
     deadline = deadline_if_deleted(observed, settings, node, now)
     if deadline is None:
         return None

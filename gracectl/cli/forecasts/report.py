@@ -23,11 +23,11 @@ from gracectl.policy.protection import Protection
 from gracectl.termination.outlook import NodeOutlook, Outlook
 
 
-class _Reported(msgspec.Struct, frozen=True, rename="camel"):
-    pass
+class Reported(msgspec.Struct, frozen=True, rename="camel"):
+    """Part of a JSON object."""
 
 
-class SpanReport(_Reported, frozen=True):
+class SpanReport(Reported, frozen=True):
     """Between which instants something happens; `latest` null: perhaps never. Seconds count from `at` of the whole."""
 
     earliest: str
@@ -37,7 +37,7 @@ class SpanReport(_Reported, frozen=True):
     certain: bool
 
 
-class OrderReport(_Reported, frozen=True):
+class OrderReport(Reported, frozen=True):
     """A pod is told to leave: `how` is evicted or deleted, with so many seconds of the grace that it asks for."""
 
     at: str
@@ -46,7 +46,7 @@ class OrderReport(_Reported, frozen=True):
     grace_seconds: int
 
 
-class LaneReport(_Reported, frozen=True):
+class LaneReport(Reported, frozen=True):
     """A pod's place among those who wait for the same budget. `open`: its place may be any other of the same turn's."""
 
     number: int
@@ -55,7 +55,7 @@ class LaneReport(_Reported, frozen=True):
     open: bool
 
 
-class ProtectionReport(_Reported, frozen=True):
+class ProtectionReport(Reported, frozen=True):
     """What protects a pod. `until` null: for ever; `valid` false: nobody understands the value."""
 
     kind: str
@@ -65,7 +65,7 @@ class ProtectionReport(_Reported, frozen=True):
     capped: bool
 
 
-class PodReport(_Reported, frozen=True, kw_only=True):
+class PodReport(Reported, frozen=True, kw_only=True):
     """What becomes of a pod. `kept`: what keeps it in the end, if it may be that it never leaves."""
 
     namespace: str
@@ -90,7 +90,7 @@ class PodReport(_Reported, frozen=True, kw_only=True):
     kept: str | None
 
 
-class CautionReport(_Reported, frozen=True):
+class CautionReport(Reported, frozen=True):
     """What to know. `grave`: the node will not be drained, or not gracefully."""
 
     kind: str
@@ -99,7 +99,7 @@ class CautionReport(_Reported, frozen=True):
     objects: tuple[str, ...]
 
 
-class DeadlineReport(_Reported, frozen=True):
+class DeadlineReport(Reported, frozen=True):
     """A deadline. `source`: claim, nodeGroup or annotation; `holder`: which one has it."""
 
     at: str
@@ -109,14 +109,14 @@ class DeadlineReport(_Reported, frozen=True):
     grace_period_seconds: float | None
 
 
-class WaveReport(_Reported, frozen=True):
+class WaveReport(Reported, frozen=True):
     """Pods that leave together, the first ones first."""
 
     name: str
     period_seconds: float
 
 
-class NodeReport(_Reported, frozen=True, kw_only=True):
+class NodeReport(Reported, frozen=True, kw_only=True):
     """What becomes of a node. `deletedAt`: when it was deleted, or is taken to be; `drained` null: never."""
 
     name: str
@@ -129,14 +129,14 @@ class NodeReport(_Reported, frozen=True, kw_only=True):
     pods: tuple[PodReport, ...]
 
 
-class WaitingReport(_Reported, frozen=True):
+class WaitingReport(Reported, frozen=True):
     """One who waits in a lane."""
 
     node: str
     pod: str
 
 
-class BudgetReport(_Reported, frozen=True, kw_only=True):
+class BudgetReport(Reported, frozen=True, kw_only=True):
     """A budget over pods of these nodes. `lane`: who waits for it now, in this order, over all nodes that end."""
 
     namespace: str
@@ -149,7 +149,7 @@ class BudgetReport(_Reported, frozen=True, kw_only=True):
     lane: tuple[WaitingReport, ...]
 
 
-class AssumptionsReport(_Reported, frozen=True):
+class AssumptionsReport(Reported, frozen=True):
     """What it rests on beside the cluster's objects. `settings`: the file; null: all defaults."""
 
     replacement_seconds: float
@@ -158,7 +158,7 @@ class AssumptionsReport(_Reported, frozen=True):
     settings: str | None
 
 
-class Report(_Reported, frozen=True, kw_only=True):
+class Report(Reported, frozen=True, kw_only=True):
     """The whole object. `alsoDraining`: other nodes whose pods are leaving already, and wait under the same budgets."""
 
     at: str
@@ -186,7 +186,7 @@ def report(outlook: Outlook, settings: str | None = None) -> Report:
     )
 
 
-def as_json(told: Report) -> str:
+def as_json(told: msgspec.Struct) -> str:
     """One JSON object, indented."""
     return msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
 
@@ -200,7 +200,7 @@ def _node(node: NodeOutlook, ground: Ground) -> NodeReport:
         deleted_at=format_time(prospect.going.since),
         deadline=_deadline(node, ground),
         drained=_span(prospect.drained, ground),
-        cautions=tuple(map(_caution, node.cautions)),
+        cautions=tuple(map(caution_of, node.cautions)),
         waves=tuple(WaveReport(wave.name, wave.period) for wave in waves),
         pods=tuple(_pod(pod, waves[pod.entry.wave].name, ground) for pod in in_order(prospect.pods, ground)),
     )
@@ -215,7 +215,7 @@ def _pod(pod: Prospect, wave: str, ground: Ground) -> PodReport:
         wave=wave,
         outcome=entry.outcome.value,
         reason=entry.reason,
-        until=_instant(entry.until),
+        until=instant(entry.until),
         how=how(pod, ground),
         told=_span(pod.told, ground),
         gone=_span(pod.gone, ground),
@@ -223,30 +223,33 @@ def _pod(pod: Prospect, wave: str, ground: Ground) -> PodReport:
         ways=tuple(way.value for way in pod.ways),
         orders=tuple(_order(order, ground) for order in pod.orders),
         grace_seconds=grace_of(entry.pod),
-        delete_at=_instant(entry.delete_at),
-        deadline=_instant(entry.deadline),
+        delete_at=instant(entry.delete_at),
+        deadline=instant(entry.deadline),
         budgets=tuple("/".join(key) for key in entry.budgets),
-        lane=_lane(ground.places.get(entry.pod.uid)),
-        protection=_protection(entry.protection),
+        lane=lane_of(ground.places.get(entry.pod.uid)),
+        protection=protection_of(entry.protection),
         kept=None if pod.kept is None else held(pod.kept),
     )
 
 
-def _lane(place: Place | None) -> LaneReport | None:
+def lane_of(place: Place | None) -> LaneReport | None:
+    """A place, if there is one."""
     if place is None:
         return None
     ahead = None if place.ahead is None else "/".join(place.ahead.entry.pod.key)
     return LaneReport(place.number, place.of, ahead, place.is_open)
 
 
-def _protection(protection: Protection | None) -> ProtectionReport | None:
+def protection_of(protection: Protection | None) -> ProtectionReport | None:
+    """What protects a pod, if anything does."""
     if protection is None:
         return None
-    until = _instant(protection.until)
+    until = instant(protection.until)
     return ProtectionReport(protection.kind, protection.value, until, protection.is_valid, protection.is_capped)
 
 
-def _caution(caution: Caution) -> CautionReport:
+def caution_of(caution: Caution) -> CautionReport:
+    """One thing to know."""
     return CautionReport(caution.kind.value, caution.kind.is_grave, caution.message, caution.objects)
 
 
@@ -281,7 +284,7 @@ def _span(span: Span | None, ground: Ground) -> SpanReport | None:
         return None
     return SpanReport(
         earliest=format_time(span.earliest),
-        latest=_instant(span.latest),
+        latest=instant(span.latest),
         earliest_seconds=_seconds(span.earliest, ground),
         latest_seconds=None if span.latest is None else _seconds(span.latest, ground),
         certain=span.is_certain,
@@ -292,7 +295,8 @@ def _order(order: Told, ground: Ground) -> OrderReport:
     return OrderReport(format_time(order.at), _seconds(order.at, ground), order.how.value, order.grace)
 
 
-def _instant(at: float | None) -> str | None:
+def instant(at: float | None) -> str | None:
+    """RFC 3339, if there is one."""
     return None if at is None else format_time(at)
 
 

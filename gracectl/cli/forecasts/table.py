@@ -52,7 +52,7 @@ def node_head(node: NodeTelling) -> Iterator[RenderableType]:
     for fact in node.facts:
         yield Padding(Text(fact), (0, 0, 0, INDENT))
     for caution in node.cautions:
-        yield _caution(caution)
+        yield caution_line(caution)
 
 
 def foot(told: Telling) -> Iterator[RenderableType]:
@@ -69,7 +69,7 @@ def _style(node: NodeTelling) -> str:
     return "bold red" if any(caution.kind.is_grave for caution in node.cautions) else "bold"
 
 
-def _caution(caution: Caution) -> RenderableType:
+def caution_line(caution: Caution) -> RenderableType:
     """With a hanging indent behind its mark."""
     style = "red" if caution.kind.is_grave else "yellow"
     grid = Table.grid(padding=(0, 1, 0, 0))

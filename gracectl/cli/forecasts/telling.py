@@ -23,6 +23,11 @@ from gracectl.policy.plan import Outcome
 from gracectl.policy.prospects import Prospect
 from gracectl.termination.outlook import NodeOutlook, Outlook
 
+BY_DEFAULT = (
+    "With default settings: waves, node groups and protection depend on them, so give the controller's own with "
+    "--config."
+)
+
 
 class Terms(msgspec.Struct, frozen=True):
     """How much is told. `verbose`: every pod and budget for itself. `by_default`: the settings are nobody's own."""
@@ -186,10 +191,7 @@ def _remarks(outlook: Outlook, terms: Terms, nodes: Iterable[NodeTelling]) -> It
     if any(line.count > 1 for node in nodes for wave in node.waves for line in wave.lines):
         yield "Pods of whom the same is to be said stand together; -v lists each of them."
     if terms.by_default:
-        yield (
-            "With default settings: waves, node groups and protection depend on them, so give the controller's own "
-            "with --config."
-        )
+        yield BY_DEFAULT
 
 
 def _afterwards(outlook: Outlook) -> str:

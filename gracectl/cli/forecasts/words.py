@@ -17,7 +17,7 @@ from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.times import format_time
 from gracectl.policy.cautions import Kind
 from gracectl.policy.course import How, Told
-from gracectl.policy.deadlines import grace_of
+from gracectl.policy.deadlines import Deadline, Origin, grace_of
 from gracectl.policy.lanes import Place, places_of
 from gracectl.policy.plan import Outcome, PodPlan
 from gracectl.policy.prospects import SAME_SECONDS, Prospect, Span
@@ -104,10 +104,11 @@ def _eviction(pod: Prospect, ground: Ground, of_many: bool) -> str:
         return f"{held(entry)}, then evicted{budget}"
     if entry.outcome is Outcome.EVICT and entry.budgets and pod.is_certain:
         return f"evicted, as budget {'/'.join(entry.budgets[0])} allows it now"
-    return f"evicted{budget}{_place(entry, ground.places.get(entry.pod.uid), of_many)}"
+    return f"evicted{budget}{in_lane(entry, ground.places.get(entry.pod.uid), of_many)}"
 
 
-def _place(entry: PodPlan, place: Place | None, of_many: bool) -> str:
+def in_lane(entry: PodPlan, place: Place | None, of_many: bool = False) -> str:
+    """` (2nd of 3 in its lane, after shop/web-1 on worker-2)`; empty for one who waits alone."""
     if place is None or place.of == 1:
         return ""
     if of_many:
@@ -198,15 +199,16 @@ def deadline(node: NodeOutlook, at: float) -> str:
         return ""
     if node.deadline is None:
         return "no deadline: it takes as long as its pods need"
-    return f"deadline {elapsed(node.deadline.at - at)} ({format_time(node.deadline.at)}): {_cause(node)}"
+    when = f"{elapsed(node.deadline.at - at)} ({format_time(node.deadline.at)})"
+    return f"deadline {when}: {cause_of(node.deadline, node.origin)}"
 
 
-def _cause(node: NodeOutlook) -> str:
-    assert node.deadline is not None
-    holder = "" if node.origin is None else f" of {node.origin.holder}"
-    if node.deadline.grace_period is None:
+def cause_of(deadline: Deadline, origin: Origin | None) -> str:
+    """`termination grace period 15m0s of NodeClaim worker-1`, or the annotation that demands it."""
+    holder = "" if origin is None else f" of {origin.holder}"
+    if deadline.grace_period is None:
         return f"annotation {names.TERMINATION_TIMESTAMP}{holder}"
-    period = format_duration(round(node.deadline.grace_period) * NANOSECONDS_PER_SECOND)
+    period = format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)
     return f"termination grace period {period}{holder}"
 
 

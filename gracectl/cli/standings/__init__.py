@@ -1,0 +1,1 @@
+"""How nodes stand, as `gracectl status` and `gracectl drain` show it."""

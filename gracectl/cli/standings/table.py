@@ -1,0 +1,97 @@
+"""How nodes stand as tables and sentences, as wide as the terminal: reasons are folded, never cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gracectl.cli.forecasts.table import GAP, INDENT, WIDEST_NAME, caution_line
+from gracectl.cli.standings import words
+from gracectl.cli.standings.follow import Scene
+from gracectl.cli.standings.words import PodWords
+from gracectl.termination.standing import NodeStanding, State
+
+STYLES = {"blocked": "red", "protected": "yellow", "deleted": "red", "waiting": "dim"}
+"""By what is said of a pod."""
+
+
+def table(scene: Scene, width: int, *, verbose: bool = False) -> RenderableType:
+    """All that is to be said of a scene, for so many columns. `verbose`: each pod for itself."""
+    return Group(*_parts(scene, width, verbose))
+
+
+def _parts(scene: Scene, width: int, verbose: bool) -> Iterator[RenderableType]:
+    if scene.interruption is not None:
+        yield Text(f"! {words.of_interruption(scene.interruption, scene.at)}", "bold red")
+    yield Text(words.title(scene))
+    if len(scene.nodes) > 1:
+        yield Text()
+        yield _summary(scene)
+    for node in scene.nodes:
+        if len(scene.nodes) == 1 or _has_more_to_say(node):
+            yield Text()
+            yield from _node(node, scene.at, width, verbose)
+    if scene.claims or scene.gone:
+        yield Text()
+    for claim in scene.claims:
+        yield Text(words.of_claim(claim, scene.at))
+    if scene.gone:
+        yield Text(words.of_all_gone(scene.gone), "green")
+
+
+def _has_more_to_say(node: NodeStanding) -> bool:
+    """Than its line among several."""
+    return bool(node.pods or node.obstacles or node.pods is None)
+
+
+def _summary(scene: Scene) -> Table:
+    found = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    found.add_column("node", overflow="fold")
+    found.add_column("step", no_wrap=True)
+    found.add_column("for", no_wrap=True, justify="right")
+    found.add_column("pods", no_wrap=True, justify="right")
+    found.add_column("ends in", no_wrap=True, justify="right")
+    found.add_column("waits for", no_wrap=True, overflow="ellipsis", ratio=1)
+    for node in scene.nodes:
+        is_grave = any(each.kind.is_grave for each in node.obstacles)
+        step = Text(words.step_of(node), "red" if is_grave else "green" if node.is_done else "cyan")
+        found.add_row(
+            Text(node.name),
+            step,
+            words.time_of(node, scene.at),
+            words.left_of(node),
+            words.ends_in(node, scene.at),
+            Text(words.waits_for(node), "red" if is_grave else ""),
+        )
+    return found
+
+
+def _node(node: NodeStanding, at: float, width: int, verbose: bool) -> Iterator[RenderableType]:
+    told = words.described(node, at, verbose=verbose)
+    yield Text.assemble((f"{told.name}: ", "bold"), (told.headline, "" if node.state is State.IDLE else "bold"))
+    for fact in told.facts:
+        yield Padding(Text(fact), (0, 0, 0, INDENT))
+    for caution in node.obstacles:
+        yield caution_line(caution)
+    if told.pods:
+        yield Text()
+        yield _pods(told.pods, width)
+    if told.others:
+        yield Padding(Text(told.others, "dim"), (0, 0, 0, INDENT))
+
+
+def _pods(pods: Sequence[PodWords], width: int) -> RenderableType:
+    longest = max(len("pod"), *(len(pod.name) for pod in pods))
+    grid = Table.grid(padding=(0, GAP, 0, 0))
+    grid.add_column(width=min(longest, max(int(width * WIDEST_NAME), 12)), overflow="fold")
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(overflow="fold")
+    grid.add_row(*(Text(head, "bold") for head in ("pod", "state", "for", "why")))
+    for pod in pods:
+        grid.add_row(Text(pod.name), Text(pod.state, STYLES.get(pod.state, "")), pod.held_for, Text(pod.why))
+    return Padding(grid, (0, 0, 0, INDENT))

@@ -1,0 +1,210 @@
+"""What is said of nodes that are under way: where each stands, who holds it, why, and for how long.
+
+Invariant: whoever prints, whether once, live or line by line, says the same. Instants of a scene are Unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gracectl.cli.elapsed import elapsed
+from gracectl.cli.forecasts.words import cause_of, counted, held, in_lane
+from gracectl.cli.standings.follow import Gone, Scene
+from gracectl.model.times import format_time
+from gracectl.policy.explain import HELD, listed
+from gracectl.policy.plan import Outcome
+from gracectl.termination.sight import Interruption
+from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStanding, State
+
+FEW = 10
+"""Pods of a node that are told one by one; the others are counted."""
+
+SPELT = {Outcome.DELETE: "deleted", Outcome.EVICT: "leaving"}
+"""What is shown of outcomes whose own names are orders."""
+
+
+class PodWords(msgspec.Struct, frozen=True):
+    """A pod that holds its node: how it stands, for how long, and why."""
+
+    name: str
+    state: str
+    held_for: str
+    why: str
+
+
+class NodeWords(msgspec.Struct, frozen=True):
+    """One node. `facts`: its deadline. `others`: the pods that are only counted."""
+
+    name: str
+    headline: str
+    facts: tuple[str, ...]
+    pods: tuple[PodWords, ...]
+    others: str
+
+
+def title(scene: Scene) -> str:
+    """`2 nodes are ending, 1 is kept drained (2026-01-01T00:00:00Z by the server's clock)`."""
+    found = Counter(node.state for node in scene.nodes)
+    spelt = {
+        State.ENDING: "ending",
+        State.KEPT: "drained for maintenance",
+        State.RETURNING: "given back",
+        State.IDLE: "left alone",
+    }
+    parts = [f"{found[state]} {'is' if found[state] == 1 else 'are'} {words}" for state, words in spelt.items()]
+    parts = [part for part, state in zip(parts, spelt, strict=True) if found[state]]
+    if parts:
+        number, _, rest = parts[0].partition(" ")
+        parts[0] = f"{counted(int(number), 'node')} {rest}"
+    return f"{', '.join(parts) or 'No node is ending'} ({format_time(scene.at)} by the server's clock)"
+
+
+def step_of(node: NodeStanding) -> str:
+    """Where it stands: the name of a step, or what there is in the place of one."""
+    return node.step or ("-" if node.state is State.IDLE else "nobody")
+
+
+def time_of(node: NodeStanding, at: float) -> str:
+    """For how long that was asked for; empty if nobody knows."""
+    return "" if node.since is None else elapsed(at - node.since)
+
+
+def left_of(node: NodeStanding) -> str:
+    """How many pods hold it."""
+    if node.state is State.IDLE:
+        return ""
+    return "?" if node.pods is None else str(len(node.pods))
+
+
+def ends_in(node: NodeStanding, at: float) -> str:
+    """The time until its deadline."""
+    if node.deadline is None:
+        return "-"
+    return elapsed(node.deadline.at - at) if node.deadline.at > at else "overdue"
+
+
+def waits_for(node: NodeStanding) -> str:
+    """In one line what a node waits for; empty for nothing that anybody knows."""
+    grave = next((each.message for each in node.obstacles if each.kind.is_grave), "")
+    return grave or node.waits_for
+
+
+def described(node: NodeStanding, at: float, *, verbose: bool) -> NodeWords:
+    """One node with its pods. `verbose`: each of them."""
+    pods = node.pods or ()
+    shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
+    return NodeWords(
+        name=node.name,
+        headline=_headline(node, at),
+        facts=tuple(filter(None, (_deadline(node, at),))),
+        pods=tuple(_pod(pod, at) for pod in shown),
+        others=_counted([pod for pod in pods if pod not in shown]),
+    )
+
+
+def _most_urgent(pods: Sequence[PodStanding]) -> Sequence[PodStanding]:
+    """They come with what blocks first; those that nothing holds need no words."""
+    return [pod for pod in pods if pod.entry.outcome is not Outcome.EVICT][:FEW]
+
+
+def _headline(node: NodeStanding, at: float) -> str:
+    if node.state is State.IDLE:
+        return "nobody has asked for its end or its drain"
+    since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
+    done = {State.ENDING: "ending", State.KEPT: "drained for maintenance", State.RETURNING: "given back"}[node.state]
+    return f"{done}{since}; {_where(node)}"
+
+
+def _where(node: NodeStanding) -> str:
+    if node.pods is None:
+        return f"at step {step_of(node)}; its pods are being listed"
+    if node.pods and node.step == "drain":
+        return f"at step drain, {counted(len(node.pods), 'pod')} left"
+    if node.is_done:
+        return node.waits_for
+    where = f"at step {node.step}" if node.step else "nobody drains it"
+    return f"{where}: {node.waits_for}" if node.step and node.waits_for else where
+
+
+def _deadline(node: NodeStanding, at: float) -> str:
+    if node.state is not State.ENDING:
+        return ""
+    if node.deadline is None:
+        return "no deadline: it takes as long as its pods need"
+    left, instant = node.deadline.at - at, format_time(node.deadline.at)
+    when = f"in {elapsed(left)} ({instant})" if left > 0 else f"passed {elapsed(-left)} ago ({instant})"
+    return f"deadline {when}: {cause_of(node.deadline, node.origin)}"
+
+
+def _pod(pod: PodStanding, at: float) -> PodWords:
+    key = pod.entry.pod.key
+    return PodWords("/".join(key), state_of(pod), elapsed(max(at - pod.since, 0.0)), why(pod, at))
+
+
+def state_of(pod: PodStanding) -> str:
+    """`blocked`, `protected`, `waiting`, `terminating`, `leaving`, `deleted`."""
+    return SPELT.get(pod.entry.outcome, pod.entry.outcome.value)
+
+
+def why(pod: PodStanding, at: float) -> str:
+    """Why a pod is still there, until when at least, and what the deadline does to it."""
+    entry = pod.entry
+    if entry.outcome is Outcome.TERMINATING:
+        words = _grace(entry.until, at)
+    elif entry.outcome is Outcome.EVICT:
+        words = f"nothing holds it{in_lane(entry, pod.place)}"
+    elif entry.outcome is Outcome.BLOCKED:
+        words = f"{entry.reason}{in_lane(entry, pod.place)}"
+    else:
+        words = held(entry) or entry.reason
+        if entry.until is not None:
+            words += f", in {elapsed(max(entry.until - at, 0.0))}"
+    if entry.delete_at is not None and entry.outcome in HELD:
+        words += f"; deleted in {elapsed(max(entry.delete_at - at, 0.0))} at the latest"
+    return words
+
+
+def _grace(until: float | None, at: float) -> str:
+    if until is None:
+        return "was told to leave"
+    return f"its grace ends in {elapsed(until - at)}" if until > at else f"its grace ended {elapsed(at - until)} ago"
+
+
+def _counted(pods: Sequence[PodStanding]) -> str:
+    """`and 12 more: 9 waiting, 3 leaving`."""
+    if not pods:
+        return ""
+    found = ", ".join(f"{number} {state}" for state, number in Counter(map(state_of, pods)).most_common())
+    return f"and {len(pods)} more: {found} (-v lists them)"
+
+
+# -- beside the nodes --------------------------------------------------------------------------------------------------
+
+
+def of_claim(claim: ClaimStanding, at: float) -> str:
+    """A claim without a node."""
+    ends = "" if claim.deadline is None else f", by {format_time(claim.deadline.at)}"
+    says = f": {claim.waits_for}" if claim.waits_for else ""
+    return f"NodeClaim {claim.name}, which has no node, is ending for {elapsed(at - claim.since)}{ends}{says}"
+
+
+def of_gone(gone: Gone) -> str:
+    """`worker-1 is gone after 5:03`."""
+    return f"{gone.name} is gone{'' if gone.after_seconds is None else f' after {elapsed(gone.after_seconds)}'}"
+
+
+def of_all_gone(gone: Iterable[Gone], most: int = 3) -> str:
+    """The last ones first; the others are counted."""
+    words = [of_gone(each) for each in gone][::-1]
+    return listed(words, most)
+
+
+def of_interruption(interruption: Interruption, at: float) -> str:
+    """That what is shown may be old."""
+    if interruption.since is None:
+        return f"the cluster has not been seen yet, and is asked again: {interruption.error}"
+    old = elapsed(max(at - interruption.since, 0.0))
+    return f"the connection is lost; this is how it was {old} ago, and is asked for again: {interruption.error}"

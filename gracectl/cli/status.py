@@ -1,0 +1,149 @@
+"""`gracectl status`: which nodes are under way, where each stands, and what holds it."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Literal
+
+import click
+import msgspec
+from rich.text import Text
+
+from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
+from gracectl.cli.failures import REFUSED, end, run_async, told_to_people
+from gracectl.cli.forecasts.report import as_json
+from gracectl.cli.forecasts.telling import BY_DEFAULT
+from gracectl.cli.nodes import NodeChoice, UnknownNodes, optional_node_arguments
+from gracectl.cli.paper import paper, put
+from gracectl.cli.standings.follow import Scene, follow
+from gracectl.cli.standings.report import report
+from gracectl.cli.standings.table import table
+from gracectl.cli.standings.views import JsonView, View, view_for
+from gracectl.config import Settings
+from gracectl.kube.reading import read_all
+from gracectl.model.node import Node
+from gracectl.termination.outlook import is_draining
+from gracectl.termination.sight import look
+from gracectl.termination.sources import fresh_sources
+from gracectl.termination.standing import claims_without_nodes, is_under_way, standings
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says of the answer."""
+
+    watch: bool
+    output: Literal["table", "json"]
+    verbose: bool
+
+
+@click.command()
+@optional_node_arguments
+@click.option("-w", "--watch", is_flag=True, help="Stay, and show what changes; until named nodes are gone, or Ctrl-C.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="json: one object; with -w one a line, whenever something changes.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Every pod, those that nothing holds too.")
+@cluster_options
+def status(cluster: ClusterChoice, nodes: NodeChoice | None, **wanted: Any) -> None:
+    """Say which nodes are under way, and what holds them.
+
+    A node is under way while it is being deleted, drained for maintenance, or given back. Without NODE or a selector
+    all of them are shown. For each: the step where it stands, since when, how many pods are left, its deadline; for
+    each pod that is held: why, for how long at least, and until when.
+
+    Only the cluster's own objects are read, no controller is asked: it works while none lives. Waves, node groups and
+    protection depend on the controller's settings: give them with --config. The right to list nodes, pods,
+    poddisruptionbudgets, volumeattachments and nodeclaims is enough; -w needs to watch them as well. The page
+    docs/status.md explains every word.
+
+    \b
+    -o json prints one object:
+      at, settings, interruption {since, error},
+      nodes [{name, uid, state [ending|kept|returning|idle], since,
+        sinceSeconds, step, done, waitsFor, podsLeft,
+        deadline {at, inSeconds, source, holder, gracePeriodSeconds},
+        cautions [{kind, grave, message, objects}],
+        pods [{namespace, name, uid, state, since, sinceSeconds, reason,
+          why, until, deleteAt, budgets [name],
+          lane {number, of, after, open},
+          protection {kind, value, until, valid, capped}}]}],
+      claims [{name, since, sinceSeconds, deadline, waitsFor}],
+      gone [{name, uid, afterSeconds}]
+
+    Exit code 0: the nodes were looked at, or with -w all that were named are gone; 3 also if there is no such node.
+    """
+    told = msgspec.convert(wanted, Wanted)
+    with told_to_people({UnknownNodes: REFUSED}):
+        settings = cluster.settings()
+        name = None if cluster.config is None else str(cluster.config)
+        try:
+            if told.watch:
+                view = JsonView(name) if told.output == "json" else view_for(paper(), verbose=told.verbose)
+                run_async(lambda: _watch(cluster, nodes, settings, view))
+                return
+            scene = run_async(lambda: _once(cluster, nodes, settings))
+        except KeyboardInterrupt:
+            end("interrupted", 128 + signal.SIGINT)
+        _answer(scene, nodes, told, name)
+
+
+def _chosen(nodes: NodeChoice | None, node: Node) -> bool:
+    """Named nodes are shown however they stand, others only when they are under way."""
+    if nodes is None:
+        return is_under_way(node)
+    return nodes.picks(node) and (nodes.query is None or is_under_way(node))
+
+
+async def _once(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Settings) -> Scene:
+    async with connected(cluster) as there:
+        observed = await look(
+            there.client, lambda node: _chosen(nodes, node) or is_draining(node, settings.termination)
+        )
+        now = there.clock.now()
+    asked = {node.name for node in observed.nodes.values() if _chosen(nodes, node)}
+    if nodes is not None:
+        nodes.among(observed.nodes.values())
+    return Scene(
+        at=now,
+        nodes=standings(observed, settings.termination, asked, now),
+        claims=claims_without_nodes(observed, settings.termination, now) if nodes is None else (),
+    )
+
+
+def _answer(scene: Scene, nodes: NodeChoice | None, wanted: Wanted, settings: str | None) -> None:
+    if wanted.output == "json":
+        click.echo(as_json(report(scene, settings)))
+        return
+    if not scene.nodes and nodes is not None:
+        click.echo(f"No node that matches the selector {nodes.selector} is under way.")
+        return
+    console = paper()
+    put(console, table(scene, console.width, verbose=wanted.verbose))
+    if settings is None and any(node.pods for node in scene.nodes):
+        put(console, Text(f"\n{BY_DEFAULT}", "dim"))
+
+
+async def _watch(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Settings, view: View) -> None:
+    async with connected(cluster) as there:
+        expected = await _named(there, nodes)
+
+        def show(scene: Scene) -> bool:
+            view.show(scene)
+            return bool(expected) and set(expected.values()) <= {each.uid for each in scene.gone}
+
+        with view.showing():
+            await follow(
+                there, settings, lambda node: _chosen(nodes, node), show, expected=expected, with_claims=nodes is None
+            )
+
+
+async def _named(there: Connection, nodes: NodeChoice | None) -> dict[str, str]:
+    """By name the uids of the nodes that the command line names. Raises UnknownNodes, ApiError."""
+    found = {node.name: node for node in await read_all(there.client, fresh_sources().nodes)}
+    if nodes is None or nodes.query is not None:
+        return {}
+    return {name: found[name].uid for name in nodes.among(found.values())}
