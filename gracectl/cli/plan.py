@@ -152,7 +152,7 @@ def show_timeline(foretold: Outlook, terms: Terms) -> None:
 def _answer(foretold: Outlook, nodes: NodeChoice, wanted: Wanted, config: Path | None) -> None:
     terms = Terms(verbose=wanted.verbose, by_default=config is None)
     if not foretold.nodes:
-        click.echo(f"No node matches the selector {nodes.selector}.", err=True)
+        click.echo(nodes.nobody, err=True)
     if wanted.output == "json":
         click.echo(as_json(report(foretold, None if config is None else str(config))))
     elif foretold.nodes:

@@ -271,7 +271,7 @@ def data_lost(plan: Plan) -> Caution | None:
         return None
     message = (
         f"{listed(pods)} {_have(pods)} data in an emptyDir, which stays behind when {_it(pods)} {_leave(pods)}, and is "
-        "lost; copy what you need of it before"
+        "lost"
     )
     return Caution(Kind.DATA_LOST, message, pods)
 

@@ -162,12 +162,12 @@ def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -
     elif keeps:
         message = (
             f"the finalizer {names.FINALIZER} is not on this node, as it is on those that gracectl manages: nobody "
-            "would drain it; is `gracectl controller` running?"
+            "would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
         )
     else:
         message = (
             f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and "
-            "nobody would drain it; is `gracectl controller` running?"
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
         )
     return Caution(Kind.NOT_HELD, message)
 

@@ -187,8 +187,7 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
             "is_kept": True,
         },
         ("shop/a", "shop/b"),
-        "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost; copy what you need "
-        "of it before",
+        "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost",
     ),
     (
         Kind.NEVER_DRAINS,

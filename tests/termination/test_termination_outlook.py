@@ -101,7 +101,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
             (a_good_node(finalizers=()),),
             Kind.NOT_HELD,
             "the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at once, and "
-            "nobody would drain it; is `gracectl controller` running?",
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         ),
         (
             (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
@@ -201,6 +201,6 @@ def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
         (
             Kind.NOT_HELD,
             "the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl manages: "
-            "nobody would drain it; is `gracectl controller` running?",
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         )
     ]
