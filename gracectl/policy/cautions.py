@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
     NOT_MANAGED = "NotManaged"
     NOT_HELD = "NotHeld"
-    NOT_BEGUN = "NotBegun"
+    NOBODY_ACTS = "NobodyActs"
     NEVER_DRAINS = "NeverDrains"
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
@@ -56,7 +56,7 @@ class Kind(StrEnum):
 
 
 _GRAVE = frozenset(
-    {Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.NOT_BEGUN, Kind.NEVER_DRAINS, Kind.MAY_NEVER_DRAIN, Kind.OVERDUE}
+    {Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.NOBODY_ACTS, Kind.NEVER_DRAINS, Kind.MAY_NEVER_DRAIN, Kind.OVERDUE}
 )
 _WEIGHT = {kind: number for number, kind in enumerate(Kind)}
 

@@ -17,7 +17,7 @@ from gracectl.model.node import Node
 from gracectl.policy.cautions import Caution, Kind, in_order
 from gracectl.policy.deadlines import Deadline, Origin, deadline_of
 from gracectl.policy.evictability import DISRUPTED_TAINT
-from gracectl.policy.explain import URGENCY, brief, held_since
+from gracectl.policy.explain import URGENCY, brief, held_since, listed
 from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, kept_since
 from gracectl.policy.lanes import Place, lanes_of, places_of
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
@@ -27,8 +27,8 @@ from gracectl.termination.settings import TerminationSettings
 from gracectl.termination.termination import KEPT
 from gracectl.termination.unmanaged import complaint
 
-BEGUN_WITHIN_SECONDS = 15.0
-"""A controller that lives has cordoned a node by then, however busy it is."""
+ACTS_WITHIN_SECONDS = 15.0
+"""A controller that lives has done by then what it is time for, however busy it is."""
 
 
 class State(StrEnum):
@@ -211,7 +211,7 @@ def _standing(
         waits_for=waits_for,
         deadline=deadline_if_deleted(observed, settings, node, now) if is_ending else None,
         origin=origin_if_deleted(observed, settings, node, now) if is_ending else None,
-        obstacles=in_order(_obstacles(observed, settings, node, now)),
+        obstacles=in_order(_obstacles(observed, settings, node, now, decision)),
     )
 
 
@@ -255,7 +255,9 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
     return "instance", "" if ended is None else ended.message
 
 
-def _obstacles(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Iterator[Caution]:
+def _obstacles(
+    observed: Observed, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
+) -> Iterator[Caution]:
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
     for caution in obstacles_of(observed, settings, node):
         if caution.kind is Kind.NOT_MANAGED and (is_held(node) or is_in_maintenance(node)):
@@ -263,7 +265,23 @@ def _obstacles(observed: Observed, settings: TerminationSettings, node: Node, no
         elif caution.kind is not Kind.NOT_HELD or not has_drained:
             # One that we have drained and let go is not one that nobody has ever held.
             yield caution
-    waits = now - _asked_at(node, now)
-    if is_draining(node, settings) and not _is_cordoned(node) and waits >= BEGUN_WITHIN_SECONDS:
+    asked = _asked_at(node, now)
+    if is_draining(node, settings) and not _is_cordoned(node) and now >= asked + ACTS_WITHIN_SECONDS:
         message = "nobody has begun to drain this node: it is not cordoned; is `gracectl controller` running?"
-        yield Caution(Kind.NOT_BEGUN, message)
+        yield Caution(Kind.NOBODY_ACTS, message)
+    left = () if decision is None else decision.left
+    late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, asked, now))
+    if late:
+        them = "it" if len(late) == 1 else "them"
+        message = (
+            f"the deadline demands the end of {listed(late)}, and nobody has deleted {them}; is `gracectl controller` "
+            "running?"
+        )
+        yield Caution(Kind.NOBODY_ACTS, message, late)
+
+
+def _is_late(entry: PodPlan, asked: float, now: float) -> bool:
+    """It should have been told to leave a while ago."""
+    if entry.pod.deletion_timestamp is not None or entry.delete_at is None:
+        return False
+    return now >= max(entry.delete_at, entry.pod.created, asked) + ACTS_WITHIN_SECONDS

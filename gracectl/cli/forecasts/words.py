@@ -104,23 +104,24 @@ def _eviction(pod: Prospect, ground: Ground, of_many: bool) -> str:
         return f"{held(entry)}, then evicted{budget}"
     if entry.outcome is Outcome.EVICT and entry.budgets and pod.is_certain:
         return f"evicted, as budget {'/'.join(entry.budgets[0])} allows it now"
-    return f"evicted{budget}{in_lane(entry, ground.places.get(entry.pod.uid), of_many)}"
+    place = in_lane(entry, ground.places.get(entry.pod.uid), of_many=of_many)
+    return f"evicted{budget}{f' ({place})' if place else ''}"
 
 
-def in_lane(entry: PodPlan, place: Place | None, of_many: bool = False) -> str:
-    """` (2nd of 3 in its lane, after shop/web-1 on worker-2)`; empty for one who waits alone."""
+def in_lane(entry: PodPlan, place: Place | None, *, of_many: bool = False) -> str:
+    """`2nd of 3 in its lane, after shop/web-1 on worker-2`; empty for one who waits alone."""
     if place is None or place.of == 1:
         return ""
     if of_many:
-        return f" ({place.of} in its lane, one after another)"
+        return f"{place.of} in its lane, one after another"
     if place.is_open:
-        return f" ({place.of} in its lane; whose node is looked at first goes first)"
+        return f"{place.of} in its lane; whose node is looked at first goes first"
     if place.ahead is None:
-        return f" (1st of {place.of} in its lane)"
+        return f"1st of {place.of} in its lane"
     ahead = place.ahead.entry.pod
     elsewhere = "" if ahead.node_name == entry.pod.node_name else f" on {ahead.node_name}"
     behind = f"after {ahead.namespace}/{ahead.name}{elsewhere}"
-    return f" ({ordinal(place.number)} of {place.of} in its lane, {behind})"
+    return f"{ordinal(place.number)} of {place.of} in its lane, {behind}"
 
 
 def ordinal(number: int) -> str:

@@ -30,7 +30,7 @@ def _parts(scene: Scene, width: int, verbose: bool) -> Iterator[RenderableType]:
     yield Text(words.title(scene))
     if len(scene.nodes) > 1:
         yield Text()
-        yield _summary(scene)
+        yield _summary(scene, width)
     for node in scene.nodes:
         if len(scene.nodes) == 1 or _has_more_to_say(node):
             yield Text()
@@ -48,25 +48,25 @@ def _has_more_to_say(node: NodeStanding) -> bool:
     return bool(node.pods or node.obstacles or node.pods is None)
 
 
-def _summary(scene: Scene) -> Table:
-    found = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    found.add_column("node", overflow="fold")
-    found.add_column("step", no_wrap=True)
-    found.add_column("for", no_wrap=True, justify="right")
-    found.add_column("pods", no_wrap=True, justify="right")
-    found.add_column("ends in", no_wrap=True, justify="right")
+def _summary(scene: Scene, width: int) -> Table:
+    """One line a node: what does not fit of the reason is in the lines about the node itself."""
+    heads = ("node", "step", "for", "pods", "ends in")
+    at = scene.at
+    rows = [
+        (node.name, words.step_of(node), words.time_of(node, at), words.left_of(node), words.ends_in(node, at))
+        for node in scene.nodes
+    ]
+    widest = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    widest[0] = min(widest[0], max(int(width * WIDEST_NAME), 12))
+    found = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold", expand=True)
+    found.add_column(heads[0], width=widest[0], overflow="fold")
+    for head, most in zip(heads[1:], widest[1:], strict=True):
+        found.add_column(head, width=most, no_wrap=True, justify="left" if head == "step" else "right")
     found.add_column("waits for", no_wrap=True, overflow="ellipsis", ratio=1)
-    for node in scene.nodes:
+    for node, row in zip(scene.nodes, rows, strict=True):
         is_grave = any(each.kind.is_grave for each in node.obstacles)
-        step = Text(words.step_of(node), "red" if is_grave else "green" if node.is_done else "cyan")
-        found.add_row(
-            Text(node.name),
-            step,
-            words.time_of(node, scene.at),
-            words.left_of(node),
-            words.ends_in(node, scene.at),
-            Text(words.waits_for(node), "red" if is_grave else ""),
-        )
+        step = Text(row[1], "red" if is_grave else "green" if node.is_done else "cyan")
+        found.add_row(Text(row[0]), step, *row[2:], Text(words.waits_for(node), "red" if is_grave else ""))
     return found
 
 

@@ -130,9 +130,8 @@ class PlainView:
         return is_due and (words.left_of(told), told.waits_for) != (words.left_of(node), node.waits_for)
 
     def _news(self, node: NodeStanding, at: float) -> str:
-        told = words.described(node, at, verbose=False)
-        reason = words.waits_for(node) if node.step == "drain" or node.obstacles else ""
-        return f"{told.headline}{f': {reason}' if reason else ''}"
+        headline, reason = words.described(node, at, verbose=False).headline, words.waits_for(node)
+        return headline if not reason or reason in headline else f"{headline}: {reason}"
 
 
 class JsonView:

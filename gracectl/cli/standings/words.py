@@ -115,7 +115,8 @@ def _headline(node: NodeStanding, at: float) -> str:
         return "nobody has asked for its end or its drain"
     since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
     done = {State.ENDING: "ending", State.KEPT: "drained for maintenance", State.RETURNING: "given back"}[node.state]
-    return f"{done}{since}; {_where(node)}"
+    is_half_done = node.state is State.KEPT and not node.is_done
+    return f"{'being ' if is_half_done else ''}{done}{since}; {_where(node)}"
 
 
 def _where(node: NodeStanding) -> str:
@@ -155,9 +156,9 @@ def why(pod: PodStanding, at: float) -> str:
     if entry.outcome is Outcome.TERMINATING:
         words = _grace(entry.until, at)
     elif entry.outcome is Outcome.EVICT:
-        words = f"nothing holds it{in_lane(entry, pod.place)}"
+        words = _and("nothing holds it", in_lane(entry, pod.place))
     elif entry.outcome is Outcome.BLOCKED:
-        words = f"{entry.reason}{in_lane(entry, pod.place)}"
+        words = _and(entry.reason, in_lane(entry, pod.place))
     else:
         words = held(entry) or entry.reason
         if entry.until is not None:
@@ -165,6 +166,10 @@ def why(pod: PodStanding, at: float) -> str:
     if entry.delete_at is not None and entry.outcome in HELD:
         words += f"; deleted in {elapsed(max(entry.delete_at - at, 0.0))} at the latest"
     return words
+
+
+def _and(words: str, more: str) -> str:
+    return f"{words}; {more}" if more else words
 
 
 def _grace(until: float | None, at: float) -> str:
