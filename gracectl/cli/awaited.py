@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from gracectl.cli.program import command
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
@@ -43,6 +45,11 @@ class Awaited:
             if node.uid in self._left:
                 self._seen[node.uid] = node
                 yield from self._stays(node) if self.keeps else ()
+
+    def rest_of(self, scene: Scene) -> Scene:
+        """What is left to be watched: that somebody is gone, or kept, has been said."""
+        left = tuple(node for node in scene.nodes if node.uid in self._left)
+        return msgspec.structs.replace(scene, nodes=left, gone=())
 
     def _stays(self, node: NodeStanding) -> Iterator[str]:
         if node.is_done:

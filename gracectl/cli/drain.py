@@ -199,7 +199,7 @@ class _Job:
         def watched(scene: Scene) -> bool:
             for line in awaited.look(scene):
                 view.say(line)
-            view.show(msgspec.structs.replace(scene, gone=()))  # that has just been said
+            view.show(awaited.rest_of(scene))
             return not awaited.left
 
         seconds = self._wanted.timeout or math.inf
