@@ -77,17 +77,21 @@ class Fleet:
 
     def add(self, name: str, *, managed: bool = False, finalizers: tuple[str, ...] = (), **labels: str) -> str:
         """A node. `managed`: the controller holds it by the time of the return."""
-        manifest = manifests.node(name, RUN, managed=managed)
-        manifest["metadata"]["labels"] |= labels
-        manifest["metadata"]["finalizers"] = list(finalizers)
-        self.ask("POST", NODES, manifest)
+        self._add(name, managed, finalizers, labels)
         if managed:
             self.until(f"{name} is held", lambda: names.FINALIZER in self._finalizers(name))
         return name
 
     def held(self, name: str, **labels: str) -> str:
         """A node with our finalizer that no controller manages: it stays until `release`."""
-        return self.add(name, finalizers=(names.FINALIZER,), **labels)
+        self._add(name, False, (names.FINALIZER,), labels)
+        return name
+
+    def _add(self, name: str, managed: bool, finalizers: tuple[str, ...], labels: Mapping[str, str]) -> None:
+        manifest = manifests.node(name, RUN, managed=managed)
+        manifest["metadata"]["labels"] |= labels
+        manifest["metadata"]["finalizers"] = list(finalizers)
+        self.ask("POST", NODES, manifest)
 
     def release(self, name: str) -> None:
         """Take the finalizers off a node."""
