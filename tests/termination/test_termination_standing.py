@@ -1,4 +1,4 @@
-"""How nodes stand, as their objects alone show it: the state, the step, who holds them and since when, who should act."""
+"""How nodes stand, as their objects alone show it: state, step, who holds them and since when, who should act."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import NOW, READY, a_budget, a_node, a_pod, owned_by
+from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+from support.standings import DRAINED, KEPT, going, kept, observed, replica
 
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
-from gracectl.model.node import Node, Taint
+from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
@@ -19,50 +20,15 @@ from gracectl.policy.cautions import Kind
 from gracectl.policy.deadlines import Origin
 from gracectl.policy.plan import Outcome
 from gracectl.policy.settings import NodeGroup, PolicySettings
-from gracectl.termination.observed import Observed, observe_nothing_yet
 from gracectl.termination.settings import TerminationSettings
 from gracectl.termination.standing import Memory, NodeStanding, State, claims_without_nodes, is_under_way, standings
 
-TAINTED = (Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"),)
 SETTINGS = TerminationSettings()
-KEPT = Condition(names.DRAINED, "True", "Kept", "all pods are gone")
-DRAINED = Condition(names.DRAINED, "True", "Drained", "all pods are gone")
-
-
-def going(name: str = "n1", *, since: float = 100.0, **fields: Any) -> Node:
-    """A cordoned node that somebody has deleted so many seconds ago."""
-    defaults: dict[str, Any] = {
-        "deletion_timestamp": NOW - since,
-        "finalizers": (names.FINALIZER,),
-        "taints": TAINTED,
-        "conditions": READY,
-    }
-    return a_node(name, **{**defaults, **fields})
-
-
-def kept(name: str = "n1", *, since: float = 100.0, **fields: Any) -> Node:
-    """A cordoned node that somebody wants drained since so many seconds."""
-    annotations = {names.KEEP_DRAINED: format_time(NOW - since), names.CORDONED: "taint,unschedulable"}
-    defaults: dict[str, Any] = {"annotations": annotations, "unschedulable": True, "deletion_timestamp": None}
-    return going(name, **{**defaults, **fields})
-
-
-def observed(*nodes: Node, pods: tuple[Pod, ...] = (), **caches: Any) -> Observed:
-    found = observe_nothing_yet()
-    found.nodes.replace(nodes)
-    found.pods.replace(pods)
-    for cache, things in caches.items():
-        getattr(found, cache).replace(things)
-    return found
 
 
 def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStanding:
     (found,) = standings(observed(node, pods=pods, **caches), settings, {node.name}, NOW)
     return found
-
-
-def replica(name: str = "web-1", **fields: Any) -> Pod:
-    return a_pod(name, **{"owners": owned_by("ReplicaSet"), **fields})
 
 
 # -- where it stands ---------------------------------------------------------------------------------------------------
