@@ -57,6 +57,8 @@ class NodeWords(msgspec.Struct, frozen=True):
 
 def title(scene: Scene) -> str:
     """`2 nodes are ending, 1 is drained for maintenance (2026-01-01T00:00:00Z by the server's clock)`."""
+    if not scene.is_complete:
+        return "The cluster is being looked at"
     found = Counter(node.state for node in scene.nodes)
     parts: list[str] = []
     for state, words in STATES.items():
