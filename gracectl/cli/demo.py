@@ -22,6 +22,7 @@ from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, run_async, told_to_people
 from gracectl.cli.paper import paper, put
+from gracectl.cli.program import program
 from gracectl.telemetry import logs
 
 PLAIN_WIDTH = 200
@@ -66,7 +67,7 @@ def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text",
             if not ending.ok:
                 raise _Failed(*ending.failures)
             return
-    click.echo("gracectl: interrupted", err=True)
+    click.echo(f"{program()}: interrupted", err=True)
     sys.exit(128 + ending)
 
 
@@ -76,7 +77,7 @@ class _Failed(click.ClickException):
     exit_code = FAILED
 
     def __init__(self, *failures: str) -> None:
-        super().__init__("\n".join(f"gracectl: {failure}" for failure in failures))
+        super().__init__("\n".join(f"{program()}: {failure}" for failure in failures))
 
     def show(self, file: IO[str] | None = None) -> None:
         click.echo(self.message, err=True, file=file)
@@ -121,7 +122,7 @@ def _logging(verbose: bool) -> Iterator[None]:
         with os.fdopen(handle, "w") as file, _logging_to(file):
             yield
     except Exception:  # whatever it was, it goes on its way
-        click.echo(f"gracectl: the controller's log is {name}", err=True)
+        click.echo(f"{program()}: the controller's log is {name}", err=True)
         raise
     except BaseException:  # interrupted, or nobody reads on: nothing has failed
         os.unlink(name)

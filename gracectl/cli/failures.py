@@ -1,7 +1,7 @@
 """How a command ends: one clear message on stderr, and an exit code that scripts can rely on.
 
 0: done. 1: gracectl itself failed. 2: bad usage or configuration, nothing was changed. 3: the cluster refused, could
-not be reached or failed.
+not be reached or failed. 4: the time that was given is over; the work goes on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 import anyio
 
 from gracectl.app import MissingRights
+from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
@@ -23,7 +24,7 @@ from gracectl.runtime.supervise import PartDied
 
 T = TypeVar("T")
 
-FAILED, MISUSED, REFUSED = 1, 2, 3
+FAILED, MISUSED, REFUSED, UNFINISHED = 1, 2, 3, 4
 
 
 @contextlib.contextmanager
@@ -67,8 +68,13 @@ def _told(error: Exception, codes: Mapping[type[Exception], int]) -> tuple[str, 
 
 def end(message: str, code: int) -> NoReturn:
     """Print the message to stderr and exit."""
-    print(f"gracectl: {message}", file=sys.stderr)
+    complain(message)
     sys.exit(code)
+
+
+def complain(message: str) -> None:
+    """Print the message to stderr, and go on."""
+    print(f"{program()}: {message}", file=sys.stderr)
 
 
 def run_async(command: Callable[[], Awaitable[T]]) -> T:

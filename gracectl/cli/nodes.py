@@ -34,6 +34,11 @@ class NodeChoice(msgspec.Struct, frozen=True):
         """Whether the command is about this node."""
         return node.name in self.names if self.query is None else self.query.matches(node.labels)
 
+    @property
+    def nobody(self) -> str:
+        """What people are told when there is none."""
+        return f"No node matches the selector {self.selector}."
+
     def among(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """The names of those that the command is about. Raises UnknownNodes if one of them is not there."""
         found = sorted(node.name for node in nodes if self.picks(node))

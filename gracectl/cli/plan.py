@@ -122,16 +122,18 @@ async def see(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings) -> 
     return Seen(observed, nodes.among(observed.nodes.values()), now)
 
 
-def foresee(seen: Seen, settings: Settings, replacement_seconds: float | None = None) -> Outlook:
+def foresee(
+    seen: Seen, settings: Settings, replacement_seconds: float | None = None, *, keeps: bool = False
+) -> Outlook:
     """Foretell what happens to these nodes; thousands of pods take seconds, so not in an event loop.
 
-    `replacement_seconds` None: as the settings say.
+    `replacement_seconds` None: as the settings say. `keeps`: they are drained and stay instead of being deleted.
     """
     assumptions = Assumptions(
         replacement_seconds=settings.plan.replacement_seconds if replacement_seconds is None else replacement_seconds,
         rate=Rate(settings.eviction.qps, settings.eviction.burst),
     )
-    return outlook(seen.observed, settings.termination, seen.asked, seen.now, assumptions)
+    return outlook(seen.observed, settings.termination, seen.asked, seen.now, assumptions, keeps=keeps)
 
 
 def show(foretold: Outlook, terms: Terms) -> None:
@@ -150,7 +152,7 @@ def show_timeline(foretold: Outlook, terms: Terms) -> None:
 def _answer(foretold: Outlook, nodes: NodeChoice, wanted: Wanted, config: Path | None) -> None:
     terms = Terms(verbose=wanted.verbose, by_default=config is None)
     if not foretold.nodes:
-        click.echo(f"No node matches the selector {nodes.selector}.", err=True)
+        click.echo(nodes.nobody, err=True)
     if wanted.output == "json":
         click.echo(as_json(report(foretold, None if config is None else str(config))))
     elif foretold.nodes:

@@ -8,9 +8,12 @@ import click
 
 from gracectl import __version__
 
-EPILOG = "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed."
+EPILOG = (
+    "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed; 4 the time "
+    "given with --timeout is over, and the work goes on."
+)
 
-COMMANDS = ("controller", "crds", "demo", "plan", "simulate", "status")
+COMMANDS = ("controller", "crds", "demo", "drain", "plan", "simulate", "status", "uncordon")
 """Each is an attribute of the module of its name."""
 
 

@@ -18,6 +18,7 @@ import msgspec
 from gracectl.cli.certificate import self_signed
 from gracectl.cli.embedded import LOOPBACK, WORLD_FAILURES, finite, listening
 from gracectl.cli.failures import run_async, told_to_people
+from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.signals import set_on_signal
@@ -188,7 +189,7 @@ async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
 def _warn(door: Door) -> None:
     if not _is_loopback(door.host):
         remedy = "" if door.rbac else "; --rbac lets in only whom the kubeconfig is for"
-        click.echo(f"gracectl: warning: everybody who reaches {door.host} can change the cluster{remedy}", err=True)
+        click.echo(f"{program()}: warning: everybody who reaches {door.host} can change the cluster{remedy}", err=True)
 
 
 def _is_loopback(host: str) -> bool:

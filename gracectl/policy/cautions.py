@@ -1,4 +1,5 @@
-"""What people should know before a node ends: who will hold it for ever, who will lose something, and what would help.
+"""What people should know before a node ends, or is drained and stays: who holds it for ever, who loses something, and
+what would help.
 
 A caution is a verdict with its reason, like every other here; who prints it adds nothing.
 """
@@ -18,7 +19,7 @@ from gracectl.policy.course import How
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.policy.forecast import NodeProspect
-from gracectl.policy.plan import Outcome, PodPlan
+from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.prospects import Prospect
 from gracectl.policy.protection import Protection
 from gracectl.policy.reserve import share_of
@@ -45,6 +46,7 @@ class Kind(StrEnum):
     INVALID_PROTECTION = "InvalidProtection"
     WAVES_TOO_LONG = "WavesTooLong"
     BEFORE_ITS_TURN = "BeforeItsTurn"
+    DATA_LOST = "DataLost"
     NOT_RECREATED = "NotRecreated"
 
     @property
@@ -82,11 +84,17 @@ def _never(node: NodeProspect) -> Iterator[Caution]:
     for number, (reason, pods) in enumerate(reasons, start=1):
         message = f"this node never drains: {listed(pods)} {_stay(pods)} for ever ({reason})"
         if number == len(reasons):
-            message += (
-                "; there is no deadline: mend that, or give the node one (a terminationGracePeriod, or the annotation "
-                f"{names.TERMINATION_TIMESTAMP})"
-            )
+            message += _remedy(node)
         yield Caution(Kind.NEVER_DRAINS, message, pods)
+
+
+def _remedy(node: NodeProspect) -> str:
+    if node.going.view.is_kept:
+        return "; a node that stays has no deadline: mend that, or delete the pod by hand"
+    return (
+        "; there is no deadline: mend that, or give the node one (a terminationGracePeriod, or the annotation "
+        f"{names.TERMINATION_TIMESTAMP})"
+    )
 
 
 def _may_never(node: NodeProspect) -> Iterator[Caution]:
@@ -255,6 +263,24 @@ def _overstepped(node: NodeProspect) -> Iterator[Caution]:
         yield Caution(Kind.BUDGET_OVERSTEPPED, message, pods)
 
 
+def data_lost(plan: Plan) -> Caution | None:
+    """What is lost with the pods that leave a node which stays; of one that ends nobody expects its disks back."""
+    running = [entry.pod for entry in plan.left if entry.pod.deletion_timestamp is None]
+    pods = tuple(f"{pod.namespace}/{pod.name}" for pod in running if pod.empty_dir)
+    if not pods:
+        return None
+    message = (
+        f"{listed(pods)} {_have(pods)} data in an emptyDir, which stays behind when {_it(pods)} {_leave(pods)}, and is "
+        "lost"
+    )
+    return Caution(Kind.DATA_LOST, message, pods)
+
+
+def _data_lost(node: NodeProspect) -> Iterator[Caution]:
+    if node.going.view.is_kept and (caution := data_lost(node.plan)):
+        yield caution
+
+
 def _not_recreated(node: NodeProspect) -> Iterator[Caution]:
     alone = [
         pod
@@ -280,6 +306,7 @@ _LOOKS: tuple[Callable[[NodeProspect], Iterator[Caution]], ...] = (
     _invalid_protection,
     _waves_too_long,
     _before_its_turn,
+    _data_lost,
     _not_recreated,
 )
 
@@ -326,6 +353,10 @@ def _is_running(pod: Prospect) -> bool:
 
 def _stay(pods: Sequence[str]) -> str:
     return "stays" if len(pods) == 1 else "stay"
+
+
+def _leave(pods: Sequence[str]) -> str:
+    return "leaves" if len(pods) == 1 else "leave"
 
 
 def _are(pods: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
-"""What would happen if nodes were deleted now, and what is about to happen to those that end already.
+"""What would happen if nodes were deleted now, or drained for maintenance, and what is about to happen to those that
+end already.
 
-Joins what the caches show with the forecast: the nodes that were asked about, as if somebody had deleted them in this
+Joins what the caches show with the forecast: the nodes that were asked about, as if somebody had asked for that in this
 instant, together with all that are draining anyway, whether they end or stay, since pods of all of them wait under the
 same budgets. Changes nothing.
 """
@@ -31,18 +32,24 @@ from gracectl.termination.settings import TerminationSettings
 
 class NodeOutlook(msgspec.Struct, frozen=True):
     """One node that was asked about. `origin`: where its deadline comes from. `is_ending`: somebody has deleted it
-    already."""
+    already. `is_kept`: what is foretold is a drain after which it stays."""
 
     prospect: NodeProspect
     deadline: Deadline | None
     origin: Origin | None
     cautions: tuple[Caution, ...]
     is_ending: bool
+    is_kept: bool = False
 
     @property
     def name(self) -> str:
         """The node's."""
         return self.prospect.name
+
+    @property
+    def is_begun(self) -> bool:
+        """Somebody has asked for it already."""
+        return self.is_ending or (self.is_kept and is_kept(self.prospect.going.view.node))
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -53,26 +60,40 @@ class Outlook(msgspec.Struct, frozen=True):
 
 
 def outlook(
-    observed: Observed, settings: TerminationSettings, asked: Collection[str], now: float, assumptions: Assumptions
+    observed: Observed,
+    settings: TerminationSettings,
+    asked: Collection[str],
+    now: float,
+    assumptions: Assumptions,
+    *,
+    keeps: bool = False,
 ) -> Outlook:
-    """Foretell what becomes of the nodes called `asked` (all of them are there) if they are deleted at `now`."""
+    """Foretell what becomes of the nodes called `asked` (all of them are there) if they are deleted at `now`.
+
+    `keeps`: if they are drained and kept so instead. One that is deleted already ends, whatever is asked.
+    """
     nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
     draining = [node for node in nodes if node.name in asked or is_draining(node, settings)]
-    stays = {node.name for node in draining if node.name not in asked and is_kept(node)}
+    stays = {node.name for node in draining if (_can_stay(node, keeps) if node.name in asked else is_kept(node))}
     going = ((_kept if node.name in stays else _ending)(observed, settings, node, now) for node in draining)
     told = forecast(going, now, assumptions)
     found = tuple(
         NodeOutlook(
             prospect=prospect,
-            deadline=deadline_if_deleted(observed, settings, node, now),
-            origin=origin_if_deleted(observed, settings, node, now),
-            cautions=in_order([*obstacles_of(observed, settings, node), *cautions_of(prospect)]),
+            deadline=None if node.name in stays else deadline_if_deleted(observed, settings, node, now),
+            origin=None if node.name in stays else origin_if_deleted(observed, settings, node, now),
+            cautions=in_order([*obstacles_of(observed, settings, node, keeps=keeps), *cautions_of(prospect)]),
             is_ending=is_ending(node, settings),
+            is_kept=node.name in stays,
         )
         for node, prospect in zip(draining, told.nodes, strict=True)
         if node.name in asked
     )
     return Outlook(found, told)
+
+
+def _can_stay(node: Node, keeps: bool) -> bool:
+    return keeps and node.deletion_timestamp is None
 
 
 def is_draining(node: Node, settings: TerminationSettings) -> bool:
@@ -109,8 +130,9 @@ def _ending(observed: Observed, settings: TerminationSettings, node: Node, now: 
 
 
 def _kept(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
-    """One that is drained and stays."""
-    return _cordoned(observed.view_of(node, settings.policy), kept_since(node, now), now)
+    """One that is drained and stays, or as if somebody had asked for that."""
+    view = msgspec.structs.replace(observed.view_of(node, settings.policy), is_kept=True)
+    return _cordoned(view, kept_since(node, now) if is_kept(node) else now, now)
 
 
 def _cordoned(view: NodeView, since: float, now: float) -> Going:
@@ -125,23 +147,39 @@ def _deleted(thing: H, now: float) -> H:
     return msgspec.structs.replace(thing, deletion_timestamp=float(math.floor(now)))
 
 
-def obstacles_of(observed: Observed, settings: TerminationSettings, node: Node) -> Iterator[Caution]:
-    """What of the node itself keeps it from ending as it should."""
+def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -> Caution | None:
+    """Why nobody would drain a node that is deleted, or that is to be kept drained; None if somebody does."""
     if not settings.node_selector.matches(node.labels):
         message = "gracectl does not manage this node (nodeSelector does not match it): nobody drains it"
-        yield Caution(Kind.NOT_MANAGED, message)
-    elif names.FINALIZER not in node.finalizers:
-        if node.deletion_timestamp is None:
-            message = (
-                f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and "
-                "nobody would drain it; is `gracectl controller` running?"
-            )
-        else:
-            message = (
-                f"this node is being deleted without the finalizer {names.FINALIZER}: nobody drains it, and nobody can "
-                "put the finalizer on it any more"
-            )
-        yield Caution(Kind.NOT_HELD, message)
+        return Caution(Kind.NOT_MANAGED, message)
+    if names.FINALIZER in node.finalizers:
+        return None
+    if node.deletion_timestamp is not None:
+        message = (
+            f"this node is being deleted without the finalizer {names.FINALIZER}: nobody drains it, and nobody can "
+            "put the finalizer on it any more"
+        )
+    elif keeps:
+        message = (
+            f"the finalizer {names.FINALIZER} is not on this node, as it is on those that gracectl manages: nobody "
+            "would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
+        )
+    else:
+        message = (
+            f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and "
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
+        )
+    return Caution(Kind.NOT_HELD, message)
+
+
+def obstacles_of(
+    observed: Observed, settings: TerminationSettings, node: Node, *, keeps: bool = False
+) -> Iterator[Caution]:
+    """What of the node itself keeps it from ending, or from being drained, as it should."""
+    if caution := neglect(settings, node, keeps=keeps):
+        yield caution
+    if keeps and node.deletion_timestamp is None:
+        return  # neither claim nor deadline is of any account
     claims = observed.claims_of(node)
     if len(claims) > 1:
         listed = ", ".join(sorted(claim.name for claim in claims))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import NOW, a_budget, a_pod, ending, owned_by
+from support.builders import NOW, READY, a_budget, a_node, a_pod, ending, owned_by
 from support.outlooks import (
     CRITICAL,
     FOR_EVER,
@@ -26,7 +26,10 @@ from gracectl.cli.forecasts.words import ordinal
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
+from gracectl.model.times import format_time
 from gracectl.policy.cautions import Caution, Kind
+from gracectl.policy.course import Going
+from gracectl.policy.plan import NodeView
 from gracectl.policy.queues import Rate
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 from gracectl.policy.waves import by_priority
@@ -281,6 +284,44 @@ def test_a_node_that_is_ending_is_told_from_now_on() -> None:
         "ending since 1970-01-12T13:45:40Z (1:00 ago)",
     )
     assert told.summary == ()
+
+
+def staying(*pods: Pod, since: float | None = None) -> Going:
+    """A node that is drained for maintenance: asked for at `since`, or by nobody yet."""
+    annotations = {} if since is None else {names.KEEP_DRAINED: format_time(since)}
+    node = a_node("n1", conditions=READY, annotations=annotations)
+    view = NodeView(node, pods, {}, is_kept=True, cordoned_at=NOW)
+    return Going(view, NOW if since is None else since)
+
+
+def test_of_a_node_that_stays_no_deadline_is_told() -> None:
+    told = telling(foretold(staying(a_replica(empty_dir=True), a_pod("log", owners=owned_by("DaemonSet")))), Terms())
+    (node,) = told.nodes
+    assert told.title == (
+        "What happens if n1 is drained for maintenance now (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
+    )
+    assert node.headline == "drained between 0:02 and 0:30 from now"
+    assert node.facts == ()
+    assert [caution.kind for caution in node.cautions] == [Kind.DATA_LOST]
+    assert node.ignored == "not waited for: 1 pod (1 DaemonSet pod: it stays, as its node does)"
+    assert (
+        "Drained means that no pod is waited for any more; volumes come after that, and then the node is kept so until "
+        "somebody gives it back."
+    ) in told.remarks
+
+
+def test_of_one_that_is_being_drained_already_it_is_told_since_when() -> None:
+    told = telling(foretold(staying(a_replica(), since=NOW - 60)), Terms())
+    assert told.title == "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
+    assert told.nodes[0].facts == ("drained for maintenance since 1970-01-12T13:45:40Z (1:00 ago)",)
+
+
+def test_beside_one_that_stays_one_may_end() -> None:
+    told = telling(foretold(staying(a_replica()), ending("n2", a_replica("web-2"), since=NOW - 60)), Terms())
+    assert told.title.startswith("What happens if n1 is drained for maintenance now (")
+    assert (
+        "Drained means that no pod is waited for any more; volumes and the instance come after that where a node ends."
+    ) in told.remarks
 
 
 def test_several_nodes_have_a_summary() -> None:

@@ -174,6 +174,28 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
         ("shop/alone",),
         "shop/alone has no controller: nobody makes it again elsewhere",
     ),
+    (
+        Kind.DATA_LOST,
+        {
+            "pods": [
+                a_replica("a", empty_dir=True),
+                a_replica("b", empty_dir=True),
+                a_replica("c"),
+                a_replica("daemon", empty_dir=True, owners=owned_by("DaemonSet")),
+                a_replica("gone", empty_dir=True, deletion_timestamp=NOW + 5, deletion_grace_seconds=30),
+            ],
+            "is_kept": True,
+        },
+        ("shop/a", "shop/b"),
+        "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost",
+    ),
+    (
+        Kind.NEVER_DRAINS,
+        {"pods": [a_replica("job", **FOR_EVER)], "is_kept": True},
+        ("shop/job",),
+        "this node never drains: shop/job stays for ever (protected by do-not-disrupt); a node that stays has no "
+        "deadline: mend that, or delete the pod by hand",
+    ),
 ]
 
 
@@ -222,6 +244,10 @@ def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
 )
 def test_who_stays_or_goes_already_needs_nobody_to_make_it_again(pod: Pod) -> None:
     assert not [caution for caution in cautions(pod) if caution.kind is Kind.NOT_RECREATED]
+
+
+def test_of_a_node_that_ends_nobody_expects_the_disks_back() -> None:
+    assert not cautions(a_replica(empty_dir=True))
 
 
 def test_a_pod_that_is_not_ready_oversteps_no_budget() -> None:

@@ -35,7 +35,8 @@ def _outlook(prospect: NodeProspect) -> NodeOutlook:
         deadline=None if at is None else Deadline(at, at - since),
         origin=None if at is None else Origin("claim", f"NodeClaim {prospect.name}"),
         cautions=cautions_of(prospect),
-        is_ending=since < NOW,
+        is_ending=since < NOW and not prospect.going.view.is_kept,
+        is_kept=prospect.going.view.is_kept,
     )
 
 

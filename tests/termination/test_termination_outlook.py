@@ -45,9 +45,11 @@ def observed(*things: Node | NodeClaim) -> Observed:
     return found
 
 
-def foretold(*things: Node | NodeClaim, asked: tuple[str, ...] = ("n1",), **policy: Any) -> Outlook:
+def foretold(
+    *things: Node | NodeClaim, asked: tuple[str, ...] = ("n1",), keeps: bool = False, **policy: Any
+) -> Outlook:
     settings = TerminationSettings(policy=PolicySettings(**policy))
-    return outlook(observed(*things), settings, asked, NOW, Assumptions())
+    return outlook(observed(*things), settings, asked, NOW, Assumptions(), keeps=keeps)
 
 
 def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeOutlook:
@@ -99,7 +101,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
             (a_good_node(finalizers=()),),
             Kind.NOT_HELD,
             "the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at once, and "
-            "nobody would drain it; is `gracectl controller` running?",
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         ),
         (
             (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
@@ -159,3 +161,46 @@ def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_on
 def test_a_kept_node_that_is_not_ours_is_nobody_s() -> None:
     kept = a_good_node("n2", annotations={names.KEEP_DRAINED: ""}, labels={names.CONTROL_PLANE_ROLE: ""})
     assert [each.name for each in foretold(a_good_node("n1"), kept).whole.nodes] == ["n1"]
+
+
+# -- if they are to stay -----------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_to_stay_has_no_deadline_and_claims_do_not_matter() -> None:
+    claims = (a_claim("c1", termination_grace_period="15m"), a_claim("c2"))
+    node = foretold(a_good_node(annotations=annotated(NOW + 60)), *claims, keeps=True, node_groups=GROUPS).nodes[0]
+    assert (node.deadline, node.origin, node.cautions) == (None, None, ())
+    assert (node.is_kept, node.is_ending, node.is_begun) == (True, False, False)
+    assert node.prospect.going.view.is_kept
+    assert node.prospect.going.since == NOW
+
+
+def test_one_that_is_kept_already_is_foretold_from_its_request_on() -> None:
+    kept = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
+    (node,) = foretold(kept, keeps=True).nodes
+    assert (node.is_begun, node.prospect.going.since) == (True, NOW - 60)
+    back = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60), names.CORDONED: "unschedulable"})
+    (node,) = foretold(back, keeps=True).nodes
+    assert (node.is_begun, node.prospect.going.since) == (False, NOW)
+
+
+def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
+    node = foretold(a_good_node(deletion_timestamp=NOW - 60), keeps=True, node_groups=GROUPS).nodes[0]
+    assert (node.is_kept, node.is_ending) == (False, True)
+    assert node.deadline is not None
+
+
+def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
+    told = foretold(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), keeps=True)
+    assert [each.going.view.is_kept for each in told.whole.nodes] == [True, False]
+
+
+def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
+    (node,) = foretold(a_good_node(finalizers=()), keeps=True).nodes
+    assert [(caution.kind, caution.message) for caution in node.cautions] == [
+        (
+            Kind.NOT_HELD,
+            "the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl manages: "
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
+        )
+    ]

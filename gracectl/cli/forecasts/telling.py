@@ -102,11 +102,12 @@ def telling(outlook: Outlook, terms: Terms) -> Telling:
 
 def _title(outlook: Outlook) -> str:
     zero = f"0:00 is {format_time(outlook.whole.at)} by the server's clock"
-    fresh = [node.name for node in outlook.nodes if not node.is_ending]
+    fresh = [node for node in outlook.nodes if not node.is_begun]
     title = f"What happens next ({zero})"
     if fresh:
-        deleted = f"{fresh[0]} is" if len(fresh) == 1 else f"{counted(len(fresh), 'node')} are"
-        title = f"What happens if {deleted} deleted now ({zero})"
+        who = f"{fresh[0].name} is" if len(fresh) == 1 else f"{counted(len(fresh), 'node')} are"
+        asked_for = "drained for maintenance" if fresh[0].is_kept else "deleted"
+        title = f"What happens if {who} {asked_for} now ({zero})"
     asked = {node.name for node in outlook.nodes}
     besides = [node.name for node in outlook.whole.nodes if node.name not in asked]
     if not besides:
@@ -186,8 +187,15 @@ def _remarks(outlook: Outlook, terms: Terms, nodes: Iterable[NodeTelling]) -> It
     yield sure
     if is_endless:
         yield '"Never" and "or later" hold until somebody changes something; the cautions say what.'
-    yield "Drained means that no pod is waited for any more; volumes and the instance come after that."
+    yield f"Drained means that no pod is waited for any more; {_afterwards(outlook)}."
     if any(line.count > 1 for node in nodes for wave in node.waves for line in wave.lines):
         yield "Pods of whom the same is to be said stand together; -v lists each of them."
     if terms.by_default:
         yield BY_DEFAULT
+
+
+def _afterwards(outlook: Outlook) -> str:
+    stays = [node.is_kept for node in outlook.nodes]
+    if not all(stays):
+        return "volumes and the instance come after that" + (" where a node ends" if any(stays) else "")
+    return "volumes come after that, and then the node is kept so until somebody gives it back"

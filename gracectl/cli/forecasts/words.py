@@ -183,7 +183,7 @@ def drained(node: NodeOutlook, at: float) -> str:
 
 
 def _drained(node: NodeOutlook, at: float) -> str:
-    span, since = node.prospect.drained, "from now" if node.is_ending else "after its deletion"
+    span, since = node.prospect.drained, "from now" if node.is_begun or node.is_kept else "after its deletion"
     if span is None:
         return "never drained"
     earliest = elapsed(span.earliest - at)
@@ -195,7 +195,9 @@ def _drained(node: NodeOutlook, at: float) -> str:
 
 
 def deadline(node: NodeOutlook, at: float) -> str:
-    """The deadline and where it comes from, or that there is none."""
+    """The deadline and where it comes from, or that there is none; empty for a node that stays, which never has one."""
+    if node.is_kept:
+        return ""
     if node.deadline is None:
         return "no deadline: it takes as long as its pods need"
     when = f"{elapsed(node.deadline.at - at)} ({format_time(node.deadline.at)})"
@@ -212,9 +214,11 @@ def cause_of(deadline: Deadline, origin: Origin | None) -> str:
 
 
 def ending(node: NodeOutlook, at: float) -> str:
-    """Since when it has been ending; empty if nobody has deleted it yet."""
-    since = node.prospect.going.since
-    return f"ending since {format_time(since)} ({elapsed(at - since)} ago)" if node.is_ending else ""
+    """Since when it has been ending, or drained; empty if nobody has asked for it yet."""
+    if not node.is_begun:
+        return ""
+    since, what = node.prospect.going.since, "drained for maintenance" if node.is_kept else "ending"
+    return f"{what} since {format_time(since)} ({elapsed(at - since)} ago)"
 
 
 # -- of numbers --------------------------------------------------------------------------------------------------------

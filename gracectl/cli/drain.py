@@ -1,0 +1,249 @@
+"""`gracectl drain`: asks the controller to drain nodes, and watches until it is done."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+import click
+import msgspec
+
+from gracectl.cli.awaited import Awaited
+from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
+from gracectl.cli.elapsed import elapsed
+from gracectl.cli.errand import ABANDONABLE, Ask, Errand, Refused
+from gracectl.cli.failures import REFUSED, UNFINISHED, complain, end, run_async, told_to_people
+from gracectl.cli.forecasts.telling import Terms
+from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
+from gracectl.cli.paper import paper
+from gracectl.cli.plan import foresee, see, show
+from gracectl.cli.preflight import Undrainable, check, ending_for
+from gracectl.cli.program import command
+from gracectl.cli.standings.follow import Scene, follow
+from gracectl.cli.standings.views import view_for
+from gracectl.config import Settings
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError, Conflict, NotFound
+from gracectl.kube.reading import read_all
+from gracectl.kube.resources import NODES
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration, parse_seconds
+from gracectl.model.node import Node
+from gracectl.policy.cautions import data_lost
+from gracectl.policy.kept import is_kept, kept_since
+from gracectl.policy.plan import plan
+from gracectl.termination.kept import request
+from gracectl.termination.observed import Observed
+from gracectl.termination.sight import look
+from gracectl.termination.writes import amend
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says. `timeout`: seconds; None or 0: as long as it takes."""
+
+    keep: bool
+    no_wait: bool
+    dry_run: bool
+    timeout: float | None
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """A Go duration, or a bare number of seconds."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text) if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text) else parse_seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write it as 10m, 1h30m or 90s, or as a number of seconds.") from error
+    if seconds < 0:
+        raise click.BadParameter(f"{text} is negative; 0 waits as long as it takes.")
+    return seconds
+
+
+@click.command()
+@node_arguments
+@click.option("--keep", is_flag=True, help="For maintenance: the node stays, and is kept empty until it is given back.")
+@click.option("--no-wait", is_flag=True, help="Ask, and do not watch.")
+@click.option("--dry-run", is_flag=True, help="Foretell what would happen, as plan does; nothing is changed.")
+@click.option(
+    "--timeout",
+    callback=_seconds,
+    metavar="DURATION",
+    help="Watch no longer than this: 10m, 90s, or seconds; 0: as long as it takes, the default.",
+)
+@cluster_options
+def drain(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
+    """Have nodes drained, and watch until it is done.
+
+    Deletes each NODE, which the controller holds, drains under budgets and protection, and then lets go, with its
+    instance; that cannot be taken back. With --keep nobody is deleted: the node is drained, its DaemonSet pods stay,
+    and it is kept empty until `uncordon` gives it back.
+
+    All nodes are looked at first: if one of them would not be drained, nothing is asked of any. The controller does
+    the work, so this command may be interrupted at any moment (Ctrl-C, --timeout): what was asked for goes on. The page
+    docs/drain.md tells how it differs from kubectl drain, and which rights it needs.
+
+    Exit code 0: every node is gone, or drained and kept, or with --no-wait was asked; also if no node matches the
+    selector. 3 also if there is no such node, if one would not be drained, if the server refused for one of them, or if
+    one that was to be kept was given back or deleted meanwhile. 4: the time of --timeout is over. 130: interrupted.
+    """
+    told = msgspec.convert(wanted, Wanted)
+    if told.no_wait and told.timeout is not None:
+        raise click.UsageError("--timeout says how long to watch, --no-wait not to: leave out one of the two")
+    if told.dry_run and (told.no_wait or told.timeout is not None):
+        raise click.UsageError(
+            "with --dry-run nothing is asked for, so there is nothing to wait for: leave out --no-wait and --timeout"
+        )
+    with told_to_people({UnknownNodes: REFUSED, Undrainable: REFUSED}):
+        settings = cluster.settings()
+        if told.dry_run:
+            _foretell(cluster, nodes, settings, keeps=told.keep)
+            return
+        job = _Job(cluster, settings, told)
+        try:
+            code = run_async(lambda: job.run(nodes))
+        except KeyboardInterrupt:
+            end(job.interrupted(), 128 + signal.SIGINT)
+    if code:
+        sys.exit(code)
+
+
+def _foretell(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings, *, keeps: bool) -> None:
+    by_default = cluster.config is None
+    try:
+        seen = run_async(lambda: see(cluster, nodes, settings))
+        if not seen.asked:
+            click.echo(nodes.nobody, err=True)
+            return
+        show(foresee(seen, settings, keeps=keeps), Terms(verbose=False, by_default=by_default))
+    except KeyboardInterrupt:
+        end("interrupted", 128 + signal.SIGINT)
+    asked = [node for node in seen.observed.nodes.values() if node.name in seen.asked]
+    check(asked, settings, seen.now, keeps=keeps, by_default=by_default)
+
+
+class _Job:
+    """One run of the command, which knows at any moment what it has asked for, and what it waits for."""
+
+    def __init__(self, cluster: ClusterChoice, settings: Settings, wanted: Wanted) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._wanted = wanted
+        self._errand = Errand()
+        self._awaited: Awaited | None = None
+
+    async def run(self, choice: NodeChoice) -> int:
+        """The exit code. Raises UnknownNodes, Undrainable, and ApiError as long as nothing was asked for."""
+        async with connected(self._cluster) as there:
+            nodes = await self._chosen(there, choice)
+            if not nodes:
+                click.echo(choice.nobody, err=True)
+                return 0
+            await self._ask(there, nodes)
+            asked = [node for node in nodes if self._is_asked(node)]
+            if asked and not self._wanted.no_wait:
+                self._awaited = Awaited(asked, keeps=self._wanted.keep)
+                return await self._watch(there, self._awaited)
+        if asked:
+            click.echo(f"{command('status', '-w', *(node.name for node in asked))} shows how it goes on")
+        return self._code
+
+    def interrupted(self) -> str:
+        """For people who want to wait no longer: what was asked for, and goes on."""
+        if self._awaited is not None:
+            return self._awaited.unwatched()
+        if self._wanted.keep:
+            return self._errand.interrupted("a drain", f" ({command('uncordon', *self._errand.asked)} takes it back)")
+        return self._errand.interrupted("deletion", " (nobody can take it back)")
+
+    @property
+    def _code(self) -> int:
+        has_failed = self._errand.has_failed or (self._awaited is not None and self._awaited.has_failed)
+        return REFUSED if has_failed else 0
+
+    def _is_asked(self, node: Node) -> bool:
+        return node.deletion_timestamp is not None or node.name in self._errand.asked
+
+    async def _chosen(self, there: Connection, choice: NodeChoice) -> list[Node]:
+        """The nodes in question, after all has been looked at, and what is lost has been told."""
+        keeps = self._wanted.keep
+        observed = await look(there.client, choice.picks) if keeps else None
+        there_are = observed.nodes.values() if observed else await read_all(there.client, NODES, keep=choice.picks)
+        names = choice.among(there_are)
+        nodes = sorted((node for node in there_are if node.name in names), key=lambda node: node.name)
+        now = there.clock.now()  # the answers have set it by now
+        check(nodes, self._settings, now, keeps=keeps, by_default=self._cluster.config is None)
+        if observed is not None:
+            _tell_of_losses(observed, nodes, self._settings, now)
+        return nodes
+
+    async def _ask(self, there: Connection, nodes: Sequence[Node]) -> None:
+        now = there.clock.now()
+        fresh = []
+        for node in nodes:
+            if node.deletion_timestamp is not None:
+                click.echo(f"{node.name}: {ending_for(node, now)}")
+            else:
+                fresh.append(node)
+        ask: Ask = partial(_ask_to_keep, there) if self._wanted.keep else partial(_ask_to_delete, there.client)
+        await self._errand.run(fresh, ask)
+
+    async def _watch(self, there: Connection, awaited: Awaited) -> int:
+        view = view_for(paper())
+
+        def watched(scene: Scene) -> bool:
+            for line in awaited.look(scene):
+                view.say(line)
+            view.show(awaited.rest_of(scene))
+            return not awaited.left
+
+        seconds = self._wanted.timeout or math.inf
+        try:
+            with view.showing(), anyio.move_on_after(seconds) as patience:
+                await follow(there, self._settings, awaited.has, watched, expected=awaited.expected)
+        except ApiError as error:
+            complain(f"{error}\n{awaited.unwatched()}")
+            return REFUSED
+        if patience.cancelled_caught and awaited.left:
+            complain(awaited.unfinished(format_duration(round(seconds * NANOSECONDS_PER_SECOND))))
+            return UNFINISHED
+        return self._code
+
+
+def _tell_of_losses(observed: Observed, nodes: Sequence[Node], settings: Settings, now: float) -> None:
+    """Whose emptyDir goes with its pod, while the node with the disk stays."""
+    for node in nodes:
+        if is_kept(node):
+            continue
+        view = msgspec.structs.replace(observed.view_of(node, settings.termination.policy), is_kept=True)
+        if caution := data_lost(plan(view, now)):
+            click.echo(f"{node.name}: {caution.message}", err=True)
+
+
+async def _ask_to_delete(client: KubeClient, node: Node) -> str:
+    try:
+        await client.delete(ABANDONABLE, node.key, uid=node.uid)
+    except NotFound:
+        return "is gone already"
+    except Conflict as conflict:
+        if conflict.uid_mismatch:
+            raise Refused("it is gone, and another node has its name by now: that one was not touched") from conflict
+        raise
+    return "deletion asked for; its pods leave as budgets and protection allow"
+
+
+async def _ask_to_keep(there: Connection, node: Node) -> str:
+    now = there.clock.now()
+    if is_kept(node):
+        return f"is drained for maintenance already, for {elapsed(now - kept_since(node, now))}"
+    after = await amend(there.client, ABANDONABLE, node, lambda found: request(found, now))
+    if after is None:
+        raise Refused("it is gone, or another node has its name by now: that one was not touched")
+    if after.deletion_timestamp is not None:
+        raise Refused("somebody has deleted it meanwhile, and nobody can take that back")
+    return "to be drained and kept so"

@@ -1,0 +1,123 @@
+"""`gracectl uncordon` over HTTP: what it gives back, what it says of each node, and what nobody can take back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+from support.fleet import Fleet, fleet
+
+from gracectl.cli.root import root
+from gracectl.model import names
+
+pytestmark = pytest.mark.real_time
+
+TAINT = {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}
+RECORD = {names.KEEP_DRAINED: "2026-01-01T00:00:00Z", names.CORDONED: "taint,label,unschedulable"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("uncordon")) as found:
+        yield found
+
+
+def lines(text: str) -> list[str]:
+    return sorted(text.splitlines())
+
+
+def test_a_kept_node_is_given_back(place: Fleet) -> None:
+    place.add("kept", managed=True)
+    assert place.run("drain", "kept", "--keep").exit_code == 0
+    result = place.run("uncordon", "kept")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "kept: takes pods again as soon as the controller has taken off the taint karpenter.sh/disrupted and the label "
+        "node.kubernetes.io/exclude-from-external-load-balancers\n"
+    )
+    node = place.node("kept")
+    assert node is not None
+    assert not node["spec"].get("unschedulable")
+    assert names.KEEP_DRAINED not in place.annotations("kept")
+    place.until("the rest is taken off", lambda: names.CORDONED not in place.annotations("kept"))
+    assert place.run("uncordon", "kept").stdout == "kept: was not cordoned\n"
+
+
+def test_nodes_that_somebody_has_cordoned_are_schedulable_again_without_any_controller(place: Fleet) -> None:
+    for name in ("by-hand-1", "by-hand-2"):
+        place.add(name, hands="on")
+        place.patch(name, {"spec": {"unschedulable": True}})
+    place.add("by-hand-3", hands="on")
+    result = place.run("uncordon", "-l", "hands=on")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert lines(result.stdout) == [
+        "by-hand-1: takes pods again",
+        "by-hand-2: takes pods again",
+        "by-hand-3: was not cordoned",
+    ]
+    for name in ("by-hand-1", "by-hand-2"):
+        assert not (place.node(name) or {})["spec"].get("unschedulable")
+
+
+def test_of_a_node_that_the_settings_do_not_match_nobody_takes_the_rest_off(place: Fleet) -> None:
+    place.add("left")
+    place.patch("left", {"metadata": {"annotations": RECORD}, "spec": {"unschedulable": True, "taints": [TAINT]}})
+    settings = place.folder / "others.yaml"
+    settings.write_text("nodeSelector: {matchLabels: {pool: b}}\n")
+    result = place.run("uncordon", "left", "--config", str(settings))
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "left: is schedulable; this node was drained by gracectl and is given back, but nodeSelector does not match it"
+    )
+    assert not (place.node("left") or {})["spec"].get("unschedulable")
+    # Once more: it is given back already, and what is left on it is still to come off.
+    again = place.run("uncordon", "left")
+    assert again.stdout.startswith("left: takes pods again as soon as the controller has taken off the taint")
+
+
+def test_what_is_being_deleted_cannot_be_taken_back_and_the_others_are(place: Fleet) -> None:
+    place.held("going", mixed="yes")
+    place.patch("going", {"spec": {"unschedulable": True}})
+    place.delete("going")
+    place.add("staying", mixed="yes")
+    place.patch("staying", {"spec": {"unschedulable": True}})
+    result = place.run("uncordon", "-l", "mixed=yes")
+    assert result.exit_code == 3
+    assert result.stdout == "staying: takes pods again\n"
+    assert result.stderr == "gracectl: going: it is being deleted, which nobody can take back\n"
+    assert (place.node("going") or {})["spec"]["unschedulable"] is True
+    place.release("going")
+
+
+def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:
+    place.add("known")
+    place.patch("known", {"spec": {"unschedulable": True}})
+    result = place.run("uncordon", "nope", "known", "neither")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith("gracectl: there are no nodes nope, neither; ")
+    assert (place.node("known") or {})["spec"]["unschedulable"] is True
+
+
+def test_a_selector_that_no_node_matches_is_no_failure(place: Fleet) -> None:
+    result = place.run("uncordon", "-l", "pool=none")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No node matches the selector pool=none.\n")
+
+
+def test_a_right_that_is_missing_for_some_of_them_is_told_with_their_names(place: Fleet) -> None:
+    for name in ("mine", "theirs"):
+        place.add(name, shared="yes")
+        place.patch(name, {"spec": {"unschedulable": True}})
+    listing = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    mine = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"], "resourceNames": ["mine"]}
+    result = place.run("uncordon", "-l", "shared=yes", as_=place.user("sharer", listing, mine))
+    assert (result.exit_code, result.stdout) == (3, "mine: takes pods again\n")
+    assert result.stderr.startswith(
+        "gracectl: theirs: patch nodes theirs: forbidden: add the verb patch on nodes to the role"
+    )
+
+
+def test_nobody_in_particular_cannot_be_meant() -> None:
+    result = CliRunner().invoke(root, ["uncordon", "--kubeconfig", "/nowhere"])
+    assert result.exit_code == 2
+    assert "name one node or more, or choose them with -l SELECTOR" in result.stderr
