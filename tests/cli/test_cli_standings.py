@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ from support.standings import (
     a_scene,
     claims_and_gone,
     crowd,
+    documented,
     going,
     interrupted,
     kept,
@@ -27,13 +30,15 @@ from support.standings import (
 from gracectl.cli.paper import text_of
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Gone, Scene
-from gracectl.cli.standings.report import as_line, report
+from gracectl.cli.standings.report import Report, as_line, report
 from gracectl.cli.standings.table import table
 from gracectl.cli.standings.views import JsonView, LiveView, PlainView, view_for
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.times import format_time
+from gracectl.policy.plan import Outcome
 from gracectl.termination.sight import Interruption
+from gracectl.termination.standing import State
 
 every_scene = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 
@@ -283,3 +288,36 @@ def test_gone_ones_are_told_the_last_first_and_many_counted() -> None:
     gone = [Gone(f"n{number}", "u", 60.0) for number in range(5)]
     assert words.of_all_gone(gone).startswith("n4 is gone after 1:00, n3 is gone after 1:00, n2")
     assert words.of_all_gone(gone).endswith(", and 2 more")
+
+
+# -- its page ----------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_example_word_for_word() -> None:
+    shown = "\n".join(as_table(documented(), 108)).replace("1970-", "2026-")
+    assert f"```text\n{shown}\n```" in PAGE
+
+
+def test_the_page_explains_every_field_and_every_word() -> None:
+    explained = set(re.findall(r"`(\w+)`", PAGE))
+    assert _fields(Report) - explained == set()
+    assert {words.SPELT.get(each, each.value) for each in Outcome} - explained == {"ignored"}
+    assert {state.value for state in State} <= explained
+
+
+def _fields(struct: Any) -> set[str]:
+    """The names of the fields of an object and of those in it, as JSON has them."""
+    found = set()
+    for field in msgspec.structs.fields(struct):
+        found.add(field.encode_name)
+        for inner in _types(field.type):
+            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                found |= _fields(inner)
+    return found
+
+
+def _types(hint: Any) -> list[Any]:
+    """Those that a hint such as `tuple[A, ...] | None` is made of."""
+    return [hint, *(each for inner in get_args(hint) for each in _types(inner))]

@@ -91,6 +91,27 @@ def several() -> Scene:
     return a_scene(observed(*nodes, pods=tuple(pods), budgets=(spent,)))
 
 
+def documented() -> Scene:
+    """The example of docs/status.md."""
+    deadline = {names.TERMINATION_TIMESTAMP: format_time(NOW + 597)}
+    nodes = (
+        going("worker-1", since=303),
+        going("worker-2", since=12, annotations=deadline),
+        kept("worker-3", since=7200, conditions=(Condition(names.DRAINED, "True", "Kept", "all pods are gone"),)),
+        going("worker-4", since=40, taints=()),
+    )
+    pods = (
+        replica("web-7664t", node_name="worker-1"),
+        replica("train-0", node_name="worker-1", labels={}, annotations={names.DO_NOT_DISRUPT: "4h"}),
+        replica("dns-hhcmw", node_name="worker-1", labels={}, priority=2_000_000_000),
+        replica("web-sgxqm", node_name="worker-2"),
+        replica("ledger-0", node_name="worker-2", labels={}, deletion_timestamp=NOW + 18, deletion_grace_seconds=30),
+    )
+    spent = Condition(names.DISRUPTION_ALLOWED, "False", "InsufficientPods", "", NOW - 124)
+    budget = a_budget(disruptions_allowed=0, current_healthy=2, verdict=spent)
+    return a_scene(observed(*nodes, pods=pods, budgets=(budget,)))
+
+
 def crowd() -> Scene:
     """One node with sixty pods, most of them under a budget that lets nobody go."""
     pods = tuple(replica(f"web-{n:02}", labels={"app": "web"} if n % 3 else {"app": "free"}) for n in range(60))
@@ -123,5 +144,5 @@ def interrupted() -> Scene:
 
 
 SCENES: dict[str, Callable[[], Scene]] = {
-    each.__name__: each for each in (several, crowd, nothing, claims_and_gone, interrupted)
+    each.__name__: each for each in (several, documented, crowd, nothing, claims_and_gone, interrupted)
 }
