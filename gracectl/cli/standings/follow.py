@@ -40,7 +40,8 @@ class Gone(msgspec.Struct, frozen=True):
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to see at the instant `at` (Unix seconds, the server's clock).
 
-    `gone`: nodes that were awaited or under way, in the order in which they went.
+    `gone`: nodes that were awaited or under way, in the order in which they went. `is_complete` False: the cluster has
+    not been listed yet, and nothing is known of any node.
     """
 
     at: float
@@ -48,6 +49,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[ClaimStanding, ...] = ()
     gone: tuple[Gone, ...] = ()
     interruption: Interruption | None = None
+    is_complete: bool = True
 
 
 async def follow(
@@ -99,16 +101,23 @@ class _Watcher:
 
     async def show_all(self, show: Callable[[Scene], bool]) -> None:
         """Until somebody has seen enough."""
-        while not self.sight.observed.nodes.live:
-            if show(Scene(at=self._clock.now(), nodes=(), interruption=self.sight.interruption())):
-                return
+        while not self._has_seen_all_but_pods:
             with anyio.move_on_after(SCENE_SECONDS):
                 await self.sight.wait_live()
-        with anyio.move_on_after(SCENE_SECONDS):
-            await self.sight.wait_live()
+            if not self._has_seen_all_but_pods and show(self._blank()):
+                return
         while not show(self._scene()):
             await self.sight.changed(SCENE_SECONDS)
             await self._clock.sleep(GATHERING_SECONDS)
+
+    @property
+    def _has_seen_all_but_pods(self) -> bool:
+        """Without budgets nothing would seem to hold anybody; of which nodes the pods are missing is known."""
+        seen = self.sight.observed
+        return seen.nodes.live and seen.budgets.live and seen.attachments.live and seen.claims.live
+
+    def _blank(self) -> Scene:
+        return Scene(at=self._clock.now(), nodes=(), interruption=self.sight.interruption(), is_complete=False)
 
     def _scene(self) -> Scene:
         observed, now = self.sight.observed, self._clock.now()

@@ -150,7 +150,9 @@ class JsonView:
         return nullcontext()
 
     def show(self, scene: Scene) -> None:
-        """See View."""
+        """See View. Of what has not been seen, nothing is said."""
+        if not scene.is_complete:
+            return
         timeless = repr((scene.nodes, scene.claims, scene.gone, scene.interruption))
         if timeless != self._told:
             self._told = timeless

@@ -22,6 +22,16 @@ from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStandi
 FEW = 10
 """Pods of a node that are told one by one; the others are counted."""
 
+FEW_ALIKE = 3
+"""Of those that the same holds."""
+
+STATES = {
+    State.ENDING: "ending",
+    State.KEPT: "drained for maintenance",
+    State.RETURNING: "given back",
+    State.IDLE: "left alone",
+}
+
 SPELT = {Outcome.DELETE: "deleted", Outcome.EVICT: "leaving"}
 """What is shown of outcomes whose own names are orders."""
 
@@ -46,20 +56,16 @@ class NodeWords(msgspec.Struct, frozen=True):
 
 
 def title(scene: Scene) -> str:
-    """`2 nodes are ending, 1 is kept drained (2026-01-01T00:00:00Z by the server's clock)`."""
+    """`2 nodes are ending, 1 is drained for maintenance (2026-01-01T00:00:00Z by the server's clock)`."""
+    if not scene.is_complete:
+        return "The cluster is being looked at"
     found = Counter(node.state for node in scene.nodes)
-    spelt = {
-        State.ENDING: "ending",
-        State.KEPT: "drained for maintenance",
-        State.RETURNING: "given back",
-        State.IDLE: "left alone",
-    }
-    parts = [f"{found[state]} {'is' if found[state] == 1 else 'are'} {words}" for state, words in spelt.items()]
-    parts = [part for part, state in zip(parts, spelt, strict=True) if found[state]]
-    if parts:
-        number, _, rest = parts[0].partition(" ")
-        parts[0] = f"{counted(int(number), 'node')} {rest}"
-    return f"{', '.join(parts) or 'No node is ending'} ({format_time(scene.at)} by the server's clock)"
+    parts: list[str] = []
+    for state, words in STATES.items():
+        if number := found[state]:
+            parts.append(f"{number if parts else counted(number, 'node')} {'is' if number == 1 else 'are'} {words}")
+    told = ", ".join(parts) or "No node is ending or drained for maintenance"
+    return f"{told} ({format_time(scene.at)} by the server's clock)"
 
 
 def step_of(node: NodeStanding) -> str:
@@ -74,7 +80,7 @@ def time_of(node: NodeStanding, at: float) -> str:
 
 def left_of(node: NodeStanding) -> str:
     """How many pods hold it."""
-    if node.state is State.IDLE:
+    if not node.step or node.state is State.RETURNING:
         return ""
     return "?" if node.pods is None else str(len(node.pods))
 
@@ -105,18 +111,25 @@ def described(node: NodeStanding, at: float, *, verbose: bool) -> NodeWords:
     )
 
 
-def _most_urgent(pods: Sequence[PodStanding]) -> Sequence[PodStanding]:
+def _most_urgent(pods: Iterable[PodStanding]) -> Sequence[PodStanding]:
     """They come with what blocks first; those that nothing holds need no words."""
-    return [pod for pod in pods if pod.entry.outcome is not Outcome.EVICT][:FEW]
+    alike: Counter[object] = Counter()
+    found = []
+    for pod in pods:
+        entry = pod.entry
+        what = (entry.outcome, entry.budgets, entry.protection and entry.protection.words)
+        alike[what] += 1
+        if alike[what] <= FEW_ALIKE and entry.outcome is not Outcome.EVICT:
+            found.append(pod)
+    return found[:FEW]
 
 
 def _headline(node: NodeStanding, at: float) -> str:
     if node.state is State.IDLE:
         return "nobody has asked for its end or its drain"
     since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
-    done = {State.ENDING: "ending", State.KEPT: "drained for maintenance", State.RETURNING: "given back"}[node.state]
     is_half_done = node.state is State.KEPT and not node.is_done
-    return f"{'being ' if is_half_done else ''}{done}{since}; {_where(node)}"
+    return f"{'being ' if is_half_done else ''}{STATES[node.state]}{since}; {_where(node)}"
 
 
 def _where(node: NodeStanding) -> str:

@@ -1,0 +1,323 @@
+"""How nodes stand on paper: what is said of them, in lines that fit the terminal, as JSON, live and line by line."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from support.builders import NOW, a_budget
+from support.standings import (
+    SCENES,
+    a_scene,
+    claims_and_gone,
+    crowd,
+    documented,
+    going,
+    interrupted,
+    kept,
+    observed,
+    replica,
+    several,
+)
+
+from gracectl.cli.paper import text_of
+from gracectl.cli.standings import words
+from gracectl.cli.standings.follow import Gone, Scene
+from gracectl.cli.standings.report import Report, as_line, report
+from gracectl.cli.standings.table import table
+from gracectl.cli.standings.views import JsonView, LiveView, PlainView, view_for
+from gracectl.model import names
+from gracectl.model.meta import Condition
+from gracectl.model.times import format_time
+from gracectl.policy.plan import Outcome
+from gracectl.termination.sight import Interruption
+from gracectl.termination.standing import State
+
+every_scene = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+
+
+def as_table(scene: Scene, width: int = 160, *, verbose: bool = False) -> list[str]:
+    return text_of(Console(width=width), table(scene, width, verbose=verbose)).splitlines()
+
+
+def flat(lines: list[str]) -> str:
+    """Without the breaks that the width has made."""
+    return " ".join(" ".join(lines).split())
+
+
+# -- a table -----------------------------------------------------------------------------------------------------------
+
+
+@every_scene
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("verbose", [False, True])
+def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(
+    scene: Callable[[], Scene], width: int, verbose: bool
+) -> None:
+    for line in as_table(scene(), width, verbose=verbose):
+        assert cell_len(line) <= width, line
+        assert line == line.rstrip()
+
+
+def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> None:
+    lines = as_table(several())
+    assert lines[0].startswith(
+        "4 nodes are ending, 2 are drained for maintenance, 1 is given back, 1 is left alone (1970-"
+    )
+    rows = {line.split()[0]: line.split()[1:] for line in lines[3:11]}
+    assert rows["ip-10-0-1-17.eu-central-1.compute.internal"][:4] == ["drain", "1:40", "1", "10:00"]
+    assert rows["worker-2"][:4] == ["drain", "1:23:20", "3", "-"]
+    assert rows["worker-3"][:5] == ["drain", "1d", "01:00:00", "2", "-"]
+    assert rows["worker-4"][:4] == ["kept", "1:40", "0", "-"]
+    assert rows["worker-5"][:2] == ["uncordon", "-"]
+    assert rows["worker-6"] == ["-", "-"]
+    assert rows["control-1"][:3] == ["nobody", "1:40", "-"]
+    text = flat(lines)
+    assert "worker-2: ending for 1:23:20, since 1970-01-12T12:23:20Z; at step drain, 3 pods left" in text
+    assert "! nobody has begun to drain this node: it is not cordoned; is `gracectl controller` running?" in text
+    assert "worker-4: " not in text
+
+
+def test_each_pod_that_is_held_says_why_and_for_how_long() -> None:
+    text = flat(as_table(several(), 400))
+    for said in (
+        "blocked 1:40 budget shop/web allows no disruption now (2 of 3 healthy, 2 required); 1st of 2 in its lane; "
+        "deleted in 9:30 at the latest",
+        "2nd of 2 in its lane, after shop/web-7d4b9c6f5-2zltl on ip-10-0-1-17.eu-central-1.compute.internal",
+        'protected 1:00:00 protected by do-not-disrupt "4h" until 1970-01-12T16:46:40Z, in 3:00:00',
+        "shop/dns waiting 1:00:00 waits until the non-critical pods are gone",
+        "shop/quick terminating 0:10 its grace ends in 0:20",
+        "shop/late terminating 0:39 its grace ended 0:09 ago",
+        "deadline in 10:00 (1970-01-12T13:56:40Z): annotation karpenter.sh/nodeclaim-termination-timestamp of Node ip",
+    ):
+        assert said in text
+
+
+def test_of_many_that_the_same_holds_a_few_are_named_and_the_others_counted() -> None:
+    lines = as_table(crowd())
+    assert [line.split()[0] for line in lines if "  blocked  " in line] == ["shop/web-01", "shop/web-02", "shop/web-04"]
+    assert lines[-1] == "  and 57 more: 37 blocked, 20 leaving (-v lists them)"
+    every = as_table(crowd(), verbose=True)
+    assert sum("  blocked  " in line for line in every) == 40
+    assert sum("  leaving  " in line for line in every) == 20
+    assert "more:" not in flat(every)
+
+
+def test_nothing_is_under_way() -> None:
+    (line,) = as_table(SCENES["nothing"]())
+    assert line == "No node is ending or drained for maintenance (1970-01-12T13:46:40Z by the server's clock)"
+
+
+def test_claims_without_nodes_and_nodes_that_have_gone_are_told() -> None:
+    lines = as_table(claims_and_gone())
+    assert lines[-2:] == [
+        "NodeClaim pending-7, which has no node, is ending for 0:50, by 1970-01-12T14:00:50Z: provider aws: no quota",
+        "worker-9 is gone, worker-1 is gone after 5:03",
+    ]
+
+
+def test_that_it_may_be_old_is_said_first() -> None:
+    assert as_table(interrupted())[0] == (
+        "! the connection is lost; this is how it was 1:15 ago, and is asked for again: watch pods: the server cannot "
+        "be reached (Connection refused)"
+    )
+    unseen = Scene(at=NOW, nodes=(), interruption=Interruption(None, "no route"), is_complete=False)
+    assert as_table(unseen) == [
+        "! the cluster has not been seen yet, and is asked again: no route",
+        "The cluster is being looked at",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 5)}), "deadline passed 0:05 ago (1970-"),
+        (going(), "no deadline: it takes as long as its pods need"),
+        (
+            kept(conditions=(Condition(names.DRAINED, "True", "Kept", "all pods are gone"),)),
+            "n1: drained for maintenance for 1:40, since 1970-01-12T13:45:00Z; all pods are gone",
+        ),
+        (kept(unschedulable=False), "n1: given back; at step uncordon: what its cordon has put on it is taken off"),
+        (
+            going(conditions=(Condition(names.DRAINED, "True"),), finalizers=("a.io/x",)),
+            "at step finalizer: others hold it: finalizer a.io/x",
+        ),
+    ],
+)
+def test_what_is_said_of_a_node(node: Any, expected: str) -> None:
+    assert expected in flat(as_table(a_scene(observed(node))))
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+@every_scene
+def test_json_says_what_the_table_says(scene: Callable[[], Scene]) -> None:
+    told = msgspec.json.decode(as_line(report(scene(), "s.yaml")))
+    assert (told["at"], told["settings"]) == ("1970-01-12T13:46:40Z", "s.yaml")
+    table_text = flat(as_table(scene(), 1000, verbose=True))
+    for node in told["nodes"]:
+        assert node["podsLeft"] == len(node["pods"])
+        for pod in node["pods"]:
+            assert f"{pod['namespace']}/{pod['name']} {pod['state']} " in table_text
+            assert pod["why"] in table_text
+        for caution in node["cautions"]:
+            assert caution["message"] in table_text
+
+
+def test_fields_of_json() -> None:
+    told = msgspec.json.decode(as_line(report(several())))
+    (node,) = [node for node in told["nodes"] if node["name"].startswith("ip-")]
+    (pod,) = node.pop("pods")
+    assert node == {
+        "name": "ip-10-0-1-17.eu-central-1.compute.internal",
+        "uid": "uid-ip-10-0-1-17.eu-central-1.compute.internal",
+        "state": "ending",
+        "since": "1970-01-12T13:45:00Z",
+        "sinceSeconds": 100.0,
+        "step": "drain",
+        "done": False,
+        "waitsFor": node["waitsFor"],
+        "podsLeft": 1,
+        "deadline": {
+            "at": "1970-01-12T13:56:40Z",
+            "inSeconds": 600.0,
+            "source": "annotation",
+            "holder": "Node ip-10-0-1-17.eu-central-1.compute.internal",
+            "gracePeriodSeconds": None,
+        },
+        "cautions": [],
+    }
+    assert {
+        key: pod[key] for key in ("state", "sinceSeconds", "deleteAt", "budgets", "lane", "protection", "until")
+    } == {
+        "state": "blocked",
+        "sinceSeconds": 100.0,
+        "deleteAt": "1970-01-12T13:56:10Z",
+        "budgets": ["shop/web"],
+        "lane": {"number": 1, "of": 2, "after": None, "open": False},
+        "protection": None,
+        "until": None,
+    }
+    told = msgspec.json.decode(as_line(report(claims_and_gone())))
+    assert told["gone"][0] == {"name": "worker-1", "uid": "u1", "afterSeconds": 303.0}
+    assert (told["claims"][0]["name"], told["claims"][0]["deadline"]["inSeconds"]) == ("pending-7", 850.0)
+    told = msgspec.json.decode(as_line(report(interrupted())))
+    assert told["interruption"]["since"] == "1970-01-12T13:45:25Z"
+
+
+# -- while it happens --------------------------------------------------------------------------------------------------
+
+
+def of_n1(seconds: float, *pods: str, **more: Any) -> Scene:
+    """n1 so many seconds later, with these pods of a budget that is spent."""
+    found = tuple(replica(name) for name in pods)
+    seen = observed(going(), pods=found, budgets=(a_budget(disruptions_allowed=0),))
+    return a_scene(seen, at=NOW + seconds, **more)
+
+
+def test_lines_tell_what_is_new_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView(Console())
+
+    def lines(scene: Scene) -> list[str]:
+        view.show(scene)
+        return [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+
+    budget = "budget shop/web allows no disruption now (3 of 3 healthy, 2 required)"
+    first = f"n1: ending for 1:40, since 1970-01-12T13:45:00Z; at step drain, 2 pods left: {budget} – shop/a and 1 more"
+    with view.showing():
+        assert lines(of_n1(0, "a", "b")) == [first]
+        assert lines(of_n1(1, "a", "b")) == []
+        assert lines(of_n1(2, "a")) == []  # that may wait
+        (later,) = lines(of_n1(10, "a"))
+        assert later.endswith(f"1 pod left: {budget} – shop/a")
+        assert lines(of_n1(30, "a")) == []
+        lost = Interruption(NOW + 25, "refused")
+        assert lines(of_n1(31, "a", interruption=lost)) == [
+            "the connection is lost; this is how it was 0:06 ago, and is asked for again: refused"
+        ]
+        assert lines(of_n1(32, "a", interruption=lost)) == []
+        assert lines(of_n1(33, "a")) == ["the connection is back"]
+        gone = (Gone("n1", "uid-n1", 140.0),)
+        assert lines(Scene(at=NOW + 40, nodes=(), gone=gone)) == ["n1 is gone after 2:20"]
+        assert lines(Scene(at=NOW + 41, nodes=(), gone=gone)) == []
+
+
+def test_machines_get_an_object_a_line_when_more_than_the_time_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    view = JsonView("s.yaml")
+    for scene in (Scene(at=NOW, nodes=(), is_complete=False), of_n1(0, "a"), of_n1(1, "a"), of_n1(2)):
+        view.show(scene)
+    told = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["at"], each["nodes"][0]["podsLeft"]) for each in told] == [
+        ("1970-01-12T13:46:40Z", 1),
+        ("1970-01-12T13:46:42Z", 0),
+    ]
+
+
+@pytest.mark.parametrize("height", [12, 40, 500])
+def test_a_live_table_fits_the_terminal_and_counts_what_does_not(height: int) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=80, height=height, legacy_windows=False)
+    view = view_for(console, verbose=True)
+    assert isinstance(view, LiveView)
+    drawn = view._fitted(crowd())
+    with console.capture() as captured:
+        console.print(drawn)
+    lines = captured.get().splitlines()
+    whole = len(as_table(crowd(), 80, verbose=True))
+    assert len(lines) == min(whole, height - 1)
+    if whole > height - 1:
+        assert f"… and {whole - height + 2} more lines" in lines[-1]
+    with view.showing():
+        view.show(crowd())
+    assert "1 node is ending" in file.getvalue()
+
+
+def test_a_view_that_is_not_on_shows_nothing_and_a_file_gets_lines() -> None:
+    assert isinstance(view_for(Console(file=io.StringIO())), PlainView)
+
+
+def test_gone_ones_are_told_the_last_first_and_many_counted() -> None:
+    gone = [Gone(f"n{number}", "u", 60.0) for number in range(5)]
+    assert words.of_all_gone(gone).startswith("n4 is gone after 1:00, n3 is gone after 1:00, n2")
+    assert words.of_all_gone(gone).endswith(", and 2 more")
+
+
+# -- its page ----------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_example_word_for_word() -> None:
+    shown = "\n".join(as_table(documented(), 108)).replace("1970-", "2026-")
+    assert f"```text\n{shown}\n```" in PAGE
+
+
+def test_the_page_explains_every_field_and_every_word() -> None:
+    explained = set(re.findall(r"`(\w+)`", PAGE))
+    assert _fields(Report) - explained == set()
+    assert {words.SPELT.get(each, each.value) for each in Outcome} - explained == {"ignored"}
+    assert {state.value for state in State} <= explained
+
+
+def _fields(struct: Any) -> set[str]:
+    """The names of the fields of an object and of those in it, as JSON has them."""
+    found = set()
+    for field in msgspec.structs.fields(struct):
+        found.add(field.encode_name)
+        for inner in _types(field.type):
+            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                found |= _fields(inner)
+    return found
+
+
+def _types(hint: Any) -> list[Any]:
+    """Those that a hint such as `tuple[A, ...] | None` is made of."""
+    return [hint, *(each for inner in get_args(hint) for each in _types(inner))]
