@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from gracectl.cli.program import command
 from gracectl.cli.standings import words
-from gracectl.cli.standings.follow import Scene
+from gracectl.cli.standings.follow import Gone, Scene
 from gracectl.model.node import Node
 from gracectl.policy.explain import listed
 from gracectl.termination.standing import NodeStanding, State
@@ -16,13 +16,16 @@ from gracectl.termination.standing import NodeStanding, State
 
 class Awaited:
     """`keeps`: they are to stay. `expected`: the uids of all of them by name. `has_failed`: one of them has not become
-    what was asked for, and will not."""
+    what was asked for, and will not. `asked_at` (Unix seconds): when, of those that nobody had deleted before."""
 
-    def __init__(self, nodes: Iterable[Node], *, keeps: bool) -> None:
+    def __init__(self, nodes: Sequence[Node], asked_at: float, *, keeps: bool) -> None:
         self.keeps = keeps
         self.expected = {node.name: node.uid for node in nodes}
         self.has_failed = False
         self._left = {uid: name for name, uid in self.expected.items()}
+        self._began = {
+            node.uid: asked_at if node.deletion_timestamp is None else node.deletion_timestamp for node in nodes
+        }
         self._seen: dict[str, NodeStanding] = {}  # by uid, as it was last
         self._lost: set[str] = set()  # uids of those that were to stay, and go
 
@@ -40,11 +43,17 @@ class Awaited:
         for gone in scene.gone:
             if self._left.pop(gone.uid, None):
                 self.has_failed = self.has_failed or self.keeps
-                yield words.of_gone(gone)
+                yield words.of_gone(self._timed(gone, scene.at))
         for node in scene.nodes:
             if node.uid in self._left:
                 self._seen[node.uid] = node
                 yield from self._stays(node) if self.keeps else ()
+
+    def _timed(self, gone: Gone, at: float) -> Gone:
+        # One that went very fast was not seen while it ended.
+        if gone.after_seconds is not None:
+            return gone
+        return msgspec.structs.replace(gone, after_seconds=max(at - self._began[gone.uid], 0.0))
 
     def rest_of(self, scene: Scene) -> Scene:
         """What is left to be watched: that somebody is gone, or kept, has been said."""

@@ -81,7 +81,7 @@ def drain(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
     """Have nodes drained, and watch until it is done.
 
     Deletes each NODE, which the controller holds, drains under budgets and protection, and then lets go, with its
-    instance; that cannot be taken back. With --keep nobody is deleted: the node is drained, its DaemonSet pods stay,
+    instance; that cannot be taken back. With --keep the node is not deleted: it is drained, its DaemonSet pods stay,
     and it is kept empty until `uncordon` gives it back.
 
     All nodes are looked at first: if one of them would not be drained, nothing is asked of any. The controller does
@@ -144,10 +144,11 @@ class _Job:
             if not nodes:
                 click.echo(choice.nobody, err=True)
                 return 0
-            await self._ask(there, nodes)
+            asked_at = there.clock.now()
+            await self._ask(there, nodes, asked_at)
             asked = [node for node in nodes if self._is_asked(node)]
             if asked and not self._wanted.no_wait:
-                self._awaited = Awaited(asked, keeps=self._wanted.keep)
+                self._awaited = Awaited(asked, asked_at, keeps=self._wanted.keep)
                 return await self._watch(there, self._awaited)
         if asked:
             click.echo(f"{command('status', '-w', *(node.name for node in asked))} shows how it goes on")
@@ -182,8 +183,7 @@ class _Job:
             _tell_of_losses(observed, nodes, self._settings, now)
         return nodes
 
-    async def _ask(self, there: Connection, nodes: Sequence[Node]) -> None:
-        now = there.clock.now()
+    async def _ask(self, there: Connection, nodes: Sequence[Node], now: float) -> None:
         fresh = []
         for node in nodes:
             if node.deletion_timestamp is not None:
