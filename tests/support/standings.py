@@ -11,6 +11,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node, Taint
 from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.termination.observed import Observed, observe_nothing_yet
 from gracectl.termination.settings import TerminationSettings
@@ -118,6 +119,24 @@ def crowd() -> Scene:
     return a_scene(observed(going(), pods=pods, budgets=(a_budget(disruptions_allowed=0),)))
 
 
+def many() -> Scene:
+    """Forty nodes that end, held by twenty budgets and a few protections; nobody has begun with one of them."""
+    nodes = [going(f"worker-{n:02}", since=60 + n, taints=() if n == 7 else TAINTED) for n in range(40)]
+    pods = [
+        replica(f"api-{n}-{p}", node_name=f"worker-{n:02}", labels={"app": f"api-{(n + p) % 20}"})
+        for n in range(40)
+        for p in range(3)
+    ]
+    pods += [
+        replica(f"job-{n}", node_name=f"worker-{n:02}", labels={}, annotations={names.DO_NOT_DISRUPT: "true"})
+        for n in range(0, 40, 8)
+    ]
+    budgets = [
+        a_budget(f"api-{n}", selector=LabelSelector({"app": f"api-{n}"}), disruptions_allowed=0) for n in range(20)
+    ]
+    return a_scene(observed(*nodes, pods=tuple(pods), budgets=tuple(budgets)))
+
+
 def nothing() -> Scene:
     """Nobody has asked for anything."""
     return a_scene(observed())
@@ -144,5 +163,5 @@ def interrupted() -> Scene:
 
 
 SCENES: dict[str, Callable[[], Scene]] = {
-    each.__name__: each for each in (several, documented, crowd, nothing, claims_and_gone, interrupted)
+    each.__name__: each for each in (several, documented, crowd, many, nothing, claims_and_gone, interrupted)
 }

@@ -31,10 +31,13 @@ def _parts(scene: Scene, width: int, verbose: bool) -> Iterator[RenderableType]:
     if len(scene.nodes) > 1:
         yield Text()
         yield _summary(scene, width)
-    for node in scene.nodes:
-        if len(scene.nodes) == 1 or _has_more_to_say(node):
-            yield Text()
-            yield from _node(node, scene.at, width, verbose)
+    if len(scene.nodes) > words.FEW_NODES and not verbose:
+        yield from _causes(scene)
+    else:
+        for node in scene.nodes:
+            if len(scene.nodes) == 1 or _has_more_to_say(node):
+                yield Text()
+                yield from _node(node, scene.at, width, verbose)
     if scene.claims or scene.gone:
         yield Text()
     for claim in scene.claims:
@@ -68,6 +71,32 @@ def _summary(scene: Scene, width: int) -> Table:
         step = Text(row[1], "red" if is_grave else "green" if node.is_done else "cyan")
         found.add_row(Text(row[0]), step, *row[2:], Text(words.waits_for(node), "red" if is_grave else ""))
     return found
+
+
+def _causes(scene: Scene) -> Iterator[RenderableType]:
+    """What holds them all in all, and of which nodes somebody has to know."""
+    for node in scene.nodes:
+        if any(each.kind.is_grave for each in node.obstacles):
+            yield Text()
+            yield Text(f"{node.name}:", "bold")
+            for caution in node.obstacles:
+                yield caution_line(caution)
+    found, more = words.causes(scene)
+    yield Text()
+    if found:
+        grid = Table.grid(padding=(0, GAP, 0, 0))
+        for _ in ("pods", "nodes"):
+            grid.add_column(no_wrap=True, justify="right")
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True, justify="right")
+        grid.add_column(overflow="fold")
+        grid.add_row(*(Text(head, "bold") for head in ("pods", "nodes", "state", "for", "why")))
+        for cause in found:
+            state = Text(cause.state, STYLES.get(cause.state, ""))
+            grid.add_row(str(cause.pods), str(cause.nodes), state, cause.held_for, Text(cause.why))
+        yield grid
+    others = f"{more} more reasons; " if more else ""
+    yield Text(f"{others}-v, or the name of a node, lists pods", "dim")
 
 
 def _node(node: NodeStanding, at: float, width: int, verbose: bool) -> Iterator[RenderableType]:

@@ -14,13 +14,19 @@ from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.words import cause_of, counted, held, in_lane
 from gracectl.cli.standings.follow import Gone, Scene
 from gracectl.model.times import format_time
-from gracectl.policy.explain import HELD, listed
+from gracectl.policy.explain import HELD, URGENCY, listed
 from gracectl.policy.plan import Outcome
 from gracectl.termination.sight import Interruption
 from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStanding, State
 
 FEW = 10
 """Pods of a node that are told one by one; the others are counted."""
+
+FEW_NODES = 8
+"""Nodes whose pods are told; of more it is told what holds them all in all."""
+
+FEW_CAUSES = 8
+"""Of each state, the most widespread ones first."""
 
 FEW_ALIKE = 3
 """Of those that the same holds."""
@@ -53,6 +59,16 @@ class NodeWords(msgspec.Struct, frozen=True):
     facts: tuple[str, ...]
     pods: tuple[PodWords, ...]
     others: str
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """What holds pods of several nodes: of how many, and for how long the one that has been held for longest."""
+
+    state: str
+    why: str
+    pods: int
+    nodes: int
+    held_for: str
 
 
 def title(scene: Scene) -> str:
@@ -116,12 +132,52 @@ def _most_urgent(pods: Iterable[PodStanding]) -> Sequence[PodStanding]:
     alike: Counter[object] = Counter()
     found = []
     for pod in pods:
-        entry = pod.entry
-        what = (entry.outcome, entry.budgets, entry.protection and entry.protection.words)
+        what = _likeness(pod)
         alike[what] += 1
-        if alike[what] <= FEW_ALIKE and entry.outcome is not Outcome.EVICT:
+        if alike[what] <= FEW_ALIKE and pod.entry.outcome is not Outcome.EVICT:
             found.append(pod)
     return found[:FEW]
+
+
+def _likeness(pod: PodStanding) -> tuple[object, ...]:
+    """Equal for pods that the same holds."""
+    entry = pod.entry
+    return entry.outcome, entry.budgets, entry.protection and entry.protection.words
+
+
+def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
+    """What holds the pods of all nodes, what blocks first and the most widespread first; and how many more there are.
+
+    What waits for others, or has been told to leave, is no cause.
+    """
+    held: dict[tuple[object, ...], list[tuple[str, PodStanding]]] = {}
+    for node in scene.nodes:
+        for pod in node.pods or ():
+            if pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE):
+                held.setdefault(_likeness(pod), []).append((node.name, pod))
+    in_order = sorted(held.values(), key=lambda found: (URGENCY.index(found[0][1].entry.outcome), -len(found)))
+    alike: Counter[Outcome] = Counter()
+    shown = []
+    for found in in_order:
+        alike[found[0][1].entry.outcome] += 1
+        if alike[found[0][1].entry.outcome] <= FEW_CAUSES:
+            shown.append(found)
+    told = tuple(
+        Cause(
+            state=state_of(found[0][1]),
+            why=_cause(found[0][1]),
+            pods=len(found),
+            nodes=len({node for node, _ in found}),
+            held_for=elapsed(scene.at - min(pod.since for _, pod in found)),
+        )
+        for found in shown
+    )
+    return told, len(in_order) - len(told)
+
+
+def _cause(pod: PodStanding) -> str:
+    """Of pods whose instants differ."""
+    return pod.entry.reason if pod.entry.protection is None else pod.entry.protection.words
 
 
 def _headline(node: NodeStanding, at: float) -> str:

@@ -1,0 +1,66 @@
+"""`gracectl status` against any cluster: it says what the controller does, and says so when none lives."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from e2e_support.story import Story
+
+from gracectl.model import names
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+
+
+async def status(story: Story, node: str) -> dict[str, Any]:
+    """What is said of a node in JSON."""
+    command = [sys.executable, "-m", "gracectl", "status", "--kubeconfig", str(story.target.kubeconfig)]
+    done = await anyio.run_process([*command, "-o", "json", node])
+    (found,) = msgspec.json.decode(done.stdout)["nodes"]
+    return dict(found)
+
+
+async def test_who_holds_a_node_why_and_since_when_is_told_without_a_controller(story: Story) -> None:
+    controller = await story.controller()
+    (leaving,) = await story.nodes("a")
+    (web,) = await story.workload("Deployment", "web", 1, replicas=1)
+    await story.budget("strict", "web", maxUnavailable=0)
+    await story.counted("strict")
+    await story.pod("guarded", on=leaving, annotations={names.DO_NOT_DISRUPT: "1h"})
+    await story.pod("last", on=leaving, spec={"priorityClassName": "system-cluster-critical"})
+    assert (await status(story, leaving))["state"] == "idle"
+
+    await story.delete("Node", leaving)
+    await story.sight.until("the drain is told of", lambda: story.condition(leaving, names.DRAINED))
+    controller.send(signal.SIGKILL)
+    await controller.ended()
+    told = await status(story, leaving)
+    assert (told["state"], told["step"], told["podsLeft"], told["deadline"]) == ("ending", "drain", 3, None)
+    states = {pod["name"]: pod["state"] for pod in told["pods"]}
+    assert states == {web["metadata"]["name"]: "blocked", "guarded": "protected", "last": "waiting"}
+    blocked, protected = told["pods"][:2]
+    assert blocked["budgets"] == [f"{story.namespace}/strict"]
+    assert (protected["protection"]["value"], protected["until"] is not None) == ("1h", True)
+    assert all(0 <= pod["sinceSeconds"] < 60 for pod in told["pods"])
+    # The condition on the node, which the controller has written, names the same first.
+    said = story.condition(leaving, names.DRAINED)["message"]
+    assert f"{story.namespace}/{blocked['name']} ({blocked['reason']})" in said
+
+
+async def test_a_node_that_nobody_begins_to_drain_is_told_of(story: Story) -> None:
+    controller = await story.controller()
+    (leaving,) = await story.nodes("a")
+    controller.send(signal.SIGKILL)
+    await controller.ended()
+    await story.delete("Node", leaving)
+    told = await status(story, leaving)
+    assert (told["step"], [caution["kind"] for caution in told["cautions"]]) == ("cordon", [])
+    await story.clock.sleep(max(0.0, 16.0 - told["sinceSeconds"]))
+    told = await status(story, leaving)
+    assert [caution["kind"] for caution in told["cautions"]] == ["NobodyActs"]
+    await story.controller()
+    await story.until_gone(leaving)
