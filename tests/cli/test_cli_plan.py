@@ -287,7 +287,7 @@ def test_a_kubeconfig_that_is_not_there() -> None:
 
 
 def test_who_does_not_want_to_wait_any_more_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def long(*_: object) -> None:
+    def long(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gracectl.cli.plan.outlook", long)

@@ -208,7 +208,13 @@ def test_every_kind_says_what_happens_to_whom_and_why(
 
 
 def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
-    of_the_node = {Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.SEVERAL_CLAIMS, Kind.UNREADABLE_DEADLINE}
+    of_the_node = {
+        Kind.NOT_MANAGED,
+        Kind.NOT_HELD,
+        Kind.NOBODY_ACTS,
+        Kind.SEVERAL_CLAIMS,
+        Kind.UNREADABLE_DEADLINE,
+    }
     assert {kind for kind, *_ in CASES} | of_the_node == set(Kind)
 
 
@@ -262,6 +268,7 @@ def test_what_matters_most_comes_first() -> None:
     assert [kind for kind in Kind if kind.is_grave] == [
         Kind.NOT_MANAGED,
         Kind.NOT_HELD,
+        Kind.NOBODY_ACTS,
         Kind.NEVER_DRAINS,
         Kind.MAY_NEVER_DRAIN,
         Kind.OVERDUE,
