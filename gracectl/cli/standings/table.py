@@ -28,16 +28,16 @@ def _parts(scene: Scene, width: int, verbose: bool) -> Iterator[RenderableType]:
     if scene.interruption is not None:
         yield Text(f"! {words.of_interruption(scene.interruption, scene.at)}", "bold red")
     yield Text(words.title(scene))
+    are_many = len(scene.nodes) > words.FEW_NODES and not verbose
+    if are_many:
+        yield from _causes(scene)  # first: a terminal may have no room for all the nodes
     if len(scene.nodes) > 1:
         yield Text()
         yield _summary(scene, width)
-    if len(scene.nodes) > words.FEW_NODES and not verbose:
-        yield from _causes(scene)
-    else:
-        for node in scene.nodes:
-            if len(scene.nodes) == 1 or _has_more_to_say(node):
-                yield Text()
-                yield from _node(node, scene.at, width, verbose)
+    for node in scene.nodes if not are_many else ():
+        if len(scene.nodes) == 1 or _has_more_to_say(node):
+            yield Text()
+            yield from _node(node, scene.at, width, verbose)
     if scene.claims or scene.gone:
         yield Text()
     for claim in scene.claims:
