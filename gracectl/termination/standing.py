@@ -259,7 +259,7 @@ def _obstacles(
     observed: Observed, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
 ) -> Iterator[Caution]:
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
-    for caution in obstacles_of(observed, settings, node):
+    for caution in obstacles_of(observed, settings, node, keeps=is_kept(node)):
         if caution.kind is Kind.NOT_MANAGED and (is_held(node) or is_in_maintenance(node)):
             yield Caution(Kind.NOT_MANAGED, complaint(node)[1])
         elif caution.kind is not Kind.NOT_HELD or not has_drained:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 
 import anyio
 import msgspec
 import pytest
 from support.inprocess import Executed, uid_of
+from support.kept import gracectl_keep, is_at_rest
 from support.stage import Stage, staged
 from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 
@@ -41,24 +43,41 @@ class Happened(msgspec.Struct, frozen=True):
     grace: int | None
 
 
-async def lived_through(stage: Stage, controller: Controller, world: World) -> Outlook:
-    """Foretell in the instant of the deletion, delete, and let all happen."""
+async def foretold(stage: Stage, controller: Controller, world: World, *, keeps: bool = False) -> Outlook:
+    """What is said of the nodes in question at the beginning of a second, as which the server's timestamps are."""
     await stage.settle(controller)
-    # A whole second, as the server's timestamps are.
     await stage.clock.sleep(math.ceil(stage.clock.monotonic()) - stage.clock.monotonic())
     assumptions = Assumptions(replacement_seconds=REPLACEMENT_SECONDS)
-    told = outlook(
-        controller._observed,
-        world.settings.termination,
-        world.doomed,
-        stage.clock.now(),
-        assumptions,
-    )
+    settings, now = world.settings.termination, stage.clock.now()
+    return outlook(controller._observed, settings, world.doomed, now, assumptions, keeps=keeps)
+
+
+async def lived_through(stage: Stage, controller: Controller, world: World) -> Outlook:
+    """Foretell in the instant of the deletion, delete, and let all happen."""
+    told = await foretold(stage, controller, world)
     for name in world.doomed:
         await stage.delete_node(name)
     with anyio.move_on_after(HORIZON):
         await stage.until_gone(*world.doomed)
     return told
+
+
+async def kept_through(stage: Stage, controller: Controller, world: World) -> tuple[Outlook, dict[str, float]]:
+    """The same of nodes that are drained for maintenance; also by name when (Unix seconds) each of them was empty."""
+    told = await foretold(stage, controller, world, keeps=True)
+    for name in world.doomed:
+        await gracectl_keep(stage, name)
+    at_rest: dict[str, float] = {}
+
+    async def wait(name: str) -> None:
+        await stage.until(lambda: is_at_rest(stage, name))
+        at_rest[name] = stage.clock.now()
+
+    with anyio.move_on_after(HORIZON):
+        async with anyio.create_task_group() as group:
+            for name in world.doomed:
+                group.start_soon(wait, name)
+    return told, at_rest
 
 
 def first_words(stage: Stage, begun: float) -> dict[str, Happened]:
@@ -110,19 +129,34 @@ def disorder(pods: list[Prospect], happened: dict[str, Happened]) -> list[str]:
     ]
 
 
-def ends(stage: Stage, node: NodeProspect, now: float) -> list[str]:
-    """When the node's instance was asked to end, held against what was foretold of its drain."""
+def ends(stage: Stage, node: NodeProspect) -> float | None:
+    """When (Unix seconds) the node's instance was asked to end."""
     instance = stage.instances[node.name]
     journal = [entry for entry in stage.cluster.cloud.journal if entry.id == instance and entry.what == "shutting-down"]
-    at = journal[0].instant - now if journal else None
+    return journal[0].instant if journal else None
+
+
+def drains(node: NodeProspect, at: float | None) -> list[str]:
+    """When the node was drained, held against what was foretold."""
     if node.drained is None:
-        return [f"{node.name}: never drained foretold, ended at {at}"] if at is not None else []
-    earliest, latest = node.drained.earliest - now, node.drained.latest
+        return [f"{node.name}: never drained foretold, drained at {at}"] if at is not None else []
+    earliest, latest = node.drained.earliest, node.drained.latest
     if at is None:
-        return [] if latest is None else [f"{node.name}: drained by {latest - now} foretold, never ended"]
-    if at < earliest - SLACK or (latest is not None and at > latest - now + SLACK):
-        return [f"{node.name}: drained at {earliest} to {latest} foretold, ended at {at}"]
+        return [] if latest is None else [f"{node.name}: drained by {latest} foretold, never drained"]
+    if at < earliest - SLACK or (latest is not None and at > latest + SLACK):
+        return [f"{node.name}: drained at {earliest} to {latest} foretold, drained at {at}"]
     return []
+
+
+def errors(stage: Stage, told: Outlook, drained: Callable[[NodeProspect], float | None]) -> list[str]:
+    """All in which it came otherwise."""
+    now = told.whole.at
+    happened = first_words(stage, now)
+    pods = [pod for node in told.nodes for pod in node.prospect.pods]
+    found = [each for pod in pods for each in differences(pod, happened.get(pod.entry.pod.uid), now)]
+    found += disorder(pods, happened)
+    found += [each for node in told.nodes for each in drains(node.prospect, drained(node.prospect))]
+    return found
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
@@ -132,10 +166,17 @@ async def test_what_is_foretold_happens(seed: int) -> None:
         await create(stage, world)
         async with stage.controller() as controller:
             told = await lived_through(stage, controller, world)
-        now = told.whole.at
-        happened = first_words(stage, now)
-        pods = [pod for node in told.nodes for pod in node.prospect.pods]
-        found = [each for pod in pods for each in differences(pod, happened.get(pod.entry.pod.uid), now)]
-        found += disorder(pods, happened)
-        found += [each for node in told.nodes for each in ends(stage, node.prospect, now)]
+        found = errors(stage, told, lambda node: ends(stage, node))
         assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT // 2))
+async def test_what_is_foretold_of_nodes_that_stay_happens(seed: int) -> None:
+    world = a_world(seed)
+    async with staged(settings=world.settings, seed=seed) as stage:
+        await create(stage, world)
+        async with stage.controller() as controller:
+            told, at_rest = await kept_through(stage, controller, world)
+        found = errors(stage, told, lambda node: at_rest.get(node.name))
+        assert not found, "\n".join(found)
+        assert not [each for pod in told.whole.nodes for each in pod.pods if How.DELETED in each.ways]
