@@ -70,7 +70,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(
 def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> None:
     lines = as_table(several())
     assert lines[0].startswith(
-        "4 nodes are ending, 2 are drained for maintenance, 1 is given back, 1 is left alone (1970-"
+        "4 nodes are ending, 1 is being drained for maintenance, 1 is kept drained, 1 is given back, 1 is left alone (1970-"
     )
     rows = {line.split()[0]: line.split()[1:] for line in lines[3:11]}
     assert rows["ip-10-0-1-17.eu-central-1.compute.internal"][:4] == ["drain", "1:40", "1", "10:00"]
@@ -130,7 +130,7 @@ def test_of_many_nodes_it_is_told_what_holds_them_all_in_all() -> None:
 
 def test_nothing_is_under_way() -> None:
     (line,) = as_table(SCENES["nothing"]())
-    assert line == "No node is ending or drained for maintenance (1970-01-12T13:46:40Z by the server's clock)"
+    assert line == "No node is ending or drained (1970-01-12T13:46:40Z by the server's clock)"
 
 
 def test_claims_without_nodes_and_nodes_that_have_gone_are_told() -> None:
@@ -160,7 +160,7 @@ def test_that_it_may_be_old_is_said_first() -> None:
         (going(), "no deadline: it takes as long as its pods need"),
         (
             kept(conditions=(Condition(names.DRAINED, "True", "Kept", "all pods are gone"),)),
-            "n1: drained for maintenance for 1:40, since 1970-01-12T13:45:00Z; all pods are gone",
+            "n1: kept drained for 1:40, since 1970-01-12T13:45:00Z; all pods are gone",
         ),
         (kept(unschedulable=False), "n1: given back; at step uncordon: what its cordon has put on it is taken off"),
         (

@@ -98,7 +98,7 @@ def test_without_names_all_that_is_under_way_is_shown(place: Fleet) -> None:
     place.until("kept-2 is kept", lambda: _states(place).get("kept-2") == ("kept", "kept"))
     assert _states(place) == {"ends-2": ("ending", "cordon"), "kept-2": ("kept", "kept")}
     text = place.run("status").stdout
-    assert text.startswith("1 node is ending, 1 is drained for maintenance (")
+    assert text.startswith("1 node is ending, 1 is kept drained (")
     place.patch("kept-2", {"spec": {"unschedulable": None}})
     place.until("kept-2 is given back", lambda: "kept-2" not in _states(place))
     assert _states(place, "-l", "kubernetes.io/hostname=ends-2") == {"ends-2": ("ending", "cordon")}

@@ -31,9 +31,11 @@ FEW_CAUSES = 8
 FEW_ALIKE = 3
 """Of those that the same holds."""
 
+BEING_DRAINED = "being drained for maintenance"
+
 STATES = {
     State.ENDING: "ending",
-    State.KEPT: "drained for maintenance",
+    State.KEPT: "kept drained",
     State.RETURNING: "given back",
     State.IDLE: "left alone",
 }
@@ -72,16 +74,21 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 def title(scene: Scene) -> str:
-    """`2 nodes are ending, 1 is drained for maintenance (2026-01-01T00:00:00Z by the server's clock)`."""
+    """`2 nodes are ending, 1 is kept drained (2026-01-01T00:00:00Z by the server's clock)`."""
     if not scene.is_complete:
         return "The cluster is being looked at"
-    found = Counter(node.state for node in scene.nodes)
+    found = Counter(map(state_words, scene.nodes))
     parts: list[str] = []
-    for state, words in STATES.items():
-        if number := found[state]:
+    for words in (STATES[State.ENDING], BEING_DRAINED, *STATES.values()):
+        if number := found.pop(words, 0):
             parts.append(f"{number if parts else counted(number, 'node')} {'is' if number == 1 else 'are'} {words}")
-    told = ", ".join(parts) or "No node is ending or drained for maintenance"
+    told = ", ".join(parts) or "No node is ending or drained"
     return f"{told} ({format_time(scene.at)} by the server's clock)"
+
+
+def state_words(node: NodeStanding) -> str:
+    """What is done to it: `ending`, `being drained for maintenance`."""
+    return BEING_DRAINED if node.state is State.KEPT and not node.is_done else STATES[node.state]
 
 
 def step_of(node: NodeStanding) -> str:
@@ -184,8 +191,7 @@ def _headline(node: NodeStanding, at: float) -> str:
     if node.state is State.IDLE:
         return "nobody has asked for its end or its drain"
     since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
-    is_half_done = node.state is State.KEPT and not node.is_done
-    return f"{'being ' if is_half_done else ''}{STATES[node.state]}{since}; {_where(node)}"
+    return f"{state_words(node)}{since}; {_where(node)}"
 
 
 def _where(node: NodeStanding) -> str:
