@@ -69,9 +69,10 @@ def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(
 
 def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> None:
     lines = as_table(several())
-    assert lines[0].startswith(
-        "4 nodes are ending, 1 is being drained for maintenance, 1 is kept drained, 1 is given back, 1 is left alone (1970-"
+    title = (
+        "4 nodes are ending, 1 is being drained for maintenance, 1 is kept drained, 1 is given back, 1 is left alone ("
     )
+    assert lines[0].startswith(title)
     rows = {line.split()[0]: line.split()[1:] for line in lines[3:11]}
     assert rows["ip-10-0-1-17.eu-central-1.compute.internal"][:4] == ["drain", "1:40", "1", "10:00"]
     assert rows["worker-2"][:4] == ["drain", "1:23:20", "3", "-"]
@@ -290,12 +291,19 @@ def test_a_live_table_fits_the_terminal_and_counts_what_does_not(height: int) ->
         console.print(drawn)
     lines = captured.get().splitlines()
     whole = len(as_table(crowd(), 80, verbose=True))
-    assert len(lines) == min(whole, height - 1)
-    if whole > height - 1:
-        assert f"… and {whole - height + 2} more lines" in lines[-1]
+    assert len(lines) == min(whole, height - 2) + 1
+    assert lines[-1] == ""
+    assert all(line == line.rstrip() for line in lines)
+    if whole > height - 2:
+        assert f"… and {whole - height + 3} more lines" in lines[-2]
     with view.showing():
         view.show(crowd())
-    assert "1 node is ending" in file.getvalue()
+        first = len(file.getvalue())
+        view.show(crowd())
+        second = file.getvalue()[first:]
+    # Each picture is put where the one before began.
+    assert second.count("\x1b[1A") == second.count("\n") == len(lines) - 1
+    assert "1 node is ending" in second
 
 
 def test_a_view_that_is_not_on_shows_nothing_and_a_file_gets_lines() -> None:

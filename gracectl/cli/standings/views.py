@@ -73,16 +73,17 @@ class LiveView:
             self._live.update(self._fitted(scene), refresh=True)
 
     def _fitted(self, scene: Scene) -> RenderableType:
-        drawn = self._draw(scene, self._console.width)
-        height = max(self._console.height - 1, 2)
-        lines = self._console.render_lines(drawn, pad=False)
-        if len(lines) <= height:
-            return drawn
-        with self._console.capture() as captured:
-            self._console.print(drawn)
-        kept = captured.get().splitlines()[: height - 1]
-        more = f"… and {len(lines) - height + 1} more lines: a taller terminal, fewer nodes, or -o json shows them"
-        return Group(*(Text.from_ansi(line) for line in kept), Text(more, "dim", no_wrap=True, overflow="ellipsis"))
+        """Lines without spaces behind them, and an empty one for the cursor: the `^C` that a terminal shows where
+        somebody presses it must not break a line, or the picture would be one line lower than it is thought to be."""
+        drawn = self._console.render_lines(self._draw(scene, self._console.width), pad=False)
+        lines = [Text.assemble(*((part.text, part.style or "") for part in line)) for line in drawn]
+        height = max(self._console.height - 2, 2)
+        if len(lines) > height:
+            more = f"… and {len(lines) - height + 1} more lines: a taller terminal, fewer nodes, or -o json shows them"
+            lines = [*lines[: height - 1], Text(more, "dim", no_wrap=True, overflow="ellipsis")]
+        for line in lines:
+            line.rstrip()
+        return Group(*lines, Text())
 
 
 class PlainView:
