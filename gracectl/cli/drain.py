@@ -194,7 +194,7 @@ class _Job:
         await self._errand.run(fresh, ask)
 
     async def _watch(self, there: Connection, awaited: Awaited) -> int:
-        view = view_for(paper())
+        view = view_for(paper(), drops_empty=True)
 
         def watched(scene: Scene) -> bool:
             for line in awaited.look(scene):

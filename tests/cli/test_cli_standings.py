@@ -23,6 +23,7 @@ from support.standings import (
     interrupted,
     kept,
     many,
+    nothing,
     observed,
     replica,
     several,
@@ -304,6 +305,19 @@ def test_a_live_table_fits_the_terminal_and_counts_what_does_not(height: int) ->
     # Each picture is put where the one before began.
     assert second.count("\x1b[1A") == second.count("\n") == len(lines) - 1
     assert "1 node is ending" in second
+
+
+@pytest.mark.parametrize(
+    ("drops", "scene", "stays"), [(True, nothing, False), (False, nothing, True), (True, crowd, True)]
+)
+def test_an_empty_table_is_taken_away_if_that_is_wanted(drops: bool, scene: Callable[[], Scene], stays: bool) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=80, height=40, legacy_windows=False)
+    view = view_for(console, drops_empty=drops)
+    with view.showing():
+        view.show(scene())
+    last_words = file.getvalue().rpartition("(1970-")[2]
+    assert ("\x1b[1A\x1b[2K" not in last_words) is stays
 
 
 def test_a_view_that_is_not_on_shows_nothing_and_a_file_gets_lines() -> None:

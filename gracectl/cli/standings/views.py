@@ -42,19 +42,21 @@ class View(Protocol):
         """The scene as it is now."""
 
 
-def view_for(console: Console, *, verbose: bool = False) -> View:
-    """The one that fits what the console prints to. `verbose`: each pod for itself."""
+def view_for(console: Console, *, verbose: bool = False, drops_empty: bool = False) -> View:
+    """The one that fits what the console prints to. `verbose`: each pod for itself. `drops_empty`: a table without
+    nodes, if it is the last one, is taken away: all there was to say has been said."""
     if console.is_terminal:
-        return LiveView(console, lambda scene, width: table(scene, width, verbose=verbose))
+        return LiveView(console, lambda scene, width: table(scene, width, verbose=verbose), drops_empty=drops_empty)
     return PlainView(console)
 
 
 class LiveView:
     """A table that stands still and changes, as large as the terminal; what does not fit is counted."""
 
-    def __init__(self, console: Console, draw: Drawn) -> None:
+    def __init__(self, console: Console, draw: Drawn, *, drops_empty: bool = False) -> None:
         self._console = console
         self._draw = draw
+        self._drops_empty = drops_empty
         self._live: Live | None = None
 
     def say(self, text: str) -> None:
@@ -70,6 +72,7 @@ class LiveView:
     def show(self, scene: Scene) -> None:
         """See View."""
         if self._live is not None:
+            self._live.transient = self._drops_empty and not scene.nodes and scene.interruption is None
             self._live.update(self._fitted(scene), refresh=True)
 
     def _fitted(self, scene: Scene) -> RenderableType:
