@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 from gracectl import __version__
+from gracectl.telemetry import logs
 
 EPILOG = (
     "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed; 4 the time "
@@ -41,6 +42,7 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="gracectl", message="%(prog)s %(version)s")
 def root() -> None:
     """Ends Kubernetes nodes gracefully: cordons, drains and terminates them without breaking a PodDisruptionBudget."""
+    logs.begin_silent()  # a command itself says what people are to know
 
 
 @root.command()

@@ -37,6 +37,15 @@ Monotonic = Callable[[], float]
 LogFormat = Literal["auto", "json", "text"]
 
 
+_NOWHERE = logging.NullHandler()
+
+
+def begin_silent() -> None:
+    """Until somebody configures a log there is none: the standard library would print warnings to stderr, into whatever
+    a command shows there."""
+    logging.getLogger("gracectl").addHandler(_NOWHERE)
+
+
 def configure(
     stream: TextIO,
     *,

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
-from support.fleet import Fleet, fleet
+from e2e_support.target import embedded_cluster
+from support.fleet import STRICTLY, Fleet, fleet, started
 
 from gracectl.cli.root import root
 from gracectl.kube.http import HttpTransport
@@ -235,6 +237,20 @@ def test_machines_read_an_object_a_line(place: Fleet) -> None:
     told = [msgspec.json.decode(line) for line in process.out.splitlines()]
     assert [node["name"] for node in told[0]["nodes"]] == ["counted"]
     assert ([node["name"] for node in told[-1]["gone"]], told[-1]["nodes"]) == (["counted"], [])
+
+
+def test_a_server_that_goes_away_is_told_once_and_nothing_else_is(tmp_path: Path) -> None:
+    with ExitStack() as cluster:
+        kubeconfig = cluster.enter_context(embedded_cluster(tmp_path, "--nodes", "2", "--pods", "1"))
+        command = [*STRICTLY, "status", "-w", "--kubeconfig", str(kubeconfig)]
+        with started(command) as process:
+            Fleet(kubeconfig, tmp_path).held("n1")
+            Fleet(kubeconfig, tmp_path).delete("n1")
+            process.until("n1: ending for")
+            cluster.close()
+            process.until("the connection is lost; this is how it was 0:0")
+            process.interrupt()
+            assert process.ended() == (130, "gracectl: interrupted\n")
 
 
 @pytest.mark.parametrize("columns", [80, 160])
