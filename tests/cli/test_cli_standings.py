@@ -103,6 +103,17 @@ def test_each_pod_that_is_held_says_why_and_for_how_long() -> None:
         assert said in text
 
 
+def test_pods_under_a_budget_that_allows_one_go_in_their_turn() -> None:
+    pods = (replica("a"), replica("b"), replica("alone", labels={}))
+    lines = as_table(a_scene(observed(going(), pods=pods, budgets=(a_budget(),))), verbose=True)
+    rows = {line.split()[0]: line.partition("  1:40  ")[2] for line in lines[6:9]}
+    assert rows == {
+        "shop/a": "budget shop/web lets it go in its turn: 1st of 2 in its lane",
+        "shop/b": "waits for its turn under budget shop/web, which allows 1 now; 2nd of 2 in its lane, after shop/a",
+        "shop/alone": "nothing holds it",
+    }
+
+
 def test_of_many_that_the_same_holds_a_few_are_named_and_the_others_counted() -> None:
     lines = as_table(crowd())
     assert [line.split()[0] for line in lines if "  blocked  " in line] == ["shop/web-01", "shop/web-02", "shop/web-04"]

@@ -231,7 +231,8 @@ def why(pod: PodStanding, at: float) -> str:
     if entry.outcome is Outcome.TERMINATING:
         words = _grace(entry.until, at)
     elif entry.outcome is Outcome.EVICT:
-        words = _and("nothing holds it", in_lane(entry, pod.place))
+        turn = in_lane(entry, pod.place)
+        words = f"budget {'/'.join(entry.budgets[0])} lets it go in its turn: {turn}" if turn else "nothing holds it"
     elif entry.outcome is Outcome.BLOCKED:
         words = _and(entry.reason, in_lane(entry, pod.place))
     else:
