@@ -26,6 +26,7 @@ from gracectl.cli.root import root
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import JsonObject
+from gracectl.sim.world.objects import is_ready
 
 RUN = "fleet"
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
@@ -106,8 +107,9 @@ class Fleet:
         self.ask("DELETE", f"{NODES}/{name}")
 
     def pod(self, name: str, on: str, **extra: Any) -> None:
-        """A pod on a node."""
+        """A pod on a node; it is Ready by the time of the return."""
         self.ask("POST", PODS, manifests.pod(name, RUN, on=on, **extra))
+        self.until(f"{name} is Ready", lambda: is_ready(self.ask("GET", f"{PODS}/{name}")))
 
     def pod_is_there(self, name: str) -> bool:
         """Whether it is, terminating or not."""
