@@ -5,16 +5,15 @@ A view is given the same scene again and again and decides what of it is worth t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import msgspec
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gracectl.cli.screen import Screen
 from gracectl.sim.referee.referee import BudgetRecord
 
 NEWS_EVERY_SECONDS = 2.0
@@ -78,23 +77,19 @@ class LiveView:
     """A table that stands still and changes, as wide as the terminal; one line a node whatever there is to say."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live: Live | None = None
+        self._screen = Screen(console, "a taller terminal shows them")
 
     def say(self, text: str) -> None:
         """See View."""
-        self._console.print(text, highlight=False)
+        self._screen.say(text)
 
-    @contextmanager
-    def showing(self) -> Iterator[None]:
+    def showing(self) -> AbstractContextManager[None]:
         """See View."""
-        with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as self._live:
-            yield
+        return self._screen.showing()
 
     def show(self, scene: Scene) -> None:
         """See View."""
-        if self._live is not None:
-            self._live.update(drawn(scene), refresh=True)
+        self._screen.show(drawn(scene))
 
 
 class PlainView:

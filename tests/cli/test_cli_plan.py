@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import anyio
 import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from e2e_support.target import connected, embedded_cluster
+from e2e_support.target import embedded_cluster
+from support.fleet import Fleet
 
 from gracectl.cli.root import root
 from gracectl.kube.http import HttpTransport
@@ -59,7 +59,6 @@ RIGHTS = [
     {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": ["list"]},
     {"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": ["list"]},
 ]
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -70,44 +69,16 @@ class Place(msgspec.Struct, frozen=True):
     stranger: Path
 
 
-async def _prepare(admin: Path, users: dict[str, list[dict[str, list[str]]]]) -> dict[str, str]:
-    """Put the finalizer on the nodes, as the keeper would, and make users with these rights; their tokens."""
-    tokens = {}
-    async with connected(admin) as api:
-
-        async def ask(method: str, path: str, body: Any, kind: str = "application/json") -> Any:
-            status, answer = await api.call(method, path, body, content_type=kind)
-            assert status < 300, answer
-            return answer
-
-        for node in ("worker-1", "worker-2", "worker-3", "plain"):
-            patch = {"metadata": {"finalizers": [names.FINALIZER]}}
-            await ask("PATCH", f"/api/v1/nodes/{node}", patch, "application/merge-patch+json")
-        for user, rules in users.items():
-            await ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": user}})
-            await ask("POST", f"{RBAC}/clusterroles", {"metadata": {"name": user}, "rules": rules})
-            binding = {
-                "metadata": {"name": user},
-                "roleRef": {"kind": "ClusterRole", "name": user, "apiGroup": "rbac.authorization.k8s.io"},
-                "subjects": [{"kind": "ServiceAccount", "name": user, "namespace": "default"}],
-            }
-            await ask("POST", f"{RBAC}/clusterrolebindings", binding)
-            path = f"/api/v1/namespaces/default/serviceaccounts/{user}/token"
-            tokens[user] = (await ask("POST", path, {"spec": {}}))["status"]["token"]
-    return tokens
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("plan")
     scenario = folder / "foretold.yaml"
     scenario.write_text(SCENARIO)
     with embedded_cluster(folder, "--scenario", str(scenario), "--rbac") as admin:
-        for user, token in anyio.run(_prepare, admin, {"reader": RIGHTS, "stranger": RIGHTS[:1]}).items():
-            config = yaml.safe_load(admin.read_text())
-            config["users"][0]["user"] = {"token": token}
-            (folder / user).write_text(yaml.safe_dump(config))
-        yield Place(admin, folder / "reader", folder / "stranger")
+        cluster = Fleet(admin, folder)
+        for node in ("worker-1", "worker-2", "worker-3", "plain"):
+            cluster.patch(node, {"metadata": {"finalizers": [names.FINALIZER]}})  # as the keeper would
+        yield Place(admin, cluster.user("reader", *RIGHTS), cluster.user("stranger", *RIGHTS[:1]))
 
 
 def plan(kubeconfig: Path, *arguments: str) -> Result:

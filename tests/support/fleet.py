@@ -27,10 +27,10 @@ from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.objects import is_ready
+from support.rights import RBAC
 
 RUN = "fleet"
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MERGE = "application/merge-patch+json"
 STRICTLY = [sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl"]
 """A warning of any kind is a traceback."""

@@ -6,16 +6,13 @@ A view is given scene after scene and decides what of it is worth telling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import click
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.text import Text
+from rich.console import Console
 
-from gracectl.cli.paper import text_of
+from gracectl.cli.screen import Screen
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.cli.standings.report import as_line, report
@@ -25,8 +22,6 @@ from gracectl.termination.standing import NodeStanding
 
 NEWS_EVERY_SECONDS = 10.0
 """A node whose pods leave, but whose step stays the same, is worth a line this often."""
-
-Drawn = Callable[[Scene, int], RenderableType]
 
 
 class View(Protocol):
@@ -46,47 +41,32 @@ def view_for(console: Console, *, verbose: bool = False, drops_empty: bool = Fal
     """The one that fits what the console prints to. `verbose`: each pod for itself. `drops_empty`: a table without
     nodes, if it is the last one, is taken away: all there was to say has been said."""
     if console.is_terminal:
-        return LiveView(console, lambda scene, width: table(scene, width, verbose=verbose), drops_empty=drops_empty)
+        return LiveView(console, verbose=verbose, drops_empty=drops_empty)
     return PlainView(console)
 
 
 class LiveView:
-    """A table that stands still and changes, as large as the terminal; what does not fit is counted."""
+    """A table that stands still and changes. `drops_empty`: see `view_for`."""
 
-    def __init__(self, console: Console, draw: Drawn, *, drops_empty: bool = False) -> None:
+    def __init__(self, console: Console, *, verbose: bool = False, drops_empty: bool = False) -> None:
+        self._screen = Screen(console, "a taller terminal, fewer nodes, or -o json shows them")
         self._console = console
-        self._draw = draw
+        self._verbose = verbose
         self._drops_empty = drops_empty
-        self._live: Live | None = None
 
     def say(self, text: str) -> None:
         """See View."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._screen.say(text)
 
-    @contextmanager
-    def showing(self) -> Iterator[None]:
+    def showing(self) -> AbstractContextManager[None]:
         """See View."""
-        with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as self._live:
-            yield
+        return self._screen.showing()
 
     def show(self, scene: Scene) -> None:
         """See View."""
-        if self._live is not None:
-            self._live.transient = self._drops_empty and not scene.nodes and scene.interruption is None
-            self._live.update(self._fitted(scene), refresh=True)
-
-    def _fitted(self, scene: Scene) -> RenderableType:
-        """Lines without spaces behind them, and an empty one for the cursor: the `^C` that a terminal shows where
-        somebody presses it must not break a line, or the picture would be one line lower than it is thought to be."""
-        drawn = self._console.render_lines(self._draw(scene, self._console.width), pad=False)
-        lines = [Text.assemble(*((part.text, part.style or "") for part in line)) for line in drawn]
-        height = max(self._console.height - 2, 2)
-        if len(lines) > height:
-            more = f"… and {len(lines) - height + 1} more lines: a taller terminal, fewer nodes, or -o json shows them"
-            lines = [*lines[: height - 1], Text(more, "dim", no_wrap=True, overflow="ellipsis")]
-        for line in lines:
-            line.rstrip()
-        return Group(*lines, Text())
+        is_empty = not scene.nodes and scene.interruption is None
+        drawn = table(scene, self._console.width, verbose=self._verbose)
+        self._screen.show(drawn, leaves_nothing=self._drops_empty and is_empty)
 
 
 class PlainView:
@@ -161,8 +141,3 @@ class JsonView:
         if timeless != self._told:
             self._told = timeless
             click.echo(as_line(report(scene, self._settings)))
-
-
-def printed(console: Console, scene: Scene, *, verbose: bool) -> str:
-    """A scene as text, for who looks once."""
-    return text_of(console, table(scene, console.width, verbose=verbose))
