@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -17,8 +16,8 @@ import msgspec
 from gracectl.cli.awaited import Awaited
 from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
 from gracectl.cli.elapsed import elapsed
-from gracectl.cli.errand import ABANDONABLE, Ask, Errand, Refused
-from gracectl.cli.failures import REFUSED, UNFINISHED, complain, end, run_async, told_to_people
+from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Ask, Errand, Refused
+from gracectl.cli.failures import REFUSED, UNFINISHED, complain, interruptible, run_async, told_to_people
 from gracectl.cli.forecasts.telling import Terms
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.cli.paper import paper
@@ -105,24 +104,20 @@ def drain(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
             _foretell(cluster, nodes, settings, keeps=told.keep)
             return
         job = _Job(cluster, settings, told)
-        try:
+        with interruptible(job.interrupted):
             code = run_async(lambda: job.run(nodes))
-        except KeyboardInterrupt:
-            end(job.interrupted(), 128 + signal.SIGINT)
     if code:
         sys.exit(code)
 
 
 def _foretell(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings, *, keeps: bool) -> None:
     by_default = cluster.config is None
-    try:
+    with interruptible():
         seen = run_async(lambda: see(cluster, nodes, settings))
         if not seen.asked:
             click.echo(nodes.nobody, err=True)
             return
         show(foresee(seen, settings, keeps=keeps), Terms(verbose=False, by_default=by_default))
-    except KeyboardInterrupt:
-        end("interrupted", 128 + signal.SIGINT)
     asked = [node for node in seen.observed.nodes.values() if node.name in seen.asked]
     check(asked, settings, seen.now, keeps=keeps, by_default=by_default)
 
@@ -243,7 +238,7 @@ async def _ask_to_keep(there: Connection, node: Node) -> str:
         return f"is drained for maintenance already, for {elapsed(now - kept_since(node, now))}"
     after = await amend(there.client, ABANDONABLE, node, lambda found: request(found, now))
     if after is None:
-        raise Refused("it is gone, or another node has its name by now: that one was not touched")
+        raise Refused(NAMESAKE)
     if after.deletion_timestamp is not None:
         raise Refused("somebody has deleted it meanwhile, and nobody can take that back")
     return "to be drained and kept so"

@@ -24,6 +24,10 @@ ABANDONABLE = msgspec.structs.replace(NODES, abandonable=True)
 """Nodes as commands write them: a person who does not want to wait any more is not kept until the server answers."""
 
 
+NAMESAKE = "it is gone, or another node has its name by now: that one was not touched"
+"""Why a node was not asked, if what was written to is not there as the very one that was looked at."""
+
+
 class Refused(Exception):
     """The server has not been asked, or not for this node; the message says why."""
 

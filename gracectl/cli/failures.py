@@ -7,6 +7,7 @@ not be reached or failed. 4: the time that was given is over; the work goes on.
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -41,6 +42,15 @@ def told_to_people(also: Mapping[type[Exception], int] | None = None) -> Iterato
         if explained is None:
             raise
         end(*explained)
+
+
+@contextlib.contextmanager
+def interruptible(words: Callable[[], str] = lambda: "interrupted") -> Iterator[None]:
+    """Ctrl-C ends the command with these words, asked for in that moment, and 128 + the signal's number."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        end(words(), 128 + signal.SIGINT)
 
 
 def _explained(error: Exception) -> tuple[str, int] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ import click
 import msgspec
 
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
-from gracectl.cli.failures import MISUSED, REFUSED, end, run_async, told_to_people
+from gracectl.cli.failures import MISUSED, REFUSED, end, interruptible, run_async, told_to_people
 from gracectl.cli.forecasts.chart import Chart, chart_of
 from gracectl.cli.forecasts.page import page
 from gracectl.cli.forecasts.picture import picture
@@ -97,11 +96,9 @@ def plan(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
         raise click.UsageError("--timeline is for people, -o json for machines: leave out one of the two")
     with told_to_people({UnknownNodes: REFUSED}):
         settings = cluster.settings()
-        try:
+        with interruptible():
             seen = run_async(lambda: see(cluster, nodes, settings))
             foretold = foresee(seen, settings, told.replacement_seconds)
-        except KeyboardInterrupt:
-            end("interrupted", 128 + signal.SIGINT)
         _answer(foretold, nodes, told, cluster.config)
 
 

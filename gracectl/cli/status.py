@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any, Literal
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 from rich.text import Text
 
 from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
-from gracectl.cli.failures import REFUSED, end, run_async, told_to_people
+from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_people
 from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.forecasts.telling import BY_DEFAULT
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, optional_node_arguments
@@ -21,10 +20,10 @@ from gracectl.cli.standings.table import table
 from gracectl.cli.standings.views import JsonView, View, view_for
 from gracectl.config import Settings
 from gracectl.kube.reading import read_all
+from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.termination.outlook import is_draining
 from gracectl.termination.sight import look
-from gracectl.termination.sources import fresh_sources
 from gracectl.termination.standing import claims_without_nodes, is_under_way, standings
 
 
@@ -80,14 +79,12 @@ def status(cluster: ClusterChoice, nodes: NodeChoice | None, **wanted: Any) -> N
     with told_to_people({UnknownNodes: REFUSED}):
         settings = cluster.settings()
         name = None if cluster.config is None else str(cluster.config)
-        try:
+        with interruptible():
             if told.watch:
                 view = JsonView(name) if told.output == "json" else view_for(paper(), verbose=told.verbose)
                 run_async(lambda: _watch(cluster, nodes, settings, view))
                 return
             scene = run_async(lambda: _once(cluster, nodes, settings))
-        except KeyboardInterrupt:
-            end("interrupted", 128 + signal.SIGINT)
         _answer(scene, nodes, told, name)
 
 
@@ -142,8 +139,11 @@ async def _watch(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Set
 
 
 async def _named(there: Connection, nodes: NodeChoice | None) -> dict[str, str]:
-    """By name the uids of the nodes that the command line names. Raises UnknownNodes, ApiError."""
-    found = {node.name: node for node in await read_all(there.client, fresh_sources().nodes)}
+    """By name the uids of the nodes that the command line names. Raises UnknownNodes, ApiError.
+
+    They are read in any case: what is followed waits for a server that is not there, and a person wants to know that.
+    """
+    found = {node.name: node for node in await read_all(there.client, NODES)}
     if nodes is None or nodes.query is not None:
         return {}
     return {name: found[name].uid for name in nodes.among(found.values())}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from functools import partial
 
 import click
 
 from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
-from gracectl.cli.errand import ABANDONABLE, Errand, Refused
-from gracectl.cli.failures import REFUSED, end, run_async, told_to_people
+from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Errand, Refused
+from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_people
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.config import Settings
 from gracectl.kube.reading import read_all
@@ -38,10 +37,8 @@ def uncordon(cluster: ClusterChoice, nodes: NodeChoice) -> None:
     errand = Errand()
     with told_to_people({UnknownNodes: REFUSED}):
         settings = cluster.settings()
-        try:
+        with interruptible(lambda: errand.interrupted("a return")):
             run_async(lambda: _give_back(cluster, nodes, settings, errand))
-        except KeyboardInterrupt:
-            end(errand.interrupted("a return"), 128 + signal.SIGINT)
     if errand.has_failed:
         sys.exit(REFUSED)
 
@@ -59,7 +56,7 @@ async def _ask(there: Connection, settings: Settings, node: Node) -> str:
     was_asked = withdrawal(node) is not None
     after = await amend(there.client, ABANDONABLE, node, withdrawal)
     if after is None:
-        raise Refused("it is gone, or another node has its name by now: that one was not touched")
+        raise Refused(NAMESAKE)
     if after.deletion_timestamp is not None:
         raise Refused("it is being deleted, which nobody can take back")
     if not is_given_back(after):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.node import Taint
+from gracectl.model.node import Node, Taint
 from gracectl.model.pod import Pod
 from gracectl.model.tolerations import tolerates
 from gracectl.policy.deadlines import ends_at
@@ -18,6 +18,11 @@ STUCK_AFTER_SECONDS = 60.0
 """A pod that still exists this long after its grace has ended is no longer waited for: its kubelet is gone."""
 
 FINISHED = frozenset({names.SUCCEEDED, names.FAILED})
+
+
+def is_disrupted(node: Node) -> bool:
+    """Whether the cordon has put its taint on a node."""
+    return any(taint.key == DISRUPTED_TAINT.key for taint in node.taints)
 
 
 class Ignored(msgspec.Struct, frozen=True):

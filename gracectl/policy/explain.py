@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
@@ -18,11 +18,16 @@ HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
 
 def explain(plan: Plan, *, shown: int = 3) -> str:
     """`5 pods left: shop/web-1 (budget …), …, and 2 more; the node ends by …`: the first `shown`, what blocks first."""
-    left = sorted(plan.left, key=lambda entry: URGENCY.index(entry.outcome))
+    left = by_urgency(plan.left)
     if not left:
         return "all pods are gone"
     ends = f"; the node ends by {format_time(plan.deadline)}" if plan.deadline is not None else ""
     return f"{_count(left)} left: {listed([explain_pod(entry) for entry in left], shown)}{ends}"
+
+
+def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
+    """What a person can do something about comes first; else as they came."""
+    return sorted(entries, key=lambda entry: URGENCY.index(entry.outcome))
 
 
 def left_behind(plan: Plan, *, shown: int = 3) -> str:
@@ -48,7 +53,7 @@ def listed(words: Sequence[str], shown: int = 3) -> str:
 
 def brief(plan: Plan) -> str:
     """The most urgent pod, its reason first, for a line that may be cut off: `budget … – shop/web-1 and 4 more`."""
-    left = sorted(plan.left, key=lambda entry: URGENCY.index(entry.outcome))
+    left = by_urgency(plan.left)
     if not left:
         return ""
     others = f" and {len(left) - 1} more" if len(left) > 1 else ""

@@ -20,7 +20,7 @@ from gracectl.model.node import Node
 from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
 from gracectl.policy.course import Going
 from gracectl.policy.deadlines import Deadline, Origin, deadline_of, origin_of, unreadable
-from gracectl.policy.evictability import DISRUPTED_TAINT
+from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.forecast import Assumptions, Forecast, NodeProspect, forecast
 from gracectl.policy.kept import is_kept, kept_since
 from gracectl.policy.ownership import only_claim
@@ -136,8 +136,7 @@ def _kept(observed: Observed, settings: TerminationSettings, node: Node, now: fl
 
 
 def _cordoned(view: NodeView, since: float, now: float) -> Going:
-    is_cordoned = any(taint.key == DISRUPTED_TAINT.key for taint in view.node.taints)
-    return Going(msgspec.structs.replace(view, cordoned_at=since if is_cordoned else now), since)
+    return Going(msgspec.structs.replace(view, cordoned_at=since if is_disrupted(view.node) else now), since)
 
 
 def _deleted(thing: H, now: float) -> H:

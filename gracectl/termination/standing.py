@@ -16,8 +16,8 @@ from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.cautions import Caution, Kind, in_order
 from gracectl.policy.deadlines import Deadline, Origin, deadline_of
-from gracectl.policy.evictability import DISRUPTED_TAINT
-from gracectl.policy.explain import URGENCY, brief, held_since, listed
+from gracectl.policy.evictability import is_disrupted
+from gracectl.policy.explain import brief, by_urgency, held_since, listed
 from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, kept_since
 from gracectl.policy.lanes import Place, lanes_of, places_of
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
@@ -133,14 +133,15 @@ def standings(
     """
     nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
     draining = {node.name: node for node in nodes if is_draining(node, settings) and has_pods(node.name)}
+    began = {name: _asked_at(node, now) for name, node in draining.items()}
     views = {name: _view(observed, settings, node, now) for name, node in draining.items()}
     plans = {name: plan(view, now) for name, view in views.items()}
     places: dict[str, Place] = {}
-    for budgets, lane in lanes_of((_asked_at(draining[name], now), name, plans[name]) for name in plans).items():
+    for budgets, lane in lanes_of((began[name], name, decision) for name, decision in plans.items()).items():
         if budgets:
             places |= places_of(lane)
     told = [
-        (entry, held_since(entry, views[name].budgets.get(entry.pod.uid, ()), _asked_at(draining[name], now)))
+        (entry, held_since(entry, views[name].budgets.get(entry.pod.uid, ()), began[name]))
         for name, decision in plans.items()
         for entry in decision.left
     ]
@@ -152,7 +153,7 @@ def standings(
         decision = plans.get(node.name)
         standing = _standing(observed, settings, node, now, decision)
         if decision is not None:
-            entries = sorted(decision.left, key=lambda entry: URGENCY.index(entry.outcome))
+            entries = by_urgency(decision.left)
             pods = (PodStanding(each, since[each.pod.uid], places.get(each.pod.uid)) for each in entries)
             standing = msgspec.structs.replace(standing, pods=tuple(pods))
         elif is_draining(node, settings):
@@ -185,11 +186,7 @@ def _asked_at(node: Node, now: float) -> float:
 def _view(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> NodeView:
     deadline = None if is_kept(node) else deadline_if_deleted(observed, settings, node, now)
     view = observed.view_of(node, settings.policy, deadline)
-    return msgspec.structs.replace(view, cordoned_at=_asked_at(node, now) if _is_cordoned(node) else None)
-
-
-def _is_cordoned(node: Node) -> bool:
-    return any(taint.key == DISRUPTED_TAINT.key for taint in node.taints)
+    return msgspec.structs.replace(view, cordoned_at=_asked_at(node, now) if is_disrupted(node) else None)
 
 
 # -- one node ----------------------------------------------------------------------------------------------------------
@@ -231,7 +228,7 @@ def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> t
         return "", "nobody drains it"
     if is_given_back(node):
         return "uncordon", "what its cordon has put on it is taken off"
-    if not _is_cordoned(node):
+    if not is_disrupted(node):
         return "cordon", "it is not cordoned yet"
     if decision is None:
         return "drain", ""
@@ -266,7 +263,7 @@ def _obstacles(
             # One that we have drained and let go is not one that nobody has ever held.
             yield caution
     asked = _asked_at(node, now)
-    if is_draining(node, settings) and not _is_cordoned(node) and now >= asked + ACTS_WITHIN_SECONDS:
+    if is_draining(node, settings) and not is_disrupted(node) and now >= asked + ACTS_WITHIN_SECONDS:
         message = "nobody has begun to drain this node: it is not cordoned; is `gracectl controller` running?"
         yield Caution(Kind.NOBODY_ACTS, message)
     left = () if decision is None else decision.left

@@ -23,6 +23,9 @@ MANY_NAMES = 30
 WIDEST_NAME = 0.36
 """The part of the width that names of pods may take: the reasons need the rest."""
 
+LEAST_NAME = 12
+"""Columns that they get however narrow it is."""
+
 
 def table(told: Telling, width: int) -> RenderableType:
     """All that is told, for so many columns."""
@@ -84,7 +87,7 @@ def _pods(node: NodeTelling, width: int) -> Iterator[RenderableType]:
     if lines:
         when = max(len("when"), *(len(line.when) for line in lines))
         longest = max(len("pod"), *(len(line.name) if line.count == 1 else MANY_NAMES for line in lines))
-        columns = _Columns(when, min(longest, max(int(width * WIDEST_NAME), 12)))
+        columns = _Columns(when, name_width(longest, width))
         yield Text()
         yield _lines([PodLine("when", "pod", "how and why")], columns, "bold")
         for wave in node.waves:
@@ -93,6 +96,11 @@ def _pods(node: NodeTelling, width: int) -> Iterator[RenderableType]:
             yield _lines(wave.lines, columns)
     if node.ignored:
         yield Padding(Text(node.ignored, "dim"), (0, 0, 0, INDENT))
+
+
+def name_width(longest: int, width: int) -> int:
+    """The columns for names, the longest of which needs so many, on paper that is so wide."""
+    return min(longest, max(int(width * WIDEST_NAME), LEAST_NAME))
 
 
 class _Columns(NamedTuple):

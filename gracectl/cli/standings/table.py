@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.forecasts.table import GAP, INDENT, WIDEST_NAME, caution_line
+from gracectl.cli.forecasts.table import GAP, INDENT, caution_line, name_width
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.cli.standings.words import PodWords
@@ -60,7 +60,7 @@ def _summary(scene: Scene, width: int) -> Table:
         for node in scene.nodes
     ]
     widest = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    widest[0] = min(widest[0], max(int(width * WIDEST_NAME), 12))
+    widest[0] = name_width(widest[0], width)
     found = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold", expand=True)
     found.add_column(heads[0], width=widest[0], overflow="fold")
     for head, most in zip(heads[1:], widest[1:], strict=True):
@@ -102,8 +102,8 @@ def _causes(scene: Scene) -> Iterator[RenderableType]:
 def _node(node: NodeStanding, at: float, width: int, verbose: bool) -> Iterator[RenderableType]:
     told = words.described(node, at, verbose=verbose)
     yield Text.assemble((f"{told.name}: ", "bold"), (told.headline, "" if node.state is State.IDLE else "bold"))
-    for fact in told.facts:
-        yield Padding(Text(fact), (0, 0, 0, INDENT))
+    if told.deadline:
+        yield Padding(Text(told.deadline), (0, 0, 0, INDENT))
     for caution in node.obstacles:
         yield caution_line(caution)
     if told.pods:
@@ -116,7 +116,7 @@ def _node(node: NodeStanding, at: float, width: int, verbose: bool) -> Iterator[
 def _pods(pods: Sequence[PodWords], width: int) -> RenderableType:
     longest = max(len("pod"), *(len(pod.name) for pod in pods))
     grid = Table.grid(padding=(0, GAP, 0, 0))
-    grid.add_column(width=min(longest, max(int(width * WIDEST_NAME), 12)), overflow="fold")
+    grid.add_column(width=name_width(longest, width), overflow="fold")
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column(overflow="fold")

@@ -6,7 +6,8 @@ Invariant: whoever prints, whether once, live or line by line, says the same. In
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +19,8 @@ from gracectl.policy.explain import HELD, URGENCY, listed
 from gracectl.policy.plan import Outcome
 from gracectl.termination.sight import Interruption
 from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStanding, State
+
+T = TypeVar("T")
 
 FEW = 10
 """Pods of a node that are told one by one; the others are counted."""
@@ -54,11 +57,11 @@ class PodWords(msgspec.Struct, frozen=True):
 
 
 class NodeWords(msgspec.Struct, frozen=True):
-    """One node. `facts`: its deadline. `others`: the pods that are only counted."""
+    """One node. `deadline`: empty where none counts. `others`: the pods that are only counted."""
 
     name: str
     headline: str
-    facts: tuple[str, ...]
+    deadline: str
     pods: tuple[PodWords, ...]
     others: str
 
@@ -125,25 +128,31 @@ def described(node: NodeStanding, at: float, *, verbose: bool) -> NodeWords:
     """One node with its pods. `verbose`: each of them."""
     pods = node.pods or ()
     shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
+    told = {pod.entry.pod.uid for pod in shown}
     return NodeWords(
         name=node.name,
         headline=_headline(node, at),
-        facts=tuple(filter(None, (_deadline(node, at),))),
+        deadline=_deadline(node, at),
         pods=tuple(_pod(pod, at) for pod in shown),
-        others=_counted([pod for pod in pods if pod not in shown]),
+        others=_counted([pod for pod in pods if pod.entry.pod.uid not in told]),
     )
 
 
 def _most_urgent(pods: Iterable[PodStanding]) -> Sequence[PodStanding]:
     """They come with what blocks first; those that nothing holds need no words."""
+    found = _first_of_each(pods, _likeness, FEW_ALIKE)
+    return [pod for pod in found if pod.entry.outcome is not Outcome.EVICT][:FEW]
+
+
+def _first_of_each(things: Iterable[T], kind: Callable[[T], object], most: int) -> list[T]:
+    """So many of each kind at most, in their order."""
     alike: Counter[object] = Counter()
     found = []
-    for pod in pods:
-        what = _likeness(pod)
-        alike[what] += 1
-        if alike[what] <= FEW_ALIKE and pod.entry.outcome is not Outcome.EVICT:
-            found.append(pod)
-    return found[:FEW]
+    for thing in things:
+        alike[kind(thing)] += 1
+        if alike[kind(thing)] <= most:
+            found.append(thing)
+    return found
 
 
 def _likeness(pod: PodStanding) -> tuple[object, ...]:
@@ -162,13 +171,7 @@ def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
         for pod in node.pods or ():
             if pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE):
                 held.setdefault(_likeness(pod), []).append((node.name, pod))
-    in_order = sorted(held.values(), key=lambda found: (URGENCY.index(found[0][1].entry.outcome), -len(found)))
-    alike: Counter[Outcome] = Counter()
-    shown = []
-    for found in in_order:
-        alike[found[0][1].entry.outcome] += 1
-        if alike[found[0][1].entry.outcome] <= FEW_CAUSES:
-            shown.append(found)
+    in_order = sorted(held.values(), key=lambda found: (URGENCY.index(_outcome(found)), -len(found)))
     told = tuple(
         Cause(
             state=state_of(found[0][1]),
@@ -177,9 +180,14 @@ def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
             nodes=len({node for node, _ in found}),
             held_for=elapsed(scene.at - min(pod.since for _, pod in found)),
         )
-        for found in shown
+        for found in _first_of_each(in_order, _outcome, FEW_CAUSES)
     )
     return told, len(in_order) - len(told)
+
+
+def _outcome(alike: Sequence[tuple[str, PodStanding]]) -> Outcome:
+    """Of pods that the same holds, each behind the name of its node."""
+    return alike[0][1].entry.outcome
 
 
 def _cause(pod: PodStanding) -> str:
