@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from support.fleet import NODES, Fleet, fleet
+from support.fleet import NODES, Fleet, fleet, overheard
 
 from gracectl.cli.root import root
 from gracectl.kube.http import HttpTransport
@@ -89,15 +89,7 @@ def test_without_waiting_it_ends_when_it_has_asked(place: Fleet) -> None:
 def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     place.held("before")
     place.delete("before")
-    writes: list[str] = []
-    send = HttpTransport.send
-
-    async def seen(self: HttpTransport, request: Request) -> Response:
-        if request.method != "GET":
-            writes.append(request.path)
-        return await send(self, request)
-
-    monkeypatch.setattr(HttpTransport, "send", seen)
+    asked = overheard(monkeypatch)
     with place.running("drain", "before") as process:
         process.until("before: ending for")
         place.release("before")
@@ -109,7 +101,7 @@ def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch
     place.held("before-2")
     place.delete("before-2")
     assert place.run("drain", "before-2", "--timeout", "0.5").exit_code == 4
-    assert writes == []
+    assert [request.path for request in asked if request.method != "GET"] == []
     place.release("before-2")
 
 
@@ -386,14 +378,7 @@ def test_one_that_somebody_deletes_meanwhile_is_watched_until_it_is_gone(place: 
 def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     place.held("foretold")
     place.pod("on-foretold", "foretold", spec=SCRATCH)
-    asked: list[str] = []
-    send = HttpTransport.send
-
-    async def seen(self: HttpTransport, request: Request) -> Response:
-        asked.append(request.method)
-        return await send(self, request)
-
-    monkeypatch.setattr(HttpTransport, "send", seen)
+    asked = overheard(monkeypatch)
     ends, plan = place.run("drain", "foretold", "--dry-run"), place.run("plan", "foretold")
     assert (ends.exit_code, ends.stderr) == (0, "")
     assert ends.stdout.splitlines()[1:] == plan.stdout.splitlines()[1:]  # the first line tells the time
@@ -403,7 +388,7 @@ def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pyte
     assert stays.stdout.startswith("What happens if foretold is drained for maintenance now (")
     assert "default/on-foretold has data in an emptyDir, which stays behind when it leaves, and is lost" in stays.stdout
     assert "deadline" not in stays.stdout
-    assert set(asked) == {"GET"}
+    assert {request.method for request in asked} == {"GET"}
 
 
 def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) -> None:

@@ -15,11 +15,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from e2e_support.target import embedded_cluster
-from support.fleet import Fleet
+from support.fleet import Fleet, overheard
 
 from gracectl.cli.root import root
-from gracectl.kube.http import HttpTransport
-from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 
 pytestmark = pytest.mark.real_time
@@ -270,14 +268,7 @@ def test_who_does_not_want_to_wait_any_more_is_let_go(place: Place, monkeypatch:
 
 
 def test_nothing_is_written_and_no_other_pods_are_asked_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Request] = []
-    send = HttpTransport.send
-
-    async def seen(self: HttpTransport, request: Request) -> Response:
-        asked.append(request)
-        return await send(self, request)
-
-    monkeypatch.setattr(HttpTransport, "send", seen)
+    asked = overheard(monkeypatch)
     assert plan(place.admin, "worker-1", "plain").exit_code == 0
     assert {request.method for request in asked} == {"GET"}
     pods = sorted(dict(request.query)["fieldSelector"] for request in asked if request.path == "/api/v1/pods")

@@ -56,6 +56,15 @@ async def filmed(stage: Stage, camera: Camera, chooses: Callable[[Node], bool] =
     await follow(there(stage), stage.settings, chooses, camera, expected=more)
 
 
+async def begin_a_drain_that_is_blocked(stage: Stage) -> None:
+    """Of n1, by a budget over its only pod; then the controller stops."""
+    await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", maxUnavailable=0))
+    async with stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.clock.sleep(1)
+
+
 async def test_a_node_is_followed_until_it_is_gone() -> None:
     async with staged("n1", cloud=CloudSettings(terminate_delay=3.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
@@ -115,11 +124,7 @@ async def test_a_node_that_was_under_way_is_missed_and_one_that_was_given_back_i
 async def test_nothing_is_said_of_a_cluster_before_its_budgets_are_known() -> None:
     """Without them a pod that nothing lets go would seem to be leaving."""
     async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", maxUnavailable=0))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(1)
+        await begin_a_drain_that_is_blocked(stage)
         stage.transport.before.add(Rule(fault=Refuse(500), path="poddisruptionbudgets", count=8))
         camera = Camera(lambda scene: bool(scene.nodes and scene.nodes[0].pods))
         await filmed(stage, camera, named("n1"), n1=uid(stage, "n1"))
@@ -134,20 +139,15 @@ async def test_nothing_is_said_of_a_cluster_before_its_budgets_are_known() -> No
 
 async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
     async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", maxUnavailable=0))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(1)
+        await begin_a_drain_that_is_blocked(stage)
         camera = Camera()
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: filmed(stage, camera))
             await stage.clock.sleep(3)
             lost = len(camera.scenes)
-            # Every watch breaks when it says something next, and nobody answers for half a minute.
+            # Every watch breaks when it says something next, and nobody answers for some minutes.
             stage.transport.before.add(Rule(fault=DropWatch(0.0)))
-            outage = Rule(fault=Refuse(500))
-            stage.transport.before.add(outage)
+            stage.transport.before.add(Rule(fault=Refuse(500)))
             await stage.clock.sleep(400)
             stage.transport.before.clear()
             back = len(camera.scenes)

@@ -19,11 +19,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from e2e_support.target import embedded_cluster
-from support.fleet import STRICTLY, Fleet, fleet, started
+from support.fleet import STRICTLY, Fleet, fleet, overheard, started
 
 from gracectl.cli.root import root
-from gracectl.kube.http import HttpTransport
-from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 
@@ -137,14 +135,7 @@ def test_settings_decide_which_deadline_holds(place: Fleet, tmp_path: Path) -> N
 def test_it_only_reads(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     ending(place, "looked-at", "seen")
     place.held("other")
-    asked: list[Request] = []
-    send = HttpTransport.send
-
-    async def seen(self: HttpTransport, request: Request) -> Response:
-        asked.append(request)
-        return await send(self, request)
-
-    monkeypatch.setattr(HttpTransport, "send", seen)
+    asked = overheard(monkeypatch)
     assert place.run("status").exit_code == 0
     assert {request.method for request in asked} == {"GET"}
     pods = [dict(request.query)["fieldSelector"] for request in asked if request.path == "/api/v1/pods"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import anyio
+import pytest
 import yaml
 from click.testing import CliRunner, Result
 from e2e_support import manifests
@@ -23,6 +24,8 @@ from e2e_support.names import LABEL
 from e2e_support.target import connected, embedded_cluster
 
 from gracectl.cli.root import root
+from gracectl.kube.http import HttpTransport
+from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import JsonObject
@@ -158,6 +161,19 @@ class Fleet:
         whole = [*STRICTLY, command, "--kubeconfig", str(kubeconfig or self.kubeconfig), *rest]
         with started(whole) as process:
             yield process
+
+
+def overheard(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What the commands of this process ask of servers from now on, as it comes."""
+    asked: list[Request] = []
+    send = HttpTransport.send
+
+    async def listening(self: HttpTransport, request: Request) -> Response:
+        asked.append(request)
+        return await send(self, request)
+
+    monkeypatch.setattr(HttpTransport, "send", listening)
+    return asked
 
 
 class Process:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
@@ -70,6 +71,8 @@ async def send(stage: Stage, node: str, patch: MergePatch | None) -> None:
 Way = Callable[[Stage, str], Awaitable[float]]
 WAYS_BACK: tuple[Way, ...] = (take_off, kubectl_uncordon, gracectl_uncordon)
 """How people give a node back."""
+
+each_way_back = pytest.mark.parametrize("give_back", WAYS_BACK)
 
 
 def is_cordoned(stage: Stage, node: str) -> bool:

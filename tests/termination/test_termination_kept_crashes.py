@@ -22,6 +22,7 @@ from support.kept import (
     WAYS_BACK,
     Way,
     a_daemon_set,
+    each_way_back,
     gracectl_keep,
     is_at_rest,
     is_cordoned,
@@ -83,7 +84,7 @@ async def a_maintenance(stage: Stage, give_back: Way) -> None:
     await give_back(stage, "n1")
 
 
-@pytest.mark.parametrize("give_back", WAYS_BACK)
+@each_way_back
 @pytest.mark.parametrize("carried_out", [False, True])
 @pytest.mark.parametrize("number", range(1, WRITES + 2))
 async def test_a_kill_at_any_write_is_survived(number: int, carried_out: bool, give_back: Way) -> None:

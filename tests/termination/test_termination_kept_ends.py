@@ -10,6 +10,7 @@ from support.kept import (
     Way,
     a_daemon_set,
     asked,
+    each_way_back,
     gracectl_keep,
     gracectl_uncordon,
     is_at_rest,
@@ -263,7 +264,7 @@ async def test_it_does_not_count_as_unhealthy_for_the_others() -> None:
         assert ended(stage) == [(lost + 900.0, "n2")]
 
 
-@pytest.mark.parametrize("give_back", WAYS_BACK)
+@each_way_back
 async def test_a_node_that_is_given_back_while_it_is_not_ready_has_its_fifteen_minutes_from_then(
     give_back: Way,
 ) -> None:

@@ -10,6 +10,7 @@ from support.kept import (
     WAYS_BACK,
     Way,
     asked,
+    each_way_back,
     gracectl_keep,
     gracectl_uncordon,
     is_at_rest,
@@ -37,10 +38,8 @@ from gracectl.termination import kept
 
 pytestmark = pytest.mark.anyio
 
-ways = pytest.mark.parametrize("give_back", WAYS_BACK)
 
-
-@ways
+@each_way_back
 async def test_a_node_at_rest_is_as_it_was_before(give_back: Way) -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1"))
@@ -63,7 +62,7 @@ async def test_a_node_at_rest_is_as_it_was_before(give_back: Way) -> None:
         assert (await reasons(stage, "n1"))[-1] == "Uncordoned"
 
 
-@ways
+@each_way_back
 async def test_nobody_is_asked_any_more_in_the_middle_of_a_drain(give_back: Way) -> None:
     async with staged("n1") as stage:
         await stage.create(
@@ -85,7 +84,7 @@ async def test_nobody_is_asked_any_more_in_the_middle_of_a_drain(give_back: Way)
             assert len([name for name in names_on(stage, "n1") if name.startswith("web")]) == 3
 
 
-@ways
+@each_way_back
 async def test_a_node_that_is_given_back_before_anybody_has_looked(give_back: Way) -> None:
     """By `kubectl uncordon` it cannot be: there is no cordon yet, and kubectl says so."""
     async with staged("n1", "n2") as stage:
@@ -106,7 +105,7 @@ async def test_a_node_that_is_given_back_before_anybody_has_looked(give_back: Wa
                 assert await reasons(stage, "n1") == []
 
 
-@ways
+@each_way_back
 async def test_a_node_that_is_given_back_while_nobody_is_there(give_back: Way) -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "50s"}))
@@ -133,7 +132,7 @@ OTHER = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
 LABEL = {names.EXCLUDE_FROM_LOAD_BALANCERS: "true"}
 
 
-@ways
+@each_way_back
 @pytest.mark.parametrize(
     ("patch", "record", "left"),
     [
@@ -167,7 +166,7 @@ async def test_what_others_have_put_on_a_node_stays(give_back: Way, patch: Any, 
         assert told.endswith(f"; it keeps {left}, which gracectl has not put there" if left else "it") or not left
 
 
-@ways
+@each_way_back
 async def test_a_node_that_somebody_had_cordoned_before_takes_pods_again(give_back: Way) -> None:
     """As after `kubectl drain` and `kubectl uncordon`, which know no more of who has cordoned it."""
     async with staged("n1", "n2") as stage, stage.controller() as controller:
@@ -228,7 +227,7 @@ async def test_what_the_commands_ask_for() -> None:
         assert kept.withdrawal(seen(stage, "n1")) is kept.request(seen(stage, "n1"), now) is None
 
 
-@ways
+@each_way_back
 async def test_a_request_right_after_the_return_is_another_request(give_back: Way) -> None:
     """Also before anybody has taken note of the return."""
     async with staged("n1", "n2") as stage:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from support.kept import (
-    WAYS_BACK,
     Way,
     asked,
+    each_way_back,
     gracectl_keep,
     is_cordoned,
     keep,
@@ -29,8 +29,6 @@ from gracectl.model import names
 from gracectl.sim.faults import Latency, LateWatch, Partition, Refuse, Rule
 
 pytestmark = pytest.mark.anyio
-
-ways = pytest.mark.parametrize("give_back", WAYS_BACK)
 
 
 async def test_a_cordon_that_is_late_is_not_put_on_a_node_that_was_given_back() -> None:
@@ -114,7 +112,7 @@ async def test_a_late_watch_that_shows_what_was_before_the_return_brings_nobody_
             assert controller.under_way() == ()
 
 
-@ways
+@each_way_back
 @pytest.mark.parametrize("late", [0.5, 3.0, 30.0])
 async def test_late_watches_delay_a_return_and_lose_nothing_of_it(give_back: Way, late: float) -> None:
     async with staged("n1", "n2") as stage:
@@ -137,7 +135,7 @@ async def test_late_watches_delay_a_return_and_lose_nothing_of_it(give_back: Way
             assert stage.evictions == []
 
 
-@ways
+@each_way_back
 @pytest.mark.parametrize("fault", [Latency(1000.0, 1000.0), Refuse(500), Refuse(409)], ids=["silent", "500", "409"])
 async def test_conditions_that_cannot_be_written_keep_no_pod_from_a_node_that_was_given_back(
     give_back: Way, fault: Any
