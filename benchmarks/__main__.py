@@ -11,7 +11,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from benchmarks import deadlines, pdb_chain, server, wheel
+from benchmarks import deadlines, pdb_chain, server, tracing, wheel
 from benchmarks.report import Outcome, show
 
 Benchmark = Callable[[], Awaitable[Outcome]]
@@ -20,6 +20,7 @@ SCENARIOS: dict[str, Benchmark] = {
     "pdb-chain": pdb_chain.run,
     "deadlines": deadlines.run,
     "server": server.run,
+    "tracing": tracing.run,
     "wheel": wheel.run,
 }
 HUGE: dict[str, Benchmark] = {"server": partial(server.run, server.HUGE)}

@@ -68,12 +68,13 @@ class Stage:
         """Cordon a node, or take that back."""
         await self.client.patch(NODES, ("", node), MergePatch({"spec": {"unschedulable": not schedulable}}))
 
-    async def deploy(self, name: str, replicas: int, *, bound: dict[str, Any]) -> None:
-        """A Deployment of `name` in its own namespace on the nodes labelled `pool: name`, under one budget."""
+    async def deploy(self, name: str, replicas: int, *, bound: dict[str, Any] | None, pool: str = "") -> None:
+        """A Deployment of `name` in its own namespace on the nodes labelled `pool: name`, or another pool, under one
+        budget, or none."""
         labels = {"app": name}
         template = {
             "metadata": {"labels": labels},
-            "spec": {"nodeSelector": {"pool": name}, "containers": [{"name": "c", "image": "pause"}]},
+            "spec": {"nodeSelector": {"pool": pool or name}, "containers": [{"name": "c", "image": "pause"}]},
         }
         selector = {"matchLabels": labels}
         await self.client.create(NAMESPACES, "", {"metadata": {"name": name}})
@@ -82,6 +83,9 @@ class Stage:
             name,
             {"metadata": {"name": name}, "spec": {"replicas": replicas, "selector": selector, "template": template}},
         )
+        if bound is None:
+            await self.until(lambda: self.healthy(name) == replicas)
+            return
         await self.client.create(
             RAW_BUDGETS, name, {"metadata": {"name": name}, "spec": {"selector": selector, **bound}}
         )

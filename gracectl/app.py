@@ -1,106 +1,86 @@
 """The composition root: builds every part of the controller from the settings and runs them as one.
 
 No part knows more of the settings than its own, and none outlives the others: when one dies, the process goes down with
-its name and reason, and a new one finds everything it needs in the cluster's objects.
+its name and reason, and a new one finds everything it needs in the cluster's objects. What follows the cluster lives as
+long as the process; what changes it, for a tenure at a time.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
-from functools import partial
+import socket
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import anyio
 import msgspec
 
+from gracectl.cloud.fenced import FencedProvider
+from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider
 from gracectl.config import ConfigError, Settings
-from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
-from gracectl.eviction.evictor import Evictor, EvictorStatistics
-from gracectl.kube.access import Right, missing_rights
+from gracectl.eviction.samples import answer_samples
+from gracectl.kube.access import missing_rights
 from gracectl.kube.cache import CacheStatistics
-from gracectl.kube.client import IMPATIENT, ClientSettings, ClientStatistics, KubeClient
+from gracectl.kube.client import IMPATIENT, ClientSettings, KubeClient
+from gracectl.kube.credentials import own_namespace
+from gracectl.kube.election import Election, ElectionSettings, ElectionStatistics
 from gracectl.kube.events import EventRecorder, EventStatistics
-from gracectl.kube.reading import is_served
 from gracectl.kube.reflector import Reflector
-from gracectl.kube.resources import NODE_CLAIM_VERSIONS
 from gracectl.kube.retry import RetrySettings
+from gracectl.kube.samples import api_samples, event_samples, leader_samples, watch_samples
+from gracectl.kube.settings import ELSEWHERE
+from gracectl.kube.tally import ClientStatistics
 from gracectl.kube.transport import Transport
-from gracectl.model.names import KARPENTER_GROUP
-from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.queue import QueueStatistics
-from gracectl.runtime.supervise import Part, run_parts
-from gracectl.telemetry.exposition import Exposition
+from gracectl.runtime.fence import Fence, FenceStatistics
+from gracectl.runtime.pulse import Pulse
+from gracectl.runtime.supervise import Part, Roll, run_parts
+from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
+from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse, check_of_queues, check_of_timers
 from gracectl.telemetry.metrics import Sample
+from gracectl.telemetry.probes import probes
+from gracectl.telemetry.samples import NO_SPANS, process_samples
+from gracectl.telemetry.server import CannotListen, Door, Servers
+from gracectl.telemetry.spans import SpanSink
 from gracectl.termination.census import census
 from gracectl.termination.ending import Progress
-from gracectl.termination.guards import GuardTimes
-from gracectl.termination.keeper import FinalizerKeeper
-from gracectl.termination.misspelt import Misspellings
-from gracectl.termination.node import NodeTermination
-from gracectl.termination.nodeclaim import NodeClaimTermination
 from gracectl.termination.observed import observe_nothing_yet
-from gracectl.termination.pods import PodAnnouncer
-from gracectl.termination.samples import protection_samples
+from gracectl.termination.rights import MissingRights, rights_for
+from gracectl.termination.samples import Work, protection_samples, work_samples
 from gracectl.termination.sources import Reflectors
-from gracectl.termination.steps import Tools
-from gracectl.termination.voluntary import VoluntaryTermination
+from gracectl.termination.tallies import Tallies
+from gracectl.termination.tenure import Means, TenureStatistics, tenure
 
 logger = logging.getLogger(__name__)
 
-RIGHTS = (
-    *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
-    Right("patch", "nodes", subresource="status"),
-    *(Right(verb, "pods") for verb in ("get", "list", "watch", "delete")),
-    Right("create", "pods", subresource="eviction"),
-    *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "watch")),
-    *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
-    Right("get", "persistentvolumeclaims"),
-    *(Right(verb, "events") for verb in ("create", "patch")),
-)
-"""Everything that the controller ever asks of a cluster without node claims."""
-
-CLAIM_RIGHTS = (
-    *(Right(verb, "nodeclaims", KARPENTER_GROUP) for verb in ("get", "list", "watch", "patch", "delete")),
-    Right("patch", "nodeclaims", KARPENTER_GROUP, "status"),
-)
-"""What comes to that where the cluster has node claims."""
+# Seconds for the writes that are under way when we are told to stop. What comes after them has its own: giving up the
+# Lease, the last Events. All of it is over well before Kubernetes' 30 s, even if the server does not answer.
+_LAST_WRITES_SECONDS = 10.0
 
 # Seconds for one DELETE for a deadline; the next try asks for what is left then.
 _LONGEST_DELETION = 10.0
 
-
-class MissingRights(Exception):
-    """The credentials do not allow all that the controller does; `rights` says what is missing."""
-
-    def __init__(self, rights: tuple[Right, ...]) -> None:
-        super().__init__("the credentials do not allow to " + "; ".join(str(right) for right in rights))
-        self.rights = rights
+# Seconds that a worker may have the same key before the process counts as hung: more than all the patience that one has
+# with a server that does not answer.
+_PATIENCE, _PATIENT_REQUESTS = 900.0, 20
 
 
-async def rights_for(client: KubeClient) -> tuple[Right, ...]:
-    """What the controller needs on this cluster. Raises ApiError."""
-    return RIGHTS + CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else RIGHTS
+class ControllerStatistics(TenureStatistics, frozen=True, kw_only=True):
+    """A snapshot of every part: those of the last tenure, and those that live as long as the process."""
 
-
-class ControllerStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of every part."""
-
-    terminations: QueueStatistics
-    claim_terminations: QueueStatistics
-    voluntary_terminations: QueueStatistics
-    evictor: EvictorStatistics
-    deleter: DeleterStatistics
     client: ClientStatistics
+    election: ElectionStatistics | None
+    """None: we lead without one."""
+    fence: FenceStatistics
     events: EventStatistics
     caches: tuple[CacheStatistics, ...]
 
 
 class Controller:
-    """The whole controller over one transport, on one clock; `rng` seeds every jitter."""
+    """The whole controller over one transport, on one clock; `rng` seeds every jitter, `spans` takes traces."""
 
     def __init__(
         self,
@@ -110,92 +90,135 @@ class Controller:
         provider: Provider,
         *,
         rng: random.Random | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         rng = rng or random.Random()
         self._transport = transport
         self._clock = clock
-        self._provider = provider
+        self._provider = MeteredProvider(provider, clock)
         self._settings = settings
+        self._spans = spans
         patient = ClientSettings(timeout=settings.client.request_timeout_seconds)
         self._client = KubeClient(transport, clock, settings=patient, rng=rng)
         self._observed = observed = observe_nothing_yet()
-        self._recorder = EventRecorder(self._client, clock)
-        eviction = settings.eviction
-        patience = partial(Backoff, eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=rng)
-        self._evictor = Evictor(self._client, observed.pods, observed.budgets, clock, eviction, patience)
-        announcer = PodAnnouncer(self._recorder)
-        self._evictor.listen(announcer)
+        self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
+        self._tallies = Tallies()
         # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with
         # everything else has time.
         once = ClientSettings(timeout=min(patient.timeout, _LONGEST_DELETION), retry=RetrySettings(attempts=1))
-        deleting = KubeClient(transport, clock, settings=once, rng=rng)
-        self._deleter = PodDeleter(deleting, observed.pods, clock, eviction, patience)
-        self._deleter.listen(announcer)
         reflectors = Reflectors(self._client, observed, clock, rng=rng)
         self._reflectors: tuple[Reflector[Any], ...] = (reflectors.of_pods(observed.pods), *reflectors.whole)
-        tools = Tools(
-            client=self._client,
+        self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
+        self._pulse, self._roll = Pulse(clock), Roll()
+        self._begun = clock.monotonic()
+        self._stop = anyio.Event()
+        self._fence = fence = Fence(clock)
+        self._election = self._candidacy(rng)
+        self._means = Means(
+            client=self._client.fenced(fence),
+            deleting=self._deleting.fenced(fence),
             observed=observed,
-            evictor=self._evictor,
-            provider=provider,
+            provider=FencedProvider(self._provider, fence),
             recorder=self._recorder,
             clock=clock,
-            settings=settings.termination,
-            deleter=self._deleter,
+            eviction=settings.eviction,
+            termination=settings.termination,
             claim_resource=lambda: reflectors.claims.resource,
-            guard_times=GuardTimes(),
+            tallies=self._tallies,
+            roll=self._roll,
+            spans=spans,
+            is_orderly=lambda: self._election is not None and self._election.was_released,
+            rng=rng,
         )
-        self._tools = tools
-        backoff = partial(Backoff, rng=rng)
-        self._terminations = NodeTermination(tools, backoff)
-        self._voluntary = VoluntaryTermination(tools, backoff)
-        self._claims = NodeClaimTermination(tools, backoff)
-        self._keeper = FinalizerKeeper(tools, backoff)
-        self._misspellings = Misspellings(tools)
-        self._exposition = Exposition((self.samples,))
+        with tenure(self._means) as nothing_yet:
+            self._tenure = nothing_yet
+        clock.subscribe(lambda: self._tenure.clock_jumped())
+        self._is_in_office = False
+        sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
+        exposition = Exposition(sources, (OF_PROCESS,))
+        self._servers = Servers(
+            (
+                Door("metrics.listen", settings.metrics.listen, {PATH: exposition.answer}),
+                Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
+            )
+        )
+
+    def _candidacy(self, rng: random.Random) -> Election | None:
+        """For the Lease that the settings name; None if we lead without one."""
+        wanted = self._settings.leader_election
+        if not wanted.enabled:
+            return None
+        settings = ElectionSettings(
+            namespace=self._lease_namespace,
+            name=wanted.name,
+            identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
+            lease_duration=wanted.lease_duration_seconds,
+            renew_deadline=wanted.renew_deadline_seconds,
+            retry_period=wanted.retry_period_seconds,
+        )
+        return Election(self._transport, self._clock, self._fence, settings, rng=rng)
+
+    @property
+    def _lease_namespace(self) -> str:
+        return self._settings.leader_election.namespace or own_namespace() or ELSEWHERE
 
     async def check(self) -> str:
         """Make sure of the server and of our rights; returns its version. Raises ApiError or MissingRights."""
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
-        if missing := await missing_rights(client, await rights_for(client)):
+        rights = await rights_for(client, None if self._election is None else self._lease_namespace)
+        if missing := await missing_rights(client, rights):
             raise MissingRights(missing)
         return version
 
     async def run(self, stop: anyio.Event) -> None:
         """Run until `stop` is set; returns when what was under way is finished. Raises PartDied, or ConfigError."""
-        parts: dict[str, Part] = {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
-        parts |= {
-            "events": self._recorder.run,
-            "evictor": self._evictor.run,
-            "deleter": self._deleter.run,
-            "finalizer keeper": self._keeper.run,
-            "node terminations": self._terminations.run,
-            "voluntary terminations": self._voluntary.run,
-            "node claim terminations": self._claims.run,
-            "misspellings": self._misspellings.run,
-        }
+        self._stop = stop
         try:
-            parts |= await self._metrics()  # before anything is changed
-            await run_parts(parts, stop)
+            # The first to begin, so that it answers to the last; and before anything is changed.
+            parts = await self._open_doors()
+            parts |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
+            parts |= {"events": self._recorder.run, "leadership": self._lead}
+            parts["end of all writes"] = self._limit_writes  # the last, and so the first to be told to stop
+            await run_parts(parts, stop, roll=self._roll)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._exposition.close()
+                await self._servers.close()
                 await self._provider.aclose()
 
-    async def _metrics(self) -> dict[str, Part]:
-        """The part that serves metrics, if they have an address; it listens already. Raises ConfigError."""
-        address = self._settings.metrics.address()
-        if address is None:
+    async def _lead(self) -> None:
+        """Change the cluster whenever we lead, until cancelled."""
+        if self._election is not None:
+            await self._election.run(self._hold_office)
+        else:
+            self._fence.open()
+            await self._hold_office()
+
+    async def _hold_office(self) -> None:
+        """Change the cluster until cancelled."""
+        self._is_in_office = True
+        try:
+            with tenure(self._means) as self._tenure:
+                await self._tenure.run()
+        finally:
+            self._is_in_office = False
+
+    async def _limit_writes(self) -> None:
+        """From when we are told to stop, or a part has died, no write may keep the process from ending for long."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._fence.limit(_LAST_WRITES_SECONDS)
+
+    async def _open_doors(self) -> dict[str, Part]:
+        """The parts that answer scrapes and probes, if they have addresses; they listen already. Raises ConfigError."""
+        if not self._servers.are_wanted:
             return {}
         try:
-            url = await self._exposition.open(*address)
-        except (OSError, UnicodeError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            listen = self._settings.metrics.listen
-            raise ConfigError(f"metrics.listen: cannot listen on {listen}: {reason}; choose another address") from error
-        logger.info("metrics are served at %s", url)
-        return {"metrics": self._exposition.run}
+            await self._servers.open()
+        except CannotListen as error:
+            raise ConfigError(f"{error}; choose another address") from error
+        return {"metrics and probes": self._servers.run, "pulse": self._pulse.run}
 
     async def wait_live(self) -> None:
         """Return when every cache has taken over its first complete list."""
@@ -203,37 +226,80 @@ class Controller:
 
     def under_way(self) -> tuple[Progress, ...]:
         """Where each termination stands."""
-        return self._terminations.under_way()
+        return self._tenure.terminations.under_way() if self._is_in_office else ()
 
     def finished(self) -> tuple[Progress, ...]:
-        """The last terminations that have come to their end."""
-        return self._terminations.finished()
+        """The last terminations of this tenure that have come to their end."""
+        return self._tenure.terminations.finished()
 
     def claims_under_way(self) -> tuple[Progress, ...]:
         """Where the end of each node claim stands."""
-        return self._claims.under_way()
+        return self._tenure.claims.under_way() if self._is_in_office else ()
 
     def claims_finished(self) -> tuple[Progress, ...]:
-        """The last node claims that have come to their end."""
-        return self._claims.finished()
+        """The last node claims of this tenure that have come to their end."""
+        return self._tenure.claims.finished()
+
+    def trace_id(self, keys: Mapping[str, object]) -> str | None:
+        """The trace that a line of the log with these keys belongs to; None if there is none."""
+        return self._tenure.journals.trace_id(keys)
 
     def samples(self) -> Iterator[Sample]:
         """What the metrics say now."""
-        settings = self._tools.settings
+        return chain(self._samples_of_work(), self._samples_of_protection(), self._samples_of_process())
+
+    def _samples_of_work(self) -> Iterator[Sample]:
+        return work_samples(self._work(), self._tallies, self._clock.now())
+
+    def _work(self) -> Work:
+        return self._tenure.work() if self._is_in_office else Work()
+
+    def _samples_of_protection(self) -> Iterator[Sample]:
+        settings = self._means.termination
         found = census(self._observed, settings.node_selector, settings.policy.protection, self._clock.now())
-        yield from protection_samples(found, self._tools.guard_times.statistics())
+        return protection_samples(found, self._tallies)
+
+    def _samples_of_process(self) -> Iterator[Sample]:
+        clients = (self._client.statistics(), self._deleting.statistics())
+        watches = [reflector.statistics() for reflector in self._reflectors]
+        caches = [cache.statistics() for cache in self._observed.caches]
+        yield from answer_samples(clients)
+        yield from self._provider.samples()
+        yield from api_samples(clients)
+        yield from watch_samples(watches, caches, self._clock.monotonic(), self._begun)
+        yield from event_samples(self._recorder.statistics())
+        yield from process_samples(
+            self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
+        )
+        election = None if self._election is None else self._election.statistics()
+        yield from leader_samples(self._is_in_office, election, self._fence.statistics())
+
+    def health(self) -> Iterator[Check]:
+        """Whether the process lives, or would be better off dead. Nothing of that depends on the API server."""
+        now, work, eviction = self._clock.monotonic(), self._work(), self._settings.eviction
+        patience = max(_PATIENCE, _PATIENT_REQUESTS * self._settings.client.request_timeout_seconds)
+        if eviction.qps:
+            patience = max(patience, eviction.max_in_flight / eviction.qps)
+        yield check_of_pulse(self._pulse.statistics(), now)
+        yield check_of_parts(self._roll.statistics())
+        yield check_of_queues(work.queues, patience)
+        yield check_of_timers(work.deleter.wheel, now)
+
+    def readiness(self) -> Iterator[Check]:
+        """Whether the process sees the cluster and has not been told to stop; one that stands by is ready as well."""
+        is_stopping = self._stop.is_set()
+        yield Check("running", not is_stopping, "told to stop" if is_stopping else "not told to stop")
+        for cache in (cache.statistics() for cache in self._observed.caches):
+            seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"
+            yield Check(f"cache of {cache.name}", cache.live, seen)
 
     def statistics(self) -> ControllerStatistics:
         """What every part has done so far."""
-        observed = self._observed
-        caches = (observed.nodes, observed.pods, observed.budgets, observed.attachments, observed.claims)
         return ControllerStatistics(
-            terminations=self._terminations.statistics(),
-            voluntary_terminations=self._voluntary.statistics(),
-            claim_terminations=self._claims.statistics(),
-            evictor=self._evictor.statistics(),
-            deleter=self._deleter.statistics(),
+            **msgspec.structs.asdict(self._tenure.statistics()),
             client=self._client.statistics(),
+            election=self._election.statistics() if self._election else None,
+            fence=self._fence.statistics(),
             events=self._recorder.statistics(),
-            caches=tuple(cache.statistics() for cache in caches),
+            caches=tuple(cache.statistics() for cache in self._observed.caches),
         )

@@ -16,6 +16,7 @@ from msgspec import inspect
 
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
+from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.health import Tally
@@ -29,7 +30,7 @@ from gracectl.policy.settings import (
 )
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.runtime.documents import DocumentError, document, file_text
-from gracectl.telemetry.settings import MetricsSettings
+from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
 from gracectl.termination.settings import InstanceSettings, TerminationSettings
 
 
@@ -98,9 +99,11 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     instance: InstanceSettings = InstanceSettings()
     provider: ProviderSettings = ProviderSettings()
     client: ClientSettings = ClientSettings()
+    leader_election: LeaderElectionSettings = LeaderElectionSettings()
     plan: PlanSettings = PlanSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
+    probes: ProbesSettings = ProbesSettings()
 
     @property
     def termination(self) -> TerminationSettings:
@@ -155,6 +158,12 @@ def _check(settings: Settings) -> None:
             settings.node_selector.selector().validate()
     with _named("metrics.listen"):
         settings.metrics.address()
+    with _named("probes.listen"):
+        settings.probes.address()
+    try:
+        settings.leader_election.validate()
+    except ValueError as error:
+        raise ValueError(f"leaderElection.{error}") from error
     settings.order()
     for number, group in enumerate(settings.node_groups):
         try:

@@ -14,6 +14,7 @@ from gracectl import __version__
 from gracectl.app import Controller
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.failures import run_async, told_to_people
+from gracectl.cli.traces import traced
 from gracectl.cloud.provider import Provider
 from gracectl.cloud.registry import UnknownProvider, load_provider
 from gracectl.config import ConfigError, Settings
@@ -51,8 +52,9 @@ def provider_of(settings: Settings) -> Provider:
 
 
 async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:
-    async with connected(cluster) as there:
-        program = Controller(settings, there.transport, there.clock, provider)
+    async with traced() as spans, connected(cluster) as there:
+        program = Controller(settings, there.transport, there.clock, provider, spans=spans)
+        logs.add_trace_ids(program.trace_id)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal, TextIO
+from typing import IO, Any, Literal, TextIO
 
 import anyio
 import click
@@ -33,7 +33,13 @@ PLAIN_WIDTH = 200
 @world_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object, no more.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the controller's log on stderr (and lines, no live table).")
-def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text", "json"], verbose: bool) -> None:
+@click.option(
+    "--trace-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the trace of each node there, as OTLP JSON, which Jaeger's UI loads.",
+)
+def demo(output: Literal["text", "json"], verbose: bool, trace_file: Path | None, **world: Any) -> None:
     """Drain nodes of an embedded cluster, and watch.
 
     Starts a cluster in this process (nothing else is needed), runs the controller on it over HTTP, deletes three nodes
@@ -49,9 +55,11 @@ def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text",
       replacements {expected, running}, volumes {before, left}, instances {before, left},
       touchedTwice [pod], blindSeconds, failures [text]
 
+    With OTEL_EXPORTER_OTLP_ENDPOINT set, the traces go there, too.
+
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
-    order = Order(nodes, pods, seed, speed)
+    order = Order(**world, trace_file=trace_file)
     console = paper(PLAIN_WIDTH)
     view: View
     if output == "json":
@@ -64,6 +72,8 @@ def demo(nodes: int, pods: int, seed: int, speed: float, output: Literal["text",
         ending = _given(order, Path(folder), view)
         if isinstance(ending, Result):
             _tell(ending, output, console)
+            if trace_file is not None and output == "text":
+                put(console, f"The trace of each node is in {trace_file}; load it into Jaeger's UI.")
             if not ending.ok:
                 raise _Failed(*ending.failures)
             return
@@ -122,7 +132,10 @@ def _logging(verbose: bool) -> Iterator[None]:
         with os.fdopen(handle, "w") as file, _logging_to(file):
             yield
     except Exception:  # whatever it was, it goes on its way
-        click.echo(f"{program()}: the controller's log is {name}", err=True)
+        if os.path.getsize(name):
+            click.echo(f"{program()}: the controller's log is {name}", err=True)
+        else:
+            os.unlink(name)
         raise
     except BaseException:  # interrupted, or nobody reads on: nothing has failed
         os.unlink(name)

@@ -29,6 +29,7 @@ from gracectl.cli.demo_report import (
 )
 from gracectl.cli.demo_view import Row, Scene, View
 from gracectl.cli.embedded import served
+from gracectl.cli.traces import traced
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings
 from gracectl.model import names
@@ -42,6 +43,7 @@ from gracectl.sim.world.client import OverHttp, WorldApi, ask
 from gracectl.sim.world.cloud import PREFIX as INSTANCES
 from gracectl.sim.world.objects import annotations_of, labels_of, node_of
 from gracectl.sim.world.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
+from gracectl.telemetry.spans import SpanSink
 from gracectl.termination.ending import Progress
 
 DELETED = 3
@@ -57,6 +59,7 @@ class Order(msgspec.Struct, frozen=True):
     pods: int
     seed: int
     speed: float
+    trace_file: Path | None = None
 
     @property
     def guard(self) -> float:
@@ -69,6 +72,11 @@ async def perform(order: Order, folder: Path, view: View) -> Result:
 
     `folder` is the play's own, for the kubeconfig.
     """
+    async with traced(order.trace_file) as spans:
+        return await _perform(order, folder, view, spans)
+
+
+async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None) -> Result:
     deadline = anyio.current_time() + order.guard
     world = demo_world(nodes=order.nodes, pods=order.pods, seed=order.seed)
     view.say(f"Starting an embedded cluster of {order.nodes} nodes and {world.all_pods} pods …")
@@ -84,7 +92,7 @@ async def perform(order: Order, folder: Path, view: View) -> Result:
             connected(ClusterChoice(str(kubeconfig))) as there,
             closed_in_any_case(aiohttp.ClientSession()) as session,
         ):
-            controller = Controller(settings, there.transport, there.clock, provider_of(settings))
+            controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
             await controller.check()
             # The audience has a clock of its own, which the controller does not set.
             play = _Play(order, controller, OverHttp(session, there.url), SystemClock(), view)

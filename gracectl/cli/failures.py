@@ -15,13 +15,13 @@ from typing import NoReturn, TypeVar
 
 import anyio
 
-from gracectl.app import MissingRights
 from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.runtime.groups import leaves
 from gracectl.runtime.supervise import PartDied
+from gracectl.termination.rights import MissingRights
 
 T = TypeVar("T")
 

@@ -22,6 +22,7 @@ from gracectl.config import Settings
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
+from gracectl.termination.leadership import read_leadership, with_leadership
 from gracectl.termination.outlook import is_draining
 from gracectl.termination.sight import look
 from gracectl.termination.standing import claims_without_nodes, is_under_way, standings
@@ -56,12 +57,13 @@ def status(cluster: ClusterChoice, nodes: NodeChoice | None, **wanted: Any) -> N
 
     Only the cluster's own objects are read, no controller is asked: it works while none lives. Waves, node groups and
     protection depend on the controller's settings: give them with --config. The right to list nodes, pods,
-    poddisruptionbudgets, volumeattachments and nodeclaims is enough; -w needs to watch them as well. The page
-    docs/status.md explains every word.
+    poddisruptionbudgets, volumeattachments and nodeclaims is enough; -w needs to watch them as well. Who may also
+    list leases is told at once when no controller leads. The page docs/status.md explains every word.
 
     \b
     -o json prints one object:
       at, settings, interruption {since, error},
+      controller {state [leads|nobody|unknown], lease, holder, renewed},
       nodes [{name, uid, state [ending|kept|returning|idle], since,
         sinceSeconds, step, done, waitsFor, podsLeft,
         deadline {at, inSeconds, source, holder, gracePeriodSeconds},
@@ -100,13 +102,15 @@ async def _once(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Sett
         observed = await look(
             there.client, lambda node: _chosen(nodes, node) or is_draining(node, settings.termination)
         )
+        leadership = await read_leadership(there.client, settings.leader_election, there.clock)
         now = there.clock.now()
     asked = {node.name for node in observed.nodes.values() if _chosen(nodes, node)}
     if nodes is not None:
         nodes.among(observed.nodes.values())
     return Scene(
         at=now,
-        nodes=standings(observed, settings.termination, asked, now),
+        nodes=with_leadership(standings(observed, settings.termination, asked, now), leadership),
+        leadership=leadership,
         claims=claims_without_nodes(observed, settings.termination, now) if nodes is None else (),
     )
 

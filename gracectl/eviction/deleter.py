@@ -33,9 +33,11 @@ from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import delete_at, grace_of, granted
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.wheel import TimerWheel, WheelStatistics
 from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.telemetry.metrics import DEADLINE_LATENESS
 
 HAIR: Final = 1e-6
 """Two clocks that run together agree to within their rounding; what is left to wait below this is none."""
@@ -48,21 +50,23 @@ LOOKED_AT_BETWEEN_TURNS: Final = 100
 
 
 class DeleterStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot. `doomed` pods are wanted; `armed` of them wait for their instant, `failing` ones for another try.
+    """A snapshot. `doomed` pods are wanted; `armed` of them wait for their instant, for `overdue` ones it has come and
+    the server has not agreed yet, `failing` ones wait for another try.
 
-    `deleted` counts the DELETEs that the server has agreed to, `answers` all of them by what came of them; `late_*` are
-    seconds (see Deletion) of those agreed to.
+    `deleted` counts the DELETEs that the server has agreed to, `answers` all of them by what came of them; `late` and
+    `late_maximum` are seconds (see Deletion) of those agreed to.
     """
 
-    doomed: int
-    armed: int
-    failing: int
-    deleted: int
-    answers: Mapping[str, int]
-    late_total: float
-    late_maximum: float
-    wheel: WheelStatistics
-    queue: QueueStatistics
+    doomed: int = 0
+    armed: int = 0
+    overdue: int = 0
+    failing: int = 0
+    deleted: int = 0
+    answers: Mapping[str, int] = msgspec.field(default_factory=dict)
+    late: Distribution = nothing_in(DEADLINE_LATENESS.buckets)
+    late_maximum: float = 0.0
+    wheel: WheelStatistics = WheelStatistics()
+    queue: QueueStatistics = QueueStatistics()
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -124,7 +128,9 @@ class PodDeleter:
         self._jumped = anyio.Event()
         self._listeners: list[DeletionListener] = []
         self._answers: Counter[str] = Counter()
-        self._late_total = self._late_maximum = 0.0
+        self._asking: set[str] = set()  # the uids of the pods whose turn is being taken
+        self._late = Histogram(DEADLINE_LATENESS.buckets)
+        self._late_maximum = 0.0
         pods.subscribe(self._pod_changed)
         clock.subscribe(lambda: self._jumped.set())
 
@@ -179,15 +185,21 @@ class PodDeleter:
             count = CROWDS * self._settings.max_in_flight
             group.start_soon(partial(run_workers, self._queue, self._turn, count, in_bursts=True))
 
+    def is_asking_for(self, uid: str) -> bool:
+        """Whether the server is being asked for this pod's deletion: news of its end may come before the answer."""
+        return uid in self._asking
+
     def statistics(self) -> DeleterStatistics:
         """Who is waited for, and what the server has answered so far."""
+        now = self._clock.now()
         return DeleterStatistics(
             doomed=len(self._cases),
             armed=len(self._wheel),
+            overdue=sum(case.at is not None and _is_due(case.at, now) for case in self._cases.values()),
             failing=sum(case.backoff is not None for case in self._cases.values()),
             deleted=self._answers["Deleted"],
             answers=dict(self._answers),
-            late_total=self._late_total,
+            late=self._late.statistics(),
             late_maximum=self._late_maximum,
             wheel=self._wheel.statistics(),
             queue=self._queue.statistics(),
@@ -294,10 +306,11 @@ class PodDeleter:
             _, newest = self._judge(doomed, case.sent)
             return self._is_current(case) and newest is not None and newest.grace == order.grace
 
+        self._asking.add(doomed.uid)
         try:
             await self._client.delete(PODS, doomed.key, uid=doomed.uid, grace_seconds=order.grace, is_meant=is_meant)
         except errors.ApiError as refusal:
-            if not isinstance(refusal, errors.Withdrawn):
+            if not isinstance(refusal, errors.Withdrawn | errors.NotLeading):
                 self._answers[type(refusal).__name__] += 1
             if not is_over(refusal):
                 raise
@@ -306,6 +319,8 @@ class PodDeleter:
             self._answers["Deleted"] += 1
             # An answer may be long on its way: the grace counts from when the server was asked.
             self._agreed(case, order, promised(order.pod, order.grace, case.sent))
+        finally:
+            self._asking.discard(doomed.uid)
 
     async def _clear_doubt(self, case: _Case, asked: _Order) -> None:
         """After a failure that may have been a success: look at the pod itself. Raises ApiError."""
@@ -329,7 +344,7 @@ class PodDeleter:
         if promise is not None:
             self._promises.keep(doomed.uid, doomed.key, promise)
         self._over(case)
-        self._late_total += case.late
+        self._late.observe(case.late)
         self._late_maximum = max(self._late_maximum, case.late)
         deletion = Deletion(doomed, order.grace, grace_of(order.pod), given(order.pod), case.late)
         for listener in self._listeners:
@@ -353,7 +368,7 @@ class PodDeleter:
         if left > HAIR:
             wait = min(wait, left)
         case.not_before = self._clock.monotonic() + wait
-        if refusal.operation.verb == "delete":
+        if refusal.operation.verb == "delete" and not isinstance(refusal, errors.NotLeading):
             if may_have_happened(refusal):
                 case.doubt = order
             for listener in self._listeners:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Literal, Protocol, get_args
 
 import anyio
 import msgspec
@@ -26,12 +26,19 @@ from gracectl.model.pod import Pod
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.telemetry.metrics import LANE_WAIT
 
 LaneKey = tuple[BudgetKey, ...] | str
 """The budgets that its pods share or, for a pod without a budget, the pod's UID."""
+
+Budgets = Literal["one", "several", "none"]
+"""How many budgets the pods of a lane have: with several nobody can evict them."""
+
+BUDGETS: Final[tuple[Budgets, ...]] = get_args(Budgets)
 
 NAMESPACE_PATIENCE_SECONDS = 5.0
 """A namespace that is being deleted refuses evictions; its own controller deletes the pods meanwhile."""
@@ -48,13 +55,23 @@ class EvictionListener(Protocol):
 
 
 class EvictorStatistics(msgspec.Struct, frozen=True):
-    """A snapshot for metrics, `status` and tests. `answers` counts eviction requests by what came of them."""
+    """A snapshot for metrics, `status` and tests. `answers` counts evictions that were asked for by what came of them.
 
-    lanes: int
-    waiting: int
-    answers: Mapping[str, int]
-    budgeted: QueueStatistics
-    crowd: QueueStatistics
+    `lanes` are those of budgets, `deepest` is how many pods wait in the fullest of them. By how many budgets they have:
+    `pods` wait now, the longest for `oldest` seconds; `waits` are the seconds from joining to the server's consent.
+    """
+
+    lanes: int = 0
+    waiting: int = 0
+    answers: Mapping[str, int] = msgspec.field(default_factory=dict)
+    budgeted: QueueStatistics = QueueStatistics()
+    crowd: QueueStatistics = QueueStatistics()
+    deepest: int = 0
+    pods: Mapping[Budgets, int] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0))
+    oldest: Mapping[Budgets, float] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0.0))
+    waits: Mapping[Budgets, Distribution] = msgspec.field(
+        default_factory=lambda: dict.fromkeys(BUDGETS, nothing_in(LANE_WAIT.buckets))
+    )
 
     @property
     def requests(self) -> int:
@@ -81,6 +98,8 @@ class Evictor:
         self._look = Look(pod=pods.get, budget=lambda key: budgets.get(*key))
         self._lanes: dict[LaneKey, Lane] = {}
         self._lane_of: dict[str, LaneKey] = {}  # by pod UID
+        # By pod UID, since when (monotonic) it waits, in whatever lane of its kind.
+        self._joined: dict[Budgets, dict[str, float]] = {budgets: {} for budgets in BUDGETS}
         self._of_node: dict[str, frozenset[str]] = {}  # node to UIDs
         self._ambiguous: set[tuple[BudgetKey, ...]] = set()  # the lanes of several budgets
         self._settled: dict[str, LaneKey] = {}  # by UID, pods that need no eviction any more and that the cache shows
@@ -88,6 +107,7 @@ class Evictor:
         self._asking: set[str] = set()  # the UIDs of the pods whose turn is being taken
         self._taking: set[LaneKey] = set()  # the lanes that take a turn
         self._answers: Counter[str] = Counter()
+        self._waits = {budgets: Histogram(LANE_WAIT.buckets) for budgets in BUDGETS}
         self._listeners: list[EvictionListener] = []
         self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
         self._crowd: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
@@ -122,14 +142,23 @@ class Evictor:
             group.start_soon(run_workers, self._budgeted, self._turn, count)
             group.start_soon(run_workers, self._crowd, self._turn, count)
 
+    def is_asking_for(self, uid: str) -> bool:
+        """Whether the server is being asked for this pod's eviction: news of its end may come before the answer."""
+        return uid in self._asking
+
     def statistics(self) -> EvictorStatistics:
         """What waits, and what the server has answered so far."""
+        now = self._clock.monotonic()
         return EvictorStatistics(
             lanes=sum(not isinstance(key, str) for key in self._lanes),
             waiting=len(self._lane_of),
             answers=dict(self._answers),
             budgeted=self._budgeted.statistics(),
             crowd=self._crowd.statistics(),
+            deepest=max((len(lane.waiting) for lane in self._lanes.values() if lane.budgets), default=0),
+            pods={budgets: len(joined) for budgets, joined in self._joined.items()},
+            oldest={budgets: now - min(joined.values(), default=now) for budgets, joined in self._joined.items()},
+            waits={budgets: waits.statistics() for budgets, waits in self._waits.items()},
         )
 
     # Who is in which lane.
@@ -137,10 +166,12 @@ class Evictor:
     def _join(self, candidate: Candidate) -> None:
         key: LaneKey = candidate.budgets or candidate.uid
         before = self._lane_of.get(candidate.uid)
+        since = self._clock.monotonic() if before is None else self._joined[_budgets_of(before)][candidate.uid]
         if before is not None and before != key:
             self._leave(candidate.uid)
         self._lane(key, candidate.budgets).join(candidate)
         self._lane_of[candidate.uid] = key
+        self._joined[_budgets_of(key)][candidate.uid] = since
         if before != key:
             self._wake(key)
 
@@ -155,6 +186,7 @@ class Evictor:
     def _leave(self, uid: str) -> None:
         key = self._lane_of.pop(uid, None)
         if key is not None:
+            del self._joined[_budgets_of(key)][uid]
             self._lanes[key].leave(uid)
             self._forget_if_idle(key)
             if uid in self._asking:
@@ -236,11 +268,13 @@ class Evictor:
         if pod.uid in self._doubtful:
             await self._clear_doubt(key, lane, ask)
             return  # the lane decides anew
-        versions = lane.versions(self._look)
+        versions, since = lane.versions(self._look), self._joined[_budgets_of(key)][pod.uid]
         try:
             await self._client.evict((pod.namespace, pod.name), uid=pod.uid, is_meant=lambda: self._is_meant(key, pod))
         except errors.Withdrawn:
             return  # the world has moved on while the client waited; the lane decides anew
+        except errors.NotLeading:
+            lane.close(self._clock.monotonic())  # nobody was asked
         except errors.ApiError as refusal:
             self._answers[type(refusal).__name__] += 1
             if is_over(refusal):
@@ -253,6 +287,7 @@ class Evictor:
                 listener.refused(pod, refusal)
         else:
             self._answers["Evicted"] += 1
+            self._waits[_budgets_of(key)].observe(self._clock.monotonic() - since)
             lane.grant(ask, versions, self._clock.monotonic())
             self._settle(key, pod)
             for listener in self._listeners:
@@ -309,3 +344,7 @@ class Evictor:
             else:
                 self._doubtful.discard(candidate.uid)
                 lane.put_last(ask)
+
+
+def _budgets_of(key: LaneKey) -> Budgets:
+    return "none" if isinstance(key, str) else "one" if len(key) == 1 else "several"

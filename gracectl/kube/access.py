@@ -15,16 +15,18 @@ from gracectl.kube.resources import Resource
 
 
 class Right(msgspec.Struct, frozen=True):
-    """A verb on a resource over all namespaces, as an RBAC rule grants it."""
+    """A verb on a resource, over all namespaces unless one is named, as an RBAC rule grants it."""
 
     verb: str
     plural: str
     group: str = ""
     subresource: str = ""
+    namespace: str = ""
 
     def __str__(self) -> str:
         resource = f"{self.plural}/{self.subresource}" if self.subresource else self.plural
-        return f"{self.verb} {resource}" + (f" in API group {self.group}" if self.group else "")
+        group = f" in API group {self.group}" if self.group else ""
+        return f"{self.verb} {resource}{group}" + (f" in namespace {self.namespace}" if self.namespace else "")
 
 
 async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[Right, ...]:
@@ -43,7 +45,13 @@ async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[R
 
 
 async def _is_granted(client: KubeClient, right: Right) -> bool:
-    attributes = {"verb": right.verb, "group": right.group, "resource": right.plural, "subresource": right.subresource}
+    attributes = {
+        "namespace": right.namespace,
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.plural,
+        "subresource": right.subresource,
+    }
     review = {"spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}}}
     try:
         return (await client.create(_REVIEWS, "", review)).status.allowed

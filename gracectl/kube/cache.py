@@ -9,7 +9,8 @@ has been told last is what the cache shows of its part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import anyio
@@ -103,15 +104,27 @@ class Cache(Generic[T]):
     def __len__(self) -> int:
         return len(self._objects)
 
-    def subscribe(self, callback: Subscriber[T]) -> Callable[[], None]:
+    def subscribe(self, callback: Subscriber[T], *, replay: bool = False) -> Callable[[], None]:
         """Call `callback(old, new)` after every change: (None, new) added, (old, None) deleted; returns how to stop.
 
         It must be quick and must not raise: an exception ends the reflector, and with it the process. An
         object that was replaced by another of the same name is told as a deletion and an addition, never as
-        an update.
+        an update. `replay`: first of all, and before this returns, what is there already is told as added.
         """
         self._subscribers.append(callback)
+        if replay:
+            for thing in self.values():
+                callback(None, thing)
         return lambda: self._subscribers.remove(callback)
+
+    @contextmanager
+    def visited(self) -> Iterator[None]:
+        """Whoever subscribes while the block runs is told nothing any more afterwards."""
+        residents = tuple(self._subscribers)
+        try:
+            yield
+        finally:
+            self._subscribers[:] = [each for each in self._subscribers if each in residents]
 
     def put(self, new: T) -> None:
         """Writer: the object exists in this state. The same state again is no change."""

@@ -2,16 +2,17 @@
 
 Invariants: no request is repeated unless a repeat is safe (`retry.py`); a server that says it is busy slows
 the whole client; a write that has begun is finished before a cancellation is obeyed, so that nobody has to
-wonder whether it happened.
+wonder whether it happened; a fenced client sends no write that its fence does not let begin, and cuts those under way
+at the fence's end.
 """
 
 from __future__ import annotations
 
+import copy
 import random
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Generic
+from typing import Generic, Self
 
 import anyio
 import anyio.lowlevel
@@ -20,6 +21,7 @@ import msgspec
 from gracectl.kube import requests
 from gracectl.kube.errors import (
     ApiError,
+    NotLeading,
     NotServed,
     RequestTimeout,
     ServerFault,
@@ -30,11 +32,13 @@ from gracectl.kube.errors import (
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import ALL, Json, JsonPatch, Key, Patch, Preconditions, Selection
 from gracectl.kube.resources import Resource, T
-from gracectl.kube.retry import RetrySettings, outcome_of, retrying
+from gracectl.kube.retry import RetrySettings, retrying
+from gracectl.kube.tally import ClientStatistics, Tally
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watching import Watch
 from gracectl.model.decode import decode_page
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.fence import Fence, FenceClosed
 from gracectl.runtime.ratelimit import TokenBucket
 
 # A pod takes 30 µs to decode: this keeps the event loop's longest pause while listing at a few milliseconds.
@@ -60,23 +64,6 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
-class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Attempts by (verb, resource, outcome: `ok` or the name of the error); pauses that a busy server asked for."""
-
-    attempts: Mapping[tuple[str, str, str], int]
-    retries: int
-    throttle_pauses: int
-    throttled_seconds: float
-
-    def count(self, verb: str, resource: str, outcome: str = "") -> int:
-        """Attempts of `verb` on `resource` (`pods/eviction`), with any outcome unless one is named."""
-        return sum(
-            number
-            for (its_verb, its_resource, its_outcome), number in self.attempts.items()
-            if (its_verb, its_resource) == (verb, resource) and outcome in {"", its_outcome}
-        )
-
-
 class KubeClient:
     """One API server through one transport. A key is (namespace, name), the namespace "" for cluster-scoped kinds.
 
@@ -97,10 +84,17 @@ class KubeClient:
         self._limiter = limiter or TokenBucket(clock, qps=0, burst=1)
         self._settings = settings or ClientSettings()
         self._rng = rng or random.Random()
-        self._attempts: Counter[tuple[str, str, str]] = Counter()
-        self._retries = 0
-        self._throttle_pauses = 0
-        self._throttled_seconds = 0.0
+        self._fence: Fence | None = None
+        self._tally = Tally()
+
+    def fenced(self, fence: Fence) -> Self:
+        """The same client, with its limits and statistics, for writes that only pass through `fence`.
+
+        Each of them, each repeat anew, raises NotLeading where the fence does not let it begin.
+        """
+        sibling = copy.copy(self)
+        sibling._fence = fence
+        return sibling
 
     async def get(self, resource: Resource[T], key: Key) -> T:
         """One object. Repeated on any transient failure."""
@@ -129,6 +123,13 @@ class KubeClient:
         """Create an object; apiVersion and kind are filled in. Never repeated once the server may have seen it."""
         request = requests.create_request(resource, namespace, body, dry_run=dry_run)
         return await self._decoded(resource, request, repeatable=False)
+
+    async def update(self, resource: Resource[T], key: Key, body: Json) -> T:
+        """Replace an object by `body`, which is the whole of it as it was read, changed; Conflict if it has changed
+        since. Repeated on any transient failure (the second execution is a Conflict).
+        """
+        repeatable = bool(body["metadata"]["resourceVersion"])
+        return await self._decoded(resource, requests.update_request(resource, key, body), repeatable=repeatable)
 
     async def patch(
         self,
@@ -239,31 +240,29 @@ class KubeClient:
         )
         operation = operation_of(request)
         await self._limiter.acquire()
+        began = self._clock.monotonic()
+        status: int | None = None
         async with AsyncExitStack() as stack:
             try:
                 with anyio.fail_after(self._settings.timeout):
                     stream = await stack.enter_async_context(self._transport.stream(request))
+                    status = stream.status
                     body = await stream.read() if stream.status >= 300 else b""
                 if stream.status >= 300:
                     raise error_for(request, Response(status=stream.status, headers=stream.headers, body=body))
             except TimeoutError as error:
                 failure = RequestTimeout(operation, "no answer in time")
-                self._note(operation, failure)
+                self._note(operation, failure, status, began)
                 raise failure from error
             except ApiError as error:
-                self._note(operation, error)
+                self._note(operation, error, status, began)
                 raise
-            self._note(operation, None)
+            self._note(operation, None, status, began)
             yield Watch(request, stream)
 
     def statistics(self) -> ClientStatistics:
         """What has been asked so far."""
-        return ClientStatistics(
-            attempts=dict(self._attempts),
-            retries=self._retries,
-            throttle_pauses=self._throttle_pauses,
-            throttled_seconds=self._throttled_seconds,
-        )
+        return self._tally.statistics()
 
     async def _page(self, resource: Resource[T], request: Request) -> tuple[Page[T], str]:
         response = await self._call(request, repeatable=True)
@@ -293,7 +292,8 @@ class KubeClient:
         first = True
         async for attempt in retrying(self._clock, self._settings.retry, self._rng, repeatable=repeatable):
             with attempt:
-                self._retries += not first
+                if not first:
+                    self._tally.note_retry()
                 first = False
                 await self._limiter.acquire()
                 if not is_meant():
@@ -302,29 +302,35 @@ class KubeClient:
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, request: Request, operation: Operation, *, finish: bool) -> Response:
+        is_write = request.method != "GET"
+        began = self._clock.monotonic()
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
-            with anyio.fail_after(request.timeout, shield=finish and request.method != "GET"):
-                response = await self._transport.send(request)
+            with anyio.fail_after(request.timeout, shield=finish and is_write) as scope:
+                if is_write and self._fence is not None:
+                    with self._fence.passage(scope):
+                        response = await self._transport.send(request)
+                else:
+                    response = await self._transport.send(request)
+        except FenceClosed as error:
+            raise NotLeading(operation) from error
         except TimeoutError as error:
-            failure = RequestTimeout(operation, f"no answer in {request.timeout:g} s")
-            self._note(operation, failure)
+            failure = RequestTimeout(operation, f"no answer in {self._clock.monotonic() - began:g} s")
+            self._note(operation, failure, None, began)
             raise failure from error
         except ApiError as error:
-            self._note(operation, error)
+            self._note(operation, error, None, began)
             raise
         if response.status >= 300:
             refusal = error_for(request, response)
-            self._note(operation, refusal)
+            self._note(operation, refusal, response.status, began)
             raise refusal
-        self._note(operation, None)
+        self._note(operation, None, response.status, began)
         return response
 
-    def _note(self, operation: Operation, error: ApiError | None) -> None:
-        self._attempts[operation.verb, operation.resource, outcome_of(error)] += 1
+    def _note(self, operation: Operation, error: ApiError | None, status: int | None, began: float) -> None:
+        self._tally.note(operation, error, status, self._clock.monotonic() - began)
         if isinstance(error, Throttled):
-            self._throttle_pauses += 1
-            self._throttled_seconds += error.retry_after
             self._limiter.pause(error.retry_after)
 
 

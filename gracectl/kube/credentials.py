@@ -20,9 +20,17 @@ from gracectl.kube.kubeconfig import Context, CredentialsError, read_context
 from gracectl.kube.tokens import FixedToken, Plugin, RefreshedToken, TokenFile, TokenSource
 from gracectl.runtime.clock import Clock
 
-__all__ = ["Credentials", "CredentialsError", "Identity", "Trust", "load"]
+__all__ = ["Credentials", "CredentialsError", "Identity", "Trust", "load", "own_namespace"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def own_namespace() -> str | None:
+    """The namespace of the pod that we are in; None outside of one."""
+    try:
+        return (_SERVICE_ACCOUNT / "namespace").read_text().strip() or None
+    except OSError:
+        return None
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):

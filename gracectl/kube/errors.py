@@ -14,6 +14,8 @@ import msgspec
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.transport import Request, Response
 from gracectl.model.decode import Status, decode_status
+from gracectl.model.foreign import without_secrets
+from gracectl.runtime.fence import FenceClosed
 
 # A server that asks for patience without saying how much (client-go waits as long).
 _DEFAULT_RETRY_AFTER = 1.0
@@ -179,6 +181,14 @@ class Withdrawn(ApiError):
         return "no longer meant, and not asked for"
 
 
+class NotLeading(ApiError, FenceClosed):
+    """The request was not sent: this process may not write now, or no longer. Never repeated."""
+
+    @property
+    def meaning(self) -> str:
+        return "not asked for: this process does not lead"
+
+
 class ServerFault(ApiError):
     """The server failed. A write may have happened. `retry_after` in seconds, if the server gave them."""
 
@@ -244,10 +254,10 @@ def _status_of(response: Response) -> Status:
     """The Status in the body; a proxy, an unserved group or the server's own filters answer in plain text."""
     status = decode_status(response.body)
     if status is None:
-        text = response.body[:500].decode("utf-8", "replace").strip()
+        text = without_secrets(response.body[:500].decode("utf-8", "replace").strip())
         return Status(code=response.status, message=text or f"HTTP status {response.status}, no explanation")
     if status.message:
-        return status
+        return msgspec.structs.replace(status, message=without_secrets(status.message))
     return msgspec.structs.replace(status, message=f"HTTP status {response.status}, no explanation")
 
 

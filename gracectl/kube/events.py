@@ -3,10 +3,10 @@
 core/v1 and not events.k8s.io: aggregation is a plain patch of `count` and `lastTimestamp`, which `kubectl
 describe` shows.
 
-Invariants: `record` never blocks and never fails; the backlog is bounded (what does not fit is dropped and
-counted); at most one write per object, reason and `news` in `window` seconds, never a LIST to deduplicate: the
-first is written at once, repeats are counted and written with the total when the window ends, or at shutdown. An
-Event that cannot be written is dropped.
+Invariants: `record` never blocks and never fails; the backlog is bounded, and so is what is remembered of a window
+(what does not fit is dropped, counted, and told in the log); at most one write per object, reason and `news` in
+`window` seconds, never a LIST to deduplicate: the first is written at once, repeats are counted and written with the
+total when the window ends, or at shutdown. An Event that cannot be written is dropped.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`window` and `farewell` (the time for last writes at shutdown) in seconds; `backlog` in Events."""
+    """`window` and `farewell` (the time for last writes at shutdown) in seconds; `backlog`: Events that may wait to be
+    written; `remembered`: those whose repeats are waited for, half a KiB each."""
 
     window: float = 300.0
     backlog: int = 1000
+    remembered: int = 50_000
     farewell: float = 5.0
 
 
@@ -77,6 +79,22 @@ class EventStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class _Series:
     """One object, reason and piece of news: its Event, and the repeats that are counted but not yet written."""
 
+    __slots__ = (
+        "count",
+        "created",
+        "first",
+        "identity",
+        "last",
+        "message",
+        "name",
+        "queued",
+        "reason",
+        "subject",
+        "type",
+        "window_ends",
+        "written",
+    )
+
     def __init__(self, identity: _Identity, subject: Subject, reason: str, name: str, now: float) -> None:
         self.identity = identity
         self.subject = subject
@@ -89,6 +107,7 @@ class _Series:
         self.count = 0
         self.written = 0
         self.created = False
+        self.queued = False
         self.window_ends = 0.0
 
     @property
@@ -130,8 +149,9 @@ class EventRecorder:
         identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason, news)
         series = self._series.get(identity)
         if series is None:
-            if len(self._due) >= self._settings.backlog:
+            if len(self._due) >= self._settings.backlog or len(self._series) >= self._settings.remembered:
                 self._dropped += 1
+                self._complain(f"too many wait to be written, {self._dropped} found no room so far")
                 return
             series = self._series[identity] = self._open(identity, subject, reason)
         else:
@@ -179,13 +199,17 @@ class EventRecorder:
         self._windows.append(series)
 
     def _queue(self, series: _Series) -> None:
-        self._due.append(series)
-        self._wake_writer.set()
+        # It may still wait from the window before.
+        if not series.queued:
+            series.queued = True
+            self._due.append(series)
+            self._wake_writer.set()
 
     async def _write_what_is_due(self) -> None:
         while True:
             while self._due:
                 series = self._due.popleft()
+                series.queued = False
                 # A window that ends while its series waits here, or is being written, queues it once more.
                 if series.count > series.written:
                     await self._write(series)
@@ -217,10 +241,12 @@ class EventRecorder:
             self._written += 1
         except ApiError as error:
             self._failed += 1
-            self._complain(error)
+            self._complain(f"{self._failed} could not be written so far, the last one: {error}")
         # Also after a failure: an Event is not worth a second attempt, the next repeat brings the total
         # along.
         series.written = count
+        if series.count == count:
+            series.message = ""  # a repeat brings its own, and there are many series
 
     async def _update(self, series: _Series) -> None:
         body = {
@@ -261,8 +287,8 @@ class EventRecorder:
             await self._client.create(EVENTS, series.namespace, body)
         series.created = True
 
-    def _complain(self, error: ApiError) -> None:
+    def _complain(self, why: str) -> None:
         now = self._clock.monotonic()
         if self._complained is None or now - self._complained >= _SECONDS_BETWEEN_COMPLAINTS:
             self._complained = now
-            logger.warning("events are lost (%d so far): %s", self._failed, error)
+            logger.warning("events are lost: %s", why)

@@ -49,9 +49,10 @@ _CONFIGURATION = (Forbidden, Unauthorized, NotServed, Invalid)
 class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is followed of a resource, and with how much patience, in seconds.
 
-    `selection`: which of its objects; the cache holds those. `optional`: the server need not serve the resource
-    at all; the cache is then live and empty, and the question is asked again every `absent`. `proven`: others
-    have shown already that we may list and watch this, so that a refusal is waited out from the beginning.
+    `namespace`: where, over all of them unless one is named. `selection`: which of its objects; the cache holds
+    those. `optional`: the server need not serve the resource at all; the cache is then live and empty, and the
+    question is asked again every `absent`. `proven`: others have shown already that we may list and watch this, so
+    that a refusal is waited out from the beginning.
 
     A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
     stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
@@ -66,6 +67,7 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     maximum_pause: float = 30.0
     optional: bool = False
     absent: float = 30.0
+    namespace: str = ""
     selection: Selection = ALL
     proven: bool = False
 
@@ -95,7 +97,7 @@ class _Next(Enum):
 
 
 class Reflector(Generic[T]):
-    """Keeps `cache`, or a part of one, equal to the server's `resource`, over all namespaces.
+    """Keeps `cache`, or a part of one, equal to the server's `resource`.
 
     Of several versions of a resource, given in the order of preference, the first one that the server serves is taken.
     """
@@ -172,15 +174,18 @@ class Reflector(Generic[T]):
 
     @property
     def _followed(self) -> str:
-        selection = self._settings.selection
-        return f"{self._resource.qualified} ({selection})" if selection != ALL else self._resource.qualified
+        selection, namespace = self._settings.selection, self._settings.namespace
+        place = f"{self._resource.qualified} in {namespace}" if namespace else self._resource.qualified
+        return f"{place} ({selection})" if selection != ALL else place
 
     async def _list(self) -> bool:
         """Take over a complete list; False when that has to be tried again (the pause is over by then)."""
         objects: list[T] = []
         version = ""
         try:
-            async with aclosing(self._client.list(self._resource, selection=self._settings.selection)) as pages:
+            settings = self._settings
+            listing = self._client.list(self._resource, namespace=settings.namespace, selection=settings.selection)
+            async with aclosing(listing) as pages:
                 async for page in pages:
                     objects.extend(page.items)
                     version = page.resource_version
@@ -215,6 +220,7 @@ class Reflector(Generic[T]):
 
     async def _be_absent(self, error: ApiError) -> None:
         self._absences += 1
+        self._last_line = self._clock.monotonic()
         # It was not there when we began: what is amiss when it comes is no reason to end all that goes on without it.
         self._proven = True
         # A starting API server may answer 404 before it has read its custom resource definitions: objects
@@ -261,7 +267,11 @@ class Reflector(Generic[T]):
         with anyio.CancelScope(deadline=anyio.current_time() + settings.stall) as scope:
             async with (
                 self._client.watch(
-                    self._resource, self._version, selection=settings.selection, timeout_seconds=seconds
+                    self._resource,
+                    self._version,
+                    namespace=settings.namespace,
+                    selection=settings.selection,
+                    timeout_seconds=seconds,
                 ) as watch,
                 aclosing(watch.events()) as events,
             ):

@@ -131,6 +131,11 @@ def create_request(resource: Resource[T], namespace: str, body: Json, *, dry_run
     return Request(method="POST", path=resource.path(namespace), query=query, body=_encode(whole))
 
 
+def update_request(resource: Resource[T], key: Key, body: Json) -> Request:
+    """PUT of a whole object, refused by the server unless it still has the version that the body carries."""
+    return Request(method="PUT", path=resource.path(*key), body=_encode(body))
+
+
 def patch_request(
     resource: Resource[T], key: Key, patch: Patch, *, subresource: str = "", preconditions: Preconditions
 ) -> Request:

@@ -39,7 +39,7 @@ off but our conditions."""
 UNCORDONED: Final = "gracectl.io/uncordoned"
 """On nodes that were given back while they were unhealthy: when (RFC 3339). Their health counts from then."""
 TRACEPARENT: Final = "gracectl.io/traceparent"
-"""On nodes: the W3C trace context of the termination."""
+"""On nodes and claims that end while somebody wants traces: the W3C trace context of the end."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 """Set by the kubelet on the API object of a static pod."""
 

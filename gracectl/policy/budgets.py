@@ -36,6 +36,8 @@ class Leave(Enum):
     """The budget has a disruption left, and the eviction takes it."""
     SPENT = auto()
     """The budget allows none now: wait until it does."""
+    UNCOUNTED = auto()
+    """The budget allows none, as the server cannot tell how many pods it expects: wait until somebody mends that."""
     UNOBSERVED = auto()
     """The budget was just created or edited, its controller has not looked at it yet: wait for that."""
     AMBIGUOUS = auto()
@@ -78,7 +80,7 @@ def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int 
     if budget.disruptions_allowed <= 0:
         if (failure := failure_of(budget)) is not None:
             return BudgetVerdict(
-                Leave.SPENT, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
+                Leave.UNCOUNTED, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
             )
         health = f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} required"
         return BudgetVerdict(Leave.SPENT, f"budget {_called(budget)} allows no disruption now ({health})")

@@ -58,6 +58,31 @@ class Outcome(StrEnum):
     IGNORED = "ignored"
 
 
+class Blocker(StrEnum):
+    """What keeps a pod from leaving now, told and not to be read from its reason."""
+
+    BUDGET = "budget"
+    """Its budget allows no disruption now, or others come first."""
+    UNOBSERVED = "unobserved-budget"
+    """Its budget has just changed, and the server has not counted it yet."""
+    MISCONFIGURATION = "misconfiguration"
+    """Several budgets select it, or its budget cannot be counted: nothing moves until somebody mends that."""
+    PROTECTION = "protection"
+    """It is protected itself."""
+    NEIGHBOUR = "neighbour"
+    """Another pod of the node is protected by a do-not-evict, which holds them all."""
+    WAVE = "wave"
+    """Those of an earlier wave are not gone yet."""
+
+
+_OF_BUDGETS = {
+    Leave.SPENT: Blocker.BUDGET,
+    Leave.UNOBSERVED: Blocker.UNOBSERVED,
+    Leave.UNCOUNTED: Blocker.MISCONFIGURATION,
+    Leave.AMBIGUOUS: Blocker.MISCONFIGURATION,
+}
+
+
 class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """One pod: what happens to it now, or why nothing does and until when at least that is so (None: unknown)."""
 
@@ -76,6 +101,8 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """What protects it now."""
     stays: bool = False
     """It is passed over and keeps running on the node."""
+    blocker: Blocker | None = None
+    """What keeps it; None for one that leaves, is told to leave or is passed over."""
 
     @property
     def is_ambiguous(self) -> bool:
@@ -187,6 +214,7 @@ class _Finding(NamedTuple):
     reason: str
     until: float | None = None
     protection: Protection | None = None
+    blocker: Blocker | None = None
 
 
 class _Round(msgspec.Struct, frozen=True):
@@ -222,6 +250,7 @@ class _Round(msgspec.Struct, frozen=True):
             delete_at=at,
             deadline=limit,
             protection=found.protection,
+            blocker=found.blocker,
         )
 
     def _undisturbed(self, pod: Pod, wave: int) -> _Finding:
@@ -229,12 +258,13 @@ class _Round(msgspec.Struct, frozen=True):
             ends = ends_at(pod, self.limits.node, self.limits.earliest_of(wave))
             return _Finding(Outcome.TERMINATING, "terminating", ends)
         if protection := self.protections.get(pod.uid):
-            return _Finding(Outcome.PROTECTED, protection.words, protection.until, protection)
+            return _Finding(Outcome.PROTECTED, protection.words, protection.until, protection, Blocker.PROTECTION)
         if self.holder:
             reason = f"the node is held by {_called(self.holder)}, which asks not to be evicted (do-not-evict)"
-            return _Finding(Outcome.WAITING, reason)
+            return _Finding(Outcome.WAITING, reason, blocker=Blocker.NEIGHBOUR)
         if self.wave is not None and wave > self.wave:
-            return _Finding(Outcome.WAITING, f"waits until {self.order.waves[self.wave].pods} are gone")
+            reason = f"waits until {self.order.waves[self.wave].pods} are gone"
+            return _Finding(Outcome.WAITING, reason, blocker=Blocker.WAVE)
         return self._under_budget(pod)
 
     def _under_budget(self, pod: Pod) -> _Finding:
@@ -243,8 +273,8 @@ class _Round(msgspec.Struct, frozen=True):
         verdict = may_leave(pod, budgets, taken=taken)
         if verdict.leave is Leave.ALLOWED:
             self.taken[budgets[0].key] += 1
-        outcome = Outcome.EVICT if verdict.leave in (Leave.FREE, Leave.ALLOWED) else Outcome.BLOCKED
-        return _Finding(outcome, verdict.reason)
+        blocker = _OF_BUDGETS.get(verdict.leave)
+        return _Finding(Outcome.BLOCKED if blocker else Outcome.EVICT, verdict.reason, blocker=blocker)
 
     def instants(self, pods: tuple[PodPlan, ...]) -> Iterator[float | None]:
         """When the clock alone may change something of what was said about these pods."""

@@ -30,6 +30,7 @@ from gracectl.policy.settings import PolicySettings
 
 REMEDIES: Final = {
     Leave.SPENT: "give the budget more healthy pods or a wider bound",
+    Leave.UNCOUNTED: "mend what its condition names, or take the budget away",
     Leave.AMBIGUOUS: "change their selectors so that one is left",
     Leave.UNOBSERVED: "wait for the disruption controller",
 }

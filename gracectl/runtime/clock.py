@@ -12,6 +12,9 @@ from typing import Protocol
 
 import anyio
 
+# Linux alone has a clock that goes on while the machine is suspended.
+_WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Tells the time and waits. Times and durations are seconds."""
@@ -21,6 +24,11 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since some instant in the past; never jumps."""
+
+    def elapsed(self) -> float:
+        """Like `monotonic`, but with what that has missed while the machine was asleep or stopped, as far as anything
+        here shows it. May jump when somebody sets this machine's clock: where it agrees with `monotonic`, nothing was
+        missed; where it is ahead, something may have been."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after so many seconds; nothing or less is one turn of the event loop."""
@@ -41,6 +49,7 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._epoch = time.time() - time.monotonic()
+        self._slept_before = time.clock_gettime(_WITH_SLEEP) - time.monotonic()
         self._offset = 0.0
         self._subscribers: list[Callable[[], None]] = []
 
@@ -57,6 +66,11 @@ class SystemClock:
     def monotonic(self) -> float:
         """See Clock."""
         return time.monotonic()
+
+    def elapsed(self) -> float:
+        """See Clock. A machine that was suspended counts that itself; one that was paused from outside learns of it,
+        if at all, by its time of day."""
+        return max(time.clock_gettime(_WITH_SLEEP) - self._slept_before, time.time() - self._epoch)
 
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
@@ -81,6 +95,10 @@ class LoopClock:
         """See Clock."""
         return anyio.current_time()
 
+    def elapsed(self) -> float:
+        """See Clock. This one misses nothing."""
+        return anyio.current_time()
+
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
         await anyio.sleep(max(seconds, 0.0))
@@ -89,13 +107,45 @@ class LoopClock:
         """See Clock. This one never jumps."""
 
 
-class ShiftedClock:
+class RelayedClock:
+    """Another clock for those who come and go: they are told of its jumps by whoever has it, as long as he does so."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._subscribers: list[Callable[[], None]] = []
+
+    def jumped(self) -> None:
+        """Tell all subscribers of a jump."""
+        for callback in self._subscribers:
+            callback()
+
+    def now(self) -> float:
+        """See Clock."""
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return self._clock.monotonic()
+
+    def elapsed(self) -> float:
+        """See Clock."""
+        return self._clock.elapsed()
+
+    async def sleep(self, seconds: float) -> None:
+        """See Clock."""
+        await self._clock.sleep(seconds)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """See Clock."""
+        self._subscribers.append(callback)
+
+
+class ShiftedClock(RelayedClock):
     """Another clock whose time of day is wrong by `offset` seconds, which may change at any moment."""
 
     def __init__(self, clock: Clock, offset: float = 0.0) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._offset = offset
-        self._subscribers: list[Callable[[], None]] = []
 
     @property
     def offset(self) -> float:
@@ -105,22 +155,13 @@ class ShiftedClock:
     @offset.setter
     def offset(self, offset: float) -> None:
         self._offset = offset
-        for callback in self._subscribers:
-            callback()
+        self.jumped()
 
     def now(self) -> float:
         """See Clock."""
-        return self._clock.now() + self._offset
-
-    def monotonic(self) -> float:
-        """See Clock."""
-        return self._clock.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        """See Clock."""
-        await self._clock.sleep(seconds)
+        return super().now() + self._offset
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """See Clock. The other clock may jump as well."""
-        self._subscribers.append(callback)
+        super().subscribe(callback)
         self._clock.subscribe(callback)

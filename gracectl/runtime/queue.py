@@ -23,31 +23,44 @@ import msgspec
 
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 
 K = TypeVar("K", bound=Hashable)
 
 # Void wake-ups that are tolerated beside the valid ones before the heap is built anew.
 _VOID_ENTRIES = 64
 
+LATENCY_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
+"""Seconds."""
+
 
 class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot. `ready` keys wait for a worker, `delayed` ones for their time, `failing` ones have a backoff.
 
-    `latency_*` and `oldest_wait` are seconds in `ready`, of the keys handed out and of the one that waits longest;
-    `work_total` is the seconds between `get` and `done`, over all keys.
+    `latency*` and `oldest_wait` are seconds in `ready`, of the keys handed out and of the one that waits longest;
+    `work_total` is the seconds between `get` and `done`, over all keys, `longest_work` those of the key on which
+    somebody works longest just now. `stalled`: the seconds for which keys have been ready and no worker has taken or
+    finished one.
     """
 
-    ready: int
-    delayed: int
-    processing: int
-    failing: int
-    adds: int
-    handed_out: int
-    retries: int
-    latency_total: float
-    latency_maximum: float
-    oldest_wait: float
-    work_total: float
+    ready: int = 0
+    delayed: int = 0
+    processing: int = 0
+    failing: int = 0
+    adds: int = 0
+    handed_out: int = 0
+    retries: int = 0
+    latency: Distribution = nothing_in(LATENCY_BOUNDS)
+    latency_maximum: float = 0.0
+    oldest_wait: float = 0.0
+    work_total: float = 0.0
+    longest_work: float = 0.0
+    stalled: float = 0.0
+
+    @property
+    def latency_total(self) -> float:
+        """Of all keys handed out."""
+        return self.latency.total
 
 
 class WorkQueue(Generic[K]):
@@ -66,7 +79,9 @@ class WorkQueue(Generic[K]):
         self._backoffs: dict[K, Backoff] = {}
         self._news = anyio.Event()
         self._adds = self._handed_out = self._retries = 0
-        self._latency_total = self._latency_maximum = self._work_total = 0.0
+        self._latency = Histogram(LATENCY_BOUNDS)
+        self._latency_maximum = self._work_total = 0.0
+        self._moved = float("-inf")  # when a worker last took a key, or finished one
 
     def add(self, key: K) -> None:
         """This key is to be looked at as soon as a worker is free."""
@@ -121,7 +136,7 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """The worker has finished with this key. Raises KeyError if none has it."""
-        now = self._clock.monotonic()
+        now = self._moved = self._clock.monotonic()
         self._work_total += now - self._processing.pop(key)
         if key in self._again:
             self._again.discard(key)
@@ -132,6 +147,7 @@ class WorkQueue(Generic[K]):
         """What waits, and what has been."""
         now = self._clock.monotonic()
         self._move_due(now)
+        oldest = next(iter(self._ready.values()), now)
         return QueueStatistics(
             ready=len(self._ready),
             delayed=len(self._wake_at),
@@ -140,10 +156,12 @@ class WorkQueue(Generic[K]):
             adds=self._adds,
             handed_out=self._handed_out,
             retries=self._retries,
-            latency_total=self._latency_total,
+            latency=self._latency.statistics(),
             latency_maximum=self._latency_maximum,
-            oldest_wait=now - next(iter(self._ready.values()), now),
+            oldest_wait=now - oldest,
             work_total=self._work_total,
+            longest_work=now - next(iter(self._processing.values()), now),
+            stalled=now - max(oldest, self._moved),
         )
 
     def _enqueue(self, key: K, since: float) -> None:
@@ -156,10 +174,10 @@ class WorkQueue(Generic[K]):
 
     def _hand_out(self, now: float) -> K:
         key, since = self._ready.popitem(last=False)
-        self._latency_total += now - since
+        self._latency.observe(now - since)
         self._latency_maximum = max(self._latency_maximum, now - since)
         self._handed_out += 1
-        self._processing[key] = now
+        self._processing[key] = self._moved = now
         return key
 
     def _move_due(self, now: float) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
+import msgspec
 
 from gracectl.runtime.groups import leaves
 
@@ -29,25 +30,63 @@ class PartDied(Exception):
         self.part = part
 
 
+class RollStatistics(msgspec.Struct, frozen=True):
+    """Parts by name: those that run, and those that have died; who was told to end is neither."""
+
+    alive: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+
+
+class Roll:
+    """Which parts of a process live; several companies of parts may share one."""
+
+    def __init__(self) -> None:
+        self._alive: dict[str, bool] = {}
+
+    def enter(self, part: str) -> None:
+        """It lives."""
+        self._alive[part] = True
+
+    def leave(self, part: str, *, is_dead: bool) -> None:
+        """It has died, or has ended as it was told to."""
+        if is_dead:
+            self._alive[part] = False
+        else:
+            self._alive.pop(part, None)
+
+    def statistics(self) -> RollStatistics:
+        """Who lives."""
+        alive = tuple(part for part, is_alive in self._alive.items() if is_alive)
+        return RollStatistics(alive, tuple(part for part in self._alive if part not in alive))
+
+
 class _Life:
-    def __init__(self, name: str, part: Part) -> None:
+    def __init__(self, name: str, part: Part, roll: Roll) -> None:
         self.name = name
         self.part = part
+        self.roll = roll
         self.scope = anyio.CancelScope()
         self.ended = anyio.Event()
 
 
-async def run_parts(parts: Mapping[str, Part], stop: anyio.Event, grace_seconds: float = GRACE_SECONDS) -> None:
+async def run_parts(
+    parts: Mapping[str, Part],
+    stop: anyio.Event,
+    grace_seconds: float = GRACE_SECONDS,
+    roll: Roll | None = None,
+) -> None:
     """Run all parts until `stop` is set; then end them, the last one first, and return when all have ended.
 
     A part is asked to end by cancellation, and the one before it when it has ended, so that what a part needs outlives
     it (Events are still written while the controllers end). After `grace_seconds` all that are left are asked at once.
     What a part must finish (a write that is under way) it shields from the cancellation itself, for a time that it
     limits. Raises PartDied for the first death; what dies after it, or while somebody else cancels us, is logged.
+    `roll` is told who lives.
     """
+    roll = roll or Roll()
     deaths: list[PartDied] = []
     try:
-        await _run_lives([_Life(name, part) for name, part in parts.items()], stop, grace_seconds, deaths)
+        await _run_lives([_Life(name, part, roll) for name, part in parts.items()], stop, grace_seconds, deaths)
     except anyio.get_cancelled_exc_class():
         # Whoever cancels from outside gets the cancellation, as always; the log gets what went wrong meanwhile.
         _log(deaths)
@@ -61,14 +100,19 @@ async def _run_lives(lives: list[_Life], stop: anyio.Event, grace_seconds: float
     async with anyio.create_task_group() as group:
 
         async def live(life: _Life) -> None:
+            its_own: list[PartDied] = []
+            life.roll.enter(life.name)
             try:
                 with life.scope:
                     await life.part()
             except Exception as error:  # any failure of a part is its death; it is raised again below, with its cause
-                deaths.extend(_died(life.name, leaf) for leaf in leaves(error))
+                its_own.extend(_died(life.name, leaf) for leaf in leaves(error))
             else:
                 if not stop.is_set() and not _is_cancelled():
-                    deaths.append(PartDied(life.name, "it ended though nobody asked it to"))
+                    its_own.append(PartDied(life.name, "it ended though nobody asked it to"))
+            finally:
+                life.roll.leave(life.name, is_dead=bool(its_own))
+                deaths.extend(its_own)
             life.ended.set()
             if not stop.is_set():
                 group.cancel_scope.cancel()
@@ -102,6 +146,8 @@ def _log(deaths: list[PartDied]) -> None:
 
 
 def _died(part: str, cause: Exception) -> PartDied:
+    if isinstance(cause, PartDied):
+        return cause  # of a part that is made of parts
     death = PartDied(part, f"{type(cause).__name__}: {cause}")
     death.__cause__ = cause
     return death

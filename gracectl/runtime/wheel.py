@@ -40,18 +40,20 @@ class WheelStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     `armed` counts every call of `arm`, `rearmed` those for a key that was armed already; `spread` counts moves from a
     wide slot into a narrower one, `turns` the pieces of work that `run` has done on the event loop. `lateness_*` are
-    seconds from a timer's instant to its firing.
+    seconds from a timer's instant to its firing. `next_turn`: the monotonic instant at which `run` has something to do
+    next (None: there is nothing); when that is long past, nobody runs it.
     """
 
-    pending: int
-    armed: int
-    rearmed: int
-    cancelled: int
-    fired: int
-    spread: int
-    turns: int
-    lateness_total: float
-    lateness_maximum: float
+    pending: int = 0
+    armed: int = 0
+    rearmed: int = 0
+    cancelled: int = 0
+    fired: int = 0
+    spread: int = 0
+    turns: int = 0
+    lateness_total: float = 0.0
+    lateness_maximum: float = 0.0
+    next_turn: float | None = None
 
 
 class TimerWheel(Generic[K]):
@@ -141,6 +143,7 @@ class TimerWheel(Generic[K]):
             turns=self._turns,
             lateness_total=self._lateness_total,
             lateness_maximum=self._lateness_maximum,
+            next_turn=None if self._next is None else self._next / self._rate,
         )
 
     def _work(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import anyio
 import msgspec
 
+from gracectl.runtime.fence import FenceClosed
 from gracectl.runtime.queue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,8 @@ async def run_workers(
     """Reconcile keys, at most `count` at a time, until cancelled.
 
     A reconcile that raises is logged and its key tried again with backoff, so that one bad object cannot stop the work
-    on all others; failures of the `expected` kinds (a server that does not answer) are logged without a traceback.
+    on all others; failures of the `expected` kinds (a server that does not answer) are logged without a traceback, and
+    a closed fence hardly at all.
 
     One reconcile begins in a turn of the event loop, so that many that compute do not hold up everybody else.
     `in_bursts`: all that are ready begin in the same turn; for those that hardly do more than send a request, and have
@@ -73,6 +75,10 @@ async def _reconcile(
 ) -> None:
     try:
         again = await reconcile(key)
+    except FenceClosed as closed:
+        # Whose permission has run out is about to be ended, and who gets it back goes on by itself: no news.
+        logger.debug("%s: %s", key, closed, extra={"key": str(key)})
+        queue.add_rate_limited(key)
     except expected as error:
         logger.warning("%s: %s; it will be tried again", key, error, extra={"key": str(key)})
         queue.add_rate_limited(key)

@@ -18,6 +18,8 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
+from gracectl.model.foreign import without_secrets
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _STABLE = frozenset({"ts", "level", "logger", "message", "exception", "stack"})
 # What a message is about: the same words about another node are another message.
@@ -70,6 +72,24 @@ def configure(
         logging.getLogger(name).setLevel(max(least, root.level))
 
 
+def add_trace_ids(lookup: Callable[[Mapping[str, object]], str | None]) -> None:
+    """From now on lines carry `trace_id`, the trace that `lookup` finds for their other keys; it must be quick."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_TraceIds(lookup))
+
+
+class _TraceIds(logging.Filter):
+    def __init__(self, lookup: Callable[[Mapping[str, object]], str | None]) -> None:
+        super().__init__()
+        self._lookup = lookup
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = self._lookup(vars(record))
+        if found is not None:
+            record.trace_id = found
+        return True
+
+
 class JsonFormatter(logging.Formatter):
     """`{"ts", "level", "logger", "message", …extras, "exception", "stack"}`; what JSON does not know becomes its text.
 
@@ -92,9 +112,10 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             entry["stack"] = record.stack_info
         try:
-            return _dump(entry)
+            line = _dump(entry)
         except TypeError:  # orjson's refusal: half a surrogate pair, an integer of 70 bits, a __str__ that fails…
-            return _dump({_text(key): _shown(value) for key, value in entry.items()})
+            line = _dump({_text(key): _shown(value) for key, value in entry.items()})
+        return without_secrets(line)
 
 
 class TextFormatter(logging.Formatter):
@@ -117,7 +138,7 @@ class TextFormatter(logging.Formatter):
             lines.append(self.formatException(record.exc_info))
         if record.stack_info:
             lines.append(record.stack_info)
-        return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", "\n".join(lines))
+        return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", without_secrets("\n".join(lines)))
 
 
 class RepeatFilter(logging.Filter):

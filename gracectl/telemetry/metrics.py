@@ -11,26 +11,28 @@ from typing import Final, Literal
 
 import msgspec
 
+from gracectl.runtime.histogram import Distribution
+from gracectl.runtime.pulse import LAG_BOUNDS
+from gracectl.runtime.queue import LATENCY_BOUNDS
+
 MINUTE: Final = 60.0
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
+
+STEPS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 4 * HOUR, DAY, 3 * DAY)
+WAITS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 4 * HOUR, DAY)
+LATENESS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, MINUTE)
+ANSWERS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metric(msgspec.Struct, frozen=True):
     """One entry of the catalogue. `buckets`: of a histogram, their upper bounds in growing order, without infinity."""
 
     name: str
-    type: Literal["gauge", "histogram"]
+    type: Literal["gauge", "counter", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-
-
-class Distribution(msgspec.Struct, frozen=True):
-    """What a histogram has seen: how often up to each bound of its metric, how often beyond the last; the sum."""
-
-    counts: tuple[int, ...]
-    total: float
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -41,33 +43,268 @@ class Sample(msgspec.Struct, frozen=True):
     value: float | Distribution
 
 
-PROTECTED_PODS: Final = Metric(
-    "gracectl_protected_pods",
-    "gauge",
-    "Pods on managed nodes that are protected now: by what, and whether for a time, for ever, or for ever because "
-    "nobody understands the value.",
-    ("kind", "until"),
+_catalogue: list[Metric] = []
+
+
+def _gauge(name: str, *labels: str, help: str) -> Metric:
+    return _entered(Metric(f"gracectl_{name}", "gauge", help, labels))
+
+
+def _counter(name: str, *labels: str, help: str) -> Metric:
+    return _entered(Metric(f"gracectl_{name}", "counter", help, labels))
+
+
+def _histogram(name: str, *labels: str, buckets: tuple[float, ...], help: str) -> Metric:
+    return _entered(Metric(f"gracectl_{name}", "histogram", help, labels, buckets))
+
+
+def _entered(metric: Metric) -> Metric:
+    _catalogue.append(metric)
+    return metric
+
+
+# Ends of nodes and claims.
+
+TERMINATIONS: Final = _gauge(
+    "terminations",
+    "kind",
+    "step",
+    help="Ends of nodes and claims, and drains of nodes that are kept, that are under way, by the step at which they "
+    "stand.",
 )
-PROTECTED_PODS_TERMINATING: Final = Metric(
-    "gracectl_protected_pods_terminating",
-    "gauge",
-    "Those of the protected pods whose node is being terminated.",
-    ("kind", "until"),
+TERMINATION_OLDEST: Final = _gauge(
+    "termination_oldest_seconds",
+    "kind",
+    help="How long ago that which is under way longest was asked for; 0 if there is none. A kept node that is drained "
+    "is not under way.",
 )
-PROTECTION_REMAINING: Final = Metric(
-    "gracectl_protection_remaining_seconds_max",
-    "gauge",
-    "How long the longest protection that has a known end still lasts; 0 if there is none.",
-    ("kind",),
+TERMINATION_DURATION: Final = _histogram(
+    "termination_duration_seconds",
+    "kind",
+    buckets=STEPS,
+    help="From the instant at which the end was asked for until it was over; of a kept node, until it was given back.",
 )
-PROTECTION_HELD: Final = Metric(
-    "gracectl_protection_held_seconds",
-    "histogram",
-    "How long a protected pod has held the drain of its node, and why that ended: its time elapsed, it was lifted, "
-    "the pod left by itself, or was deleted for the node's deadline.",
-    ("kind", "ended"),
-    (1.0, 10.0, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR, DAY, 3 * DAY),
+STEP_DURATION: Final = _histogram(
+    "termination_step_duration_seconds",
+    "kind",
+    "step",
+    buckets=STEPS,
+    help="How long an end has stood at this step, noted when all of it is over.",
+)
+DRAINS_STANDING_STILL: Final = _gauge(
+    "drains_standing_still",
+    "kind",
+    help="Drains in which for a minute nobody has left, or was on the way, although pods are left.",
+)
+PODS_LEFT: Final = _gauge(
+    "pods_left",
+    "state",
+    help="Pods that hold nodes that are under way, by what their last plan says of them.",
+)
+BLOCKED_PODS: Final = _gauge(
+    "blocked_pods",
+    "reason",
+    help="Those of the pods left that cannot be asked to leave now, by what keeps them.",
+)
+PODS_DRAINED: Final = _counter(
+    "pods_drained_total",
+    "how",
+    help="Pods that have held a node and do so no longer: evicted, deleted for the deadline, left without our doing, "
+    "or abandoned when the end of their node was over.",
 )
 
-CATALOGUE: Final = (PROTECTED_PODS, PROTECTED_PODS_TERMINATING, PROTECTION_REMAINING, PROTECTION_HELD)
+# Evictions.
+
+EVICTION_REQUESTS: Final = _counter(
+    "eviction_requests_total",
+    "code",
+    "answer",
+    help="Requests to evict a pod, repeats among them, by HTTP status and by what it means.",
+)
+LANES: Final = _gauge("lanes", help="PodDisruptionBudgets under which pods wait to be evicted, over all nodes.")
+LANE_PODS: Final = _gauge(
+    "lane_pods",
+    "budgets",
+    help="Pods whose turn has come and that wait for their eviction, by how many budgets select them.",
+)
+LANE_DEPTH: Final = _gauge("lane_depth_max", help="Pods that wait under the budget under which most wait.")
+LANE_OLDEST: Final = _gauge(
+    "lane_oldest_wait_seconds",
+    "budgets",
+    help="How long the pod that waits longest for its eviction has waited; 0 if none does.",
+)
+LANE_WAIT: Final = _histogram(
+    "lane_wait_seconds",
+    "budgets",
+    buckets=WAITS,
+    help="From the instant at which a pod's turn had come until the server agreed to its eviction.",
+)
+
+# Deadlines.
+
+DELETION_REQUESTS: Final = _counter(
+    "pod_deletion_requests_total",
+    "code",
+    "answer",
+    help="Requests to delete a pod for a deadline, repeats among them, by HTTP status and by what it means.",
+)
+DEADLINE_LATENESS: Final = _histogram(
+    "deadline_lateness_seconds",
+    buckets=LATENESS,
+    help="From the instant at which a pod had to be deleted for a deadline, or that became known, until the server was "
+    "asked.",
+)
+DEADLINE_PODS: Final = _gauge(
+    "deadline_pods",
+    "state",
+    help="Pods that are deleted for a deadline unless they leave before: armed for their instant; overdue, with no "
+    "consent of the server yet; failing, which wait for another try.",
+)
+TIMERS: Final = _gauge("timers", help="Instants that are armed in the timer wheel.")
+TIMERS_SET: Final = _counter(
+    "timer_operations_total",
+    "operation",
+    help="What has been done to the timers of the wheel.",
+)
+TIMER_LATENESS: Final = _counter(
+    "timer_lateness_seconds_total",
+    help="Seconds from the instant of a timer to its firing, over all that have fired.",
+)
+TIMER_LATENESS_WORST: Final = _gauge(
+    "timer_lateness_seconds_max",
+    help="The same of the one that was latest since the process began to act.",
+)
+
+# Protection.
+
+PROTECTED_PODS: Final = _gauge(
+    "protected_pods",
+    "kind",
+    "until",
+    help="Pods on managed nodes that are protected now: by what, and whether for a time, for ever, or for ever because "
+    "nobody understands the value.",
+)
+PROTECTED_PODS_TERMINATING: Final = _gauge(
+    "protected_pods_terminating",
+    "kind",
+    "until",
+    help="Those of the protected pods whose node is being terminated.",
+)
+PROTECTION_REMAINING: Final = _gauge(
+    "protection_remaining_seconds_max",
+    "kind",
+    help="How long the longest protection that has a known end still lasts; 0 if there is none.",
+)
+PROTECTION_HELD: Final = _histogram(
+    "protection_held_seconds",
+    "kind",
+    "ended",
+    buckets=(1.0, 10.0, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR, DAY, 3 * DAY),
+    help="How long a protected pod has held the drain of its node, and why that ended: its time elapsed, it was "
+    "lifted, the pod left by itself, or was deleted for the node's deadline.",
+)
+
+# The provider.
+
+PROVIDER_CALLS: Final = _counter(
+    "provider_calls_total",
+    "call",
+    "outcome",
+    help="What the provider was asked, and what came of it.",
+)
+PROVIDER_LATENCY: Final = _histogram(
+    "provider_call_duration_seconds",
+    "call",
+    buckets=ANSWERS,
+    help="How long the provider has taken to answer.",
+)
+
+# The API server, and what is known of the cluster.
+
+API_REQUESTS: Final = _counter(
+    "api_requests_total",
+    "verb",
+    "resource",
+    "outcome",
+    help="Requests to the API server, repeats among them, by what came of them.",
+)
+API_LATENCY: Final = _histogram(
+    "api_request_duration_seconds",
+    "verb",
+    buckets=ANSWERS,
+    help="From sending a request to its answer, or to the end of our patience; of a watch, to its beginning.",
+)
+API_RETRIES: Final = _counter("api_retries_total", help="Requests that were repeated after a passing failure.")
+API_THROTTLED: Final = _counter("api_throttled_total", help="Answers by which a busy server asked for patience.")
+API_THROTTLED_SECONDS: Final = _counter(
+    "api_throttled_seconds_total", help="The patience that busy servers have asked for, all together."
+)
+WATCH_LISTS: Final = _counter("watch_lists_total", "resource", help="Complete lists that were taken over.")
+WATCH_STREAMS: Final = _counter(
+    "watch_streams_total",
+    "resource",
+    help="Watches that have begun; each is ended by the server after five to ten minutes.",
+)
+WATCH_STALLS: Final = _counter(
+    "watch_stalls_total", "resource", help="Watches that were given up as they said nothing any more."
+)
+WATCH_FAILURES: Final = _counter(
+    "watch_failures_total", "resource", help="Lists and watches that have failed, stalls among them."
+)
+WATCH_EVENTS: Final = _counter("watch_events_total", "resource", help="Lines of watches, bookmarks among them.")
+WATCH_SILENCE: Final = _gauge(
+    "watch_silence_seconds",
+    "resource",
+    help="How long ago the server last said something of this resource; bookmarks come about once a minute.",
+)
+CACHED: Final = _gauge("cached_objects", "cache", help="Objects of which the process knows.")
+
+# Queues and the event loop.
+
+QUEUE_DEPTH: Final = _gauge("queue_depth", "queue", help="Keys that wait for a worker.")
+QUEUE_DELAYED: Final = _gauge("queue_delayed", "queue", help="Keys that are to be looked at again at some instant.")
+QUEUE_PROCESSING: Final = _gauge("queue_processing", "queue", help="Keys on which a worker works.")
+QUEUE_FAILING: Final = _gauge("queue_failing", "queue", help="Keys whose last look has failed; they are tried again.")
+QUEUE_ADDS: Final = _counter("queue_adds_total", "queue", help="Keys that were added, duplicates among them.")
+QUEUE_RETRIES: Final = _counter("queue_retries_total", "queue", help="Looks at a key that have failed.")
+QUEUE_LATENCY: Final = _histogram(
+    "queue_latency_seconds", "queue", buckets=LATENCY_BOUNDS, help="How long keys have waited for a worker."
+)
+QUEUE_OLDEST: Final = _gauge(
+    "queue_oldest_wait_seconds", "queue", help="How long the key that waits longest for a worker has waited."
+)
+QUEUE_WORK: Final = _counter("queue_work_seconds_total", "queue", help="The time that workers have taken for keys.")
+LOOP_LAG: Final = _histogram(
+    "loop_lag_seconds",
+    buckets=LAG_BOUNDS,
+    help="How much later than it should a task has its turn on the event loop; looked at twice a second.",
+)
+
+# The process, and what it tells.
+
+LEADER: Final = _gauge("leader", help="1 while this process acts, 0 while it stands by.")
+LEASE_TERMS: Final = _counter("lease_terms_total", help="How often this process has begun to lead.")
+LEASE_RENEWALS: Final = _counter("lease_renewals_total", help="Renewals of the lease that have succeeded.")
+LEASE_FAILURES: Final = _counter("lease_failures_total", help="Requests for the lease that have failed.")
+FENCED: Final = _counter(
+    "fenced_writes_total",
+    "how",
+    help="Writes that a process which leads no more has not begun (refused), or has not brought to their end (cut).",
+)
+EVENTS_RECORDED: Final = _counter("events_recorded_total", help="Kubernetes Events that parts wanted written.")
+EVENTS: Final = _counter(
+    "events_total",
+    "outcome",
+    help="What became of them: written, merged into another one, dropped as too many were waiting, or failed.",
+)
+EVENTS_BACKLOG: Final = _gauge("events_backlog", help="Events that wait to be written.")
+TRACE_SPANS: Final = _counter(
+    "trace_spans_total",
+    "outcome",
+    help="Spans of traces: exported; lost as the collector did not take them; or as too many were waiting.",
+)
+TRACE_BACKLOG: Final = _gauge("trace_spans_waiting", help="Spans that wait to be exported.")
+BUILD_INFO: Final = _gauge("build_info", "version", "python", help="1; the labels say what runs.")
+
+CATALOGUE: Final = tuple(_catalogue)
 """In the order in which they are shown."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from gracectl.kube.errors import ApiError, NotFound
+from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.policy.ownership import only_claim
@@ -50,6 +50,8 @@ async def end_claim(tools: Tools, termination: Termination) -> Answer:
     try:
         with anyio.fail_after(PATIENCE_SECONDS):
             await delete_claim(tools, held)
+    except NotLeading:
+        raise
     except (ApiError, TimeoutError) as error:
         termination.next_claim = tools.clock.monotonic() + RETRY_SECONDS
         _tell_of_failure(tools, termination, str(error) or f"no answer in {PATIENCE_SECONDS:g} s")

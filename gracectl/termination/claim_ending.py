@@ -14,6 +14,7 @@ from gracectl.termination.held import AnyHeld, Held
 class ClaimEnding(Ending[NodeClaim]):
     """The memory of one claim's end."""
 
+    kind = "nodeclaim"
     looks_first = True
 
     def __init__(self, resource: Resource[NodeClaim], claim: NodeClaim, instance: InstanceWait, now: float) -> None:

@@ -8,7 +8,7 @@ Invariant: the claim's finalizer goes when the provider has said that the instan
 
 from __future__ import annotations
 
-from gracectl.kube.errors import ApiError, NotFound
+from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -65,7 +65,9 @@ async def set_claim_deadline(tools: Tools, ending: ClaimEnding) -> Answer:
         # Their own terminations write it, here too: two that write the same would be in each other's way.
         ending.deadline = tightest(ending.deadline, earliest)
     else:
-        await publish(tools, ending, earliest)
+        # With a node it is the node's trace, which its own termination writes.
+        traceparent = None if nodes else tools.journals.traceparent_of(ending)
+        await publish(tools, ending, earliest, traceparent)
     return Proceed()
 
 
@@ -125,6 +127,8 @@ async def _delete_nodes(tools: Tools, ending: ClaimEnding) -> dict[str, ApiError
             try:
                 await delete_node(tools, node)
                 ending.deleted.add(node.uid)
+            except NotLeading:
+                raise
             except ApiError as error:
                 refusals[node.name] = error
     return refusals

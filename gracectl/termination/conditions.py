@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 import msgspec
 
-from gracectl.kube.errors import ApiError, NotFound
+from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch, StrategicPatch
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
@@ -79,7 +79,7 @@ async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
         # Shielded: told to stop, we still say what we have begun to say.
         with anyio.move_on_after(seconds, shield=True) as patience:
             await _write(tools, held, word, turned)
-    except NotFound:
+    except (NotFound, NotLeading):
         return
     except ApiError as error:
         logger.warning("condition %s could not be written: %s", word.type, error, extra=held.log_keys)

@@ -9,9 +9,10 @@ import logging
 
 import anyio
 
-from gracectl.kube.errors import ApiError
+from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
+from gracectl.model.claim import NodeClaim
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
@@ -30,10 +31,15 @@ PATIENCE_SECONDS, RETRY_SECONDS = 5.0, 30.0
 """How long a claim may take to be written, and after how long it is tried again if it could not."""
 
 
+TRACE_PATIENCE_SECONDS = 1.0
+"""Likewise for a traceparent alone."""
+
+
 async def set_deadline(tools: Tools, termination: Termination) -> Answer:
     """Find out the deadline, write it to node and claim, and tell people what will happen then."""
     claim = termination.claim.state if termination.claim else None
-    await publish(tools, termination, deadline_of(termination.node, claim, tools.settings.policy))
+    found = deadline_of(termination.node, claim, tools.settings.policy)
+    await publish(tools, termination, found, tools.journals.traceparent_of(termination))
     return Proceed()
 
 
@@ -42,18 +48,21 @@ def shown_deadline(tools: Tools, node: Node) -> Deadline | None:
     return deadline_of(node, only_claim(tools.observed.claims_of(node)), tools.settings.policy)
 
 
-async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> None:
+async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None, traceparent: str | None) -> None:
     """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
-    write it to all objects of a node's or claim's end.
+    write it, with the `traceparent` if there is one, to all objects of a node's or claim's end.
 
     What counts is known before anything is written: a server that does not answer moves no deadline. A node on which it
-    cannot be written is tried again at once, as its successor may know it from there only; a claim holds up nothing.
+    cannot be written is tried again at once, as its successor may know it from there only; a claim, or a mere
+    traceparent, holds up nothing.
     """
     before = ending.deadline
     ending.deadline = tightest(before, found)
     for held in ending.objects:
         _warn_of_unreadable(tools, ending, held)
     if ending.deadline is None:
+        for held in ending.objects if traceparent is not None else ():
+            await _try_to_write(tools, held, None, traceparent)
         return
     if _is_news(ending, before):
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
@@ -61,10 +70,11 @@ async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None) -> No
         announce(tools, ending.objects, reason, told, news=format_time(ending.deadline.at))
     with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
         for held in ending.objects:
-            if isinstance(held.state, Node):
-                await _write(tools, held, ending.deadline.at)
+            owed = ending.deadline.at if _lacking(held.state, ending.deadline.at, None) else None
+            if isinstance(held.state, Node) and owed is not None:
+                await _write(tools, held, owed, traceparent)
             else:
-                await _try_to_write(tools, held, ending.deadline.at)
+                await _try_to_write(tools, held, owed, traceparent)
 
 
 def _is_news(ending: AnyEnding, before: Deadline | None) -> bool:
@@ -109,28 +119,37 @@ def _warn_of_unreadable(tools: Tools, ending: AnyEnding, held: Held[H]) -> None:
     announce(tools, (held,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
 
 
-async def _try_to_write(tools: Tools, held: Held[H], deadline: float) -> None:
+async def _try_to_write(tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None) -> None:
     """Not for long, and not with every look at a node whose pods come and go."""
-    if tools.clock.monotonic() < held.next_try:
+    if tools.clock.monotonic() < held.next_try or _lacking(held.state, deadline, traceparent) is None:
         return
+    patience = TRACE_PATIENCE_SECONDS if deadline is None else PATIENCE_SECONDS
     try:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            await _write(tools, held, deadline)
+        with anyio.fail_after(patience):
+            await _write(tools, held, deadline, traceparent)
+    except NotLeading:
+        raise
     except (ApiError, TimeoutError) as error:
         held.next_try = tools.clock.monotonic() + RETRY_SECONDS
-        failure = str(error) or f"no answer in {PATIENCE_SECONDS:g} s"
-        logger.warning("the deadline could not be written: %s", failure, extra=held.log_keys)
+        what = "traceparent" if deadline is None else "deadline"
+        failure = str(error) or f"no answer in {patience:g} s"
+        logger.warning("the %s could not be written: %s", what, failure, extra=held.log_keys)
 
 
-async def _write(tools: Tools, held: Held[H], deadline: float) -> None:
-    text = format_time(deadline)
+async def _write(tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None) -> None:
+    def lacking(thing: H) -> MergePatch | None:
+        return _lacking(thing, deadline, traceparent)
 
-    def tightened(thing: H) -> MergePatch | None:
-        shown = written(thing)
-        if shown is not None and shown <= deadline:
-            return None
-        return MergePatch({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: text}}})
-
-    after = await amend(tools.client, held.abandonable, held.state, tightened)
+    after = await amend(tools.client, held.abandonable, held.state, lacking)
     if after is not None:
         held.wrote(after)
+
+
+def _lacking(thing: Node | NodeClaim, deadline: float | None, traceparent: str | None) -> MergePatch | None:
+    found = {}
+    shown = written(thing)
+    if deadline is not None and (shown is None or shown > deadline):
+        found[names.TERMINATION_TIMESTAMP] = format_time(deadline)
+    if traceparent is not None and thing.annotations.get(names.TRACEPARENT) != traceparent:
+        found[names.TRACEPARENT] = traceparent
+    return MergePatch({"metadata": {"annotations": found}}) if found else None

@@ -24,7 +24,7 @@ from gracectl.termination.deadline import shown_deadline
 from gracectl.termination.pods import announce_ambiguity
 from gracectl.termination.protection import tell_of_protection
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
-from gracectl.termination.termination import Termination
+from gracectl.termination.termination import TOLD_OF_STANDSTILL, Termination
 
 STANDSTILL_SECONDS = 60.0
 """A drain in which nobody leaves for so long is worth an Event; a budget that waits for a replacement is not."""
@@ -40,6 +40,7 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
     decision = plan(view_of(tools, termination), now)
     is_first_look = termination.plan is None
     termination.plan, termination.looked_at = decision, tools.clock.monotonic()
+    termination.journal.planned(decision, now, tools.departures.note(termination.node.name, decision))
     tools.evictor.want(termination.node.name, candidates(decision.leaving, termination))
     tools.deleter.want(termination.node.name, doomed(decision, termination.node.name))
     _tell_of_plan(tools, termination, is_first=is_first_look)
@@ -52,6 +53,7 @@ async def drain(tools: Tools, termination: Termination) -> Answer:
             return Proceed()
     patience = termination.time_left(tools.clock)
     if decision.drained:
+        termination.still_since = None
         await set_condition(tools, termination.objects, _last_word(termination, decision), seconds=patience)
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
@@ -126,7 +128,7 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
     elif termination.still_since is None:
         termination.still_since = now
     elif now >= termination.still_since + STANDSTILL_SECONDS:
-        termination.still_since = float("inf")  # once in each standstill: the condition keeps saying it
+        termination.still_since = TOLD_OF_STANDSTILL  # once in each standstill: the condition keeps saying it
         blocked = f"nobody has left for {STANDSTILL_SECONDS:g} s; {message}"
         announce(tools, termination.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
 

@@ -18,7 +18,9 @@ from gracectl.model.meta import condition_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.runtime.backoff import Backoff
 from gracectl.termination.held import AnyHeld, H, Held
+from gracectl.termination.journal import SILENT, Journal
 from gracectl.termination.settings import InstanceSettings
+from gracectl.termination.tallies import EndKind
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     uid: str
+    kind: EndKind
     step: str
     started: float
     step_since: float
@@ -33,12 +36,17 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str
     pods_left: int = 0
     """Of a node: how many hold it."""
-    kept: bool = False
-    """Of a node: it is drained and stays. It rests at the step "kept", and is given back at "uncordon"."""
+    is_at_standstill: bool = False
+    """Of a node: for a minute nobody has left, or was on his way, though somebody should."""
     nodes: tuple[str, ...] = ()
     """Of a claim: those that are waited for; their own terminations say more. Without any it has its own way to go."""
     deadline: float | None = None
     finished: float | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Of a node: it is drained and stays. It rests at the step "kept", and is given back at "uncordon"."""
+        return self.kind == "kept"
 
 
 class InstanceWait(msgspec.Struct):
@@ -68,6 +76,8 @@ class InstanceWait(msgspec.Struct):
 class Ending(ABC, Generic[H]):
     """The memory of one end; identified by the object's uid, as a namesake is another object."""
 
+    kind: EndKind = "node"
+
     fate = "is being terminated"
     """What is done to the object, for people."""
 
@@ -87,6 +97,7 @@ class Ending(ABC, Generic[H]):
         self.deadline: Deadline | None = None
         # A predecessor of ours has come as far as the drain, and has told people of it.
         self.is_resumed = condition_of(held.state.conditions, names.DRAINED) is not None
+        self.journal: Journal = SILENT
         self.complained: set[tuple[str, str]] = set()  # by uid, what is told once: unreadable annotations, rivals
         self.waits_for = ""
         self._step = ""
@@ -134,11 +145,20 @@ class Ending(ABC, Generic[H]):
     def _stand_at(self, step: str, now: float) -> None:
         """Time counts for the step at which the end stands."""
         if step != self._step:
-            if self._step:
-                self._seconds[self._step] += now - self._step_since
+            self._leave(now)
             self._step, self._step_since = step, now
             self._seconds.setdefault(step, 0.0)
             self.waits_for = ""
+
+    def finish(self, now: float) -> None:
+        """It is over, and stands nowhere any more."""
+        self._leave(now)
+        self._step_since = now
+
+    def _leave(self, now: float) -> None:
+        if self._step:
+            self._seconds[self._step] += now - self._step_since
+            self.journal.step_over(self._step, self._step_since, now, self.waits_for)
 
     def progress(self, now: float) -> Progress:
         """Where it stands at `now`."""
@@ -146,6 +166,7 @@ class Ending(ABC, Generic[H]):
         return Progress(
             name=self.held.name,
             uid=self.uid,
+            kind=self.kind,
             step=self._step,
             started=self.started,
             step_since=self._step_since,

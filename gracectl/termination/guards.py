@@ -15,8 +15,8 @@ import msgspec
 from gracectl.model.pod import Pod
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Kind, Protection
-from gracectl.telemetry.histogram import Histogram
-from gracectl.telemetry.metrics import PROTECTION_HELD, Distribution
+from gracectl.runtime.histogram import Distribution, Histogram
+from gracectl.telemetry.metrics import PROTECTION_HELD
 
 
 class Lapse(StrEnum):
@@ -119,7 +119,7 @@ class GuardTimes:
     """How long guards have stood, over all nodes, by what protected them and how that ended."""
 
     def __init__(self) -> None:
-        self._times = {(kind, how): Histogram(PROTECTION_HELD) for kind in get_args(Kind) for how in Lapse}
+        self._times = {(kind, how): Histogram(PROTECTION_HELD.buckets) for kind in get_args(Kind) for how in Lapse}
 
     def note(self, ended: Ended, now: float) -> None:
         """One has ended at `now`."""

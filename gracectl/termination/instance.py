@@ -143,6 +143,7 @@ async def _accepted(tools: Tools, ending: AnyEnding) -> None:
 
 async def _failed(tools: Tools, ending: AnyEnding, error: ProviderError) -> Answer:
     wait = ending.instance
+    ending.journal.failed("instance", error, tools.clock.now())
     seconds = wait.retry.next()
     wait.next_call = tools.clock.monotonic() + seconds
     message = f"provider {tools.provider.name}: {error}"

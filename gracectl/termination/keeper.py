@@ -16,7 +16,7 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.runtime.backoff import Backoff
-from gracectl.runtime.queue import WorkQueue
+from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.finalizer import addition, lacks
 from gracectl.termination.steps import Tools
@@ -48,13 +48,17 @@ class FinalizerKeeper:
         self._observed = observed = tools.observed
         self._selector = tools.settings.node_selector
         self._queue: WorkQueue[Kept] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        observed.nodes.subscribe(self._node_changed)
-        observed.claims.subscribe(self._claim_changed)
+        observed.nodes.subscribe(self._node_changed, replay=True)
+        observed.claims.subscribe(self._claim_changed, replay=True)
 
     async def run(self) -> None:
         """Keep finalizers in place until cancelled."""
         await self._observed.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
+
+    def statistics(self) -> QueueStatistics:
+        """The work queue's."""
+        return self._queue.statistics()
 
     async def reconcile(self, key: Kept) -> Requeue | None:
         """Add the finalizer to the node or claim if it is missing; safe to repeat."""

@@ -64,6 +64,7 @@ def withdrawal(node: Node) -> MergePatch | None:
 class KeptDrain(Termination):
     """The memory of a node that is kept drained, until nothing of that is left on it."""
 
+    kind = "kept"
     is_kept = True
     fate = "is drained for maintenance"
     outcome = "is no longer drained for maintenance"

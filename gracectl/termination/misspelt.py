@@ -43,7 +43,7 @@ class Misspellings:
         self._pace = TokenBucket(tools.clock, TOLD_PER_SECOND, TOLD_AT_ONCE)
         self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
         tools.observed.pods.subscribe(self._pod_changed)
-        tools.observed.nodes.subscribe(self._node_changed)
+        tools.observed.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
         """Tell people until cancelled."""

@@ -33,6 +33,7 @@ from gracectl.termination.kept_walk import KeptWalk
 from gracectl.termination.node_walk import NodeWalk
 from gracectl.termination.observed import is_held
 from gracectl.termination.register import Register
+from gracectl.termination.remaining import Remaining, remaining_in
 from gracectl.termination.steps import Tools
 from gracectl.termination.termination import Termination
 from gracectl.termination.unmanaged import complaint
@@ -65,13 +66,13 @@ class NodeTermination:
         self._walking: set[str] = set()  # a node is in two queues, and walked from one
         self._overlooked: WorkQueue[str] = WorkQueue(tools.clock)
         self._walk, self._kept = NodeWalk(tools), KeptWalk(tools)
-        self._register: Register[Termination] = Register("node", tools.clock)
+        self._register: Register[Termination] = Register("node", tools.clock, tools.journals, tools.tallies.end_times)
         observed = tools.observed
-        observed.nodes.subscribe(self._node_changed)
+        observed.nodes.subscribe(self._node_changed, replay=True)
         observed.pods.subscribe(self._pod_changed)
         observed.budgets.subscribe(self._budget_changed)
         observed.attachments.subscribe(self._attachment_changed)
-        observed.claims.subscribe(self._claim_changed)
+        observed.claims.subscribe(self._claim_changed, replay=True)
         tools.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
@@ -90,9 +91,18 @@ class NodeTermination:
         """The last terminations that have come to their end, in that order."""
         return self._register.finished()
 
+    def remaining(self) -> Remaining:
+        """The pods that hold nodes, as the last plan of each shows them."""
+        endings = [self._register.get(name) for name in self._register]
+        return remaining_in(ending.plan for ending in endings if ending is not None and ending.plan is not None)
+
     def statistics(self) -> QueueStatistics:
         """The work queue's."""
         return self._queue.statistics()
+
+    def queues(self) -> tuple[QueueStatistics, QueueStatistics, QueueStatistics]:
+        """The ordinary one's, that of nodes whose deadline has come, and that of those that nobody has looked at."""
+        return (self._queue.statistics(), self._overdue.statistics(), self._overlooked.statistics())
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Bring the termination of the node called `name` one step further, if it is ours to end."""
@@ -126,6 +136,7 @@ class NodeTermination:
             if node is None or node.uid != termination.uid or not is_held(node):
                 withdraw(self._tools, name)
             self._register.close(termination)
+            self._tools.departures.close(name, is_over=not termination.is_kept)
             termination = None
         if node is None or not _is_asked_for(node):
             self._register.forget(name)
@@ -157,6 +168,7 @@ class NodeTermination:
     def _leave_alone(self, node: Node) -> None:
         """Held or to be kept, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
         withdraw(self._tools, node.name)
+        self._tools.departures.close(node.name, is_over=False)
         reason, message = complaint(node)
         if self._register.leave_alone(node, reason):
             announce(self._tools, (Held(NODES, node),), reason, message, "Warning")

@@ -10,7 +10,7 @@ import logging
 
 import anyio
 
-from gracectl.kube.errors import ApiError
+from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.model import names
 from gracectl.runtime.workers import Requeue
 from gracectl.termination.claim import end_claim
@@ -88,10 +88,13 @@ class NodeWalk:
                     return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
                 return await step.run(self._tools, termination)
             failure = "no answer in time"
+        except NotLeading:
+            raise
         except ApiError as error:
             if not termination.is_overdue(self._tools.clock.now()):
                 raise
             failure = str(error)
+            termination.journal.failed(step.name, error, self._tools.clock.now())
         extra = {"node": termination.node.name}
         logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
         return Proceed()

@@ -56,9 +56,10 @@ class NodeClaimTermination:
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._places = Places(tools.settings.workers)
-        self._register: Register[ClaimEnding] = Register("node claim", tools.clock)
-        tools.observed.claims.subscribe(self._claim_changed)
-        tools.observed.nodes.subscribe(self._node_changed)
+        times = tools.tallies.end_times
+        self._register: Register[ClaimEnding] = Register("node claim", tools.clock, tools.journals, times)
+        tools.observed.claims.subscribe(self._claim_changed, replay=True)
+        tools.observed.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
         """End claims until cancelled. Nothing is decided before all caches are live."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
 import msgspec
 
 from gracectl.kube.cache import Cache
@@ -39,11 +43,21 @@ class Observed(msgspec.Struct, frozen=True):
 
     async def wait_live(self) -> None:
         """Return when each cache has taken over its first complete list."""
-        await self.nodes.wait_live()
-        await self.pods.wait_live()
-        await self.budgets.wait_live()
-        await self.attachments.wait_live()
-        await self.claims.wait_live()
+        for cache in self.caches:
+            await cache.wait_live()
+
+    @contextmanager
+    def visited(self) -> Iterator[None]:
+        """Whoever subscribes to a cache while the block runs is told nothing any more afterwards."""
+        with ExitStack() as stack:
+            for cache in self.caches:
+                stack.enter_context(cache.visited())
+            yield
+
+    @property
+    def caches(self) -> tuple[Cache[Any], ...]:
+        """All of them."""
+        return (self.nodes, self.pods, self.budgets, self.attachments, self.claims)
 
     def node(self, name: str) -> Node | None:
         """The node of that name."""

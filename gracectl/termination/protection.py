@@ -34,7 +34,7 @@ def tell_of_protection(tools: Tools, termination: Termination, decision: Plan) -
     misspelt_before = termination.misspelt
     termination.guards, termination.misspelt = changes.guards, _misspelt(decision)
     for ended in changes.ended:
-        tools.guard_times.note(ended, now)
+        tools.tallies.guard_times.note(ended, now)
     if before is None and termination.is_resumed:
         return  # our predecessor has told all that
     elapsed = [each.guard for each in changes.ended if each.how is Lapse.ELAPSED]

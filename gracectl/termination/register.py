@@ -18,6 +18,8 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.runtime.clock import Clock
 from gracectl.termination.ending import E, Progress
+from gracectl.termination.journals import Journals
+from gracectl.termination.tallies import EndTimes
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +30,11 @@ REMEMBERED = 1000
 class Register(Generic[E]):
     """See the module; by name. `kind` says in the log what ends: `node`."""
 
-    def __init__(self, kind: str, clock: Clock) -> None:
+    def __init__(self, kind: str, clock: Clock, journals: Journals, times: EndTimes) -> None:
         self._kind = kind
         self._clock = clock
+        self._journals = journals
+        self._times = times
         self._under_way: dict[str, E] = {}
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
         self._left_alone: dict[str, tuple[str, str]] = {}  # of whom people were told, by uid, and what
@@ -49,6 +53,7 @@ class Register(Generic[E]):
         """It begins, or is taken up again after a restart."""
         self._under_way[ending.held.name] = ending
         self._left_alone.pop(ending.held.name, None)
+        self._journals.open(ending)
         logger.info("%s %s", self._kind, ending.fate, extra={**ending.held.log_keys, "uid": ending.uid})
         return ending
 
@@ -56,15 +61,20 @@ class Register(Generic[E]):
         """It is over."""
         del self._under_way[ending.held.name]
         now = self._clock.now()
+        ending.finish(now)
         progress = msgspec.structs.replace(ending.progress(now), finished=now)
         self._finished.append(progress)
+        self._times.note(progress.kind, now - progress.started, progress.seconds)
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
         extra = {**ending.held.log_keys, "uid": ending.uid, "seconds": seconds}
         logger.info("%s %s", self._kind, ending.outcome, extra=extra)
+        self._journals.close(ending)
 
     def leave_alone(self, thing: Node | NodeClaim, reason: EventReason) -> bool:
         """It is not ours (any more), and people are to hear of that for this reason; whether that is news."""
-        self._under_way.pop(thing.name, None)
+        abandoned = self._under_way.pop(thing.name, None)
+        if abandoned is not None:
+            self._journals.abandon(abandoned)
         is_news = self._left_alone.get(thing.name) != (thing.uid, reason)
         self._left_alone[thing.name] = (thing.uid, reason)
         return is_news

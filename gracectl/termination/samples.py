@@ -2,28 +2,128 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Final
 
-from gracectl.policy.protection import Kind
+import msgspec
+
+from gracectl.eviction.deleter import DeleterStatistics
+from gracectl.eviction.evictor import EvictorStatistics
+from gracectl.eviction.samples import deadline_samples, eviction_samples
+from gracectl.runtime.histogram import nothing_in
+from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
+    BLOCKED_PODS,
+    DRAINS_STANDING_STILL,
+    PODS_DRAINED,
+    PODS_LEFT,
     PROTECTED_PODS,
     PROTECTED_PODS_TERMINATING,
     PROTECTION_HELD,
     PROTECTION_REMAINING,
-    Distribution,
+    STEP_DURATION,
+    TERMINATION_DURATION,
+    TERMINATION_OLDEST,
+    TERMINATIONS,
     Sample,
 )
+from gracectl.telemetry.samples import queue_samples, timer_samples
+from gracectl.termination import kept_walk, node_walk, nodeclaim
 from gracectl.termination.census import Census
-from gracectl.termination.guards import Lapse
+from gracectl.termination.ending import Progress
+from gracectl.termination.remaining import Remaining
+from gracectl.termination.tallies import END_KINDS, EndKind, Tallies
+
+STEPS: Final[Mapping[EndKind, tuple[str, ...]]] = {
+    "node": tuple(step.name for step in node_walk.STEPS),
+    "nodeclaim": tuple(step.name for step in nodeclaim.STEPS),
+    "kept": tuple(step.name for step in (*kept_walk.KEEPING, *kept_walk.GIVING_BACK)),
+}
+
+RESTING: Final = kept_walk.KEEPING[-1].name
+"""Where a kept node is that is drained."""
+
+NOT_LOOKED_AT: Final = "queued"
+"""Instead of a step: no worker was free for it yet."""
+
+QUEUES: Final = (
+    "nodes",
+    "nodes-overdue",
+    "nodes-overlooked",
+    "nodeclaims",
+    "voluntary",
+    "finalizers",
+    "misspellings",
+    "evictions-budgeted",
+    "evictions-unbudgeted",
+    "deletions",
+)
 
 
-def protection_samples(found: Census, times: Mapping[tuple[Kind, Lapse], Distribution]) -> Iterator[Sample]:
-    """For every value of every label, also where there is nothing to count: no series comes and goes."""
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of all that a tenure carries out; of one that is over, or not begun, nothing. `ends`: those that
+    are under way.
+    """
+
+    ends: tuple[Progress, ...] = ()
+    remaining: Remaining = Remaining()
+    evictor: EvictorStatistics = EvictorStatistics()
+    deleter: DeleterStatistics = DeleterStatistics()
+    queues: Mapping[str, QueueStatistics] = msgspec.field(
+        default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
+    )
+    """By QUEUES."""
+
+
+def work_samples(work: Work, tallies: Tallies, now: float) -> Iterator[Sample]:
+    """For every value of every label, also where there is nothing to count: no series comes and goes. `now`: Unix
+    seconds."""
+    yield from _samples_of_ends(work.ends, now)
+    yield from _samples_of_times(tallies)
+    for state, number in work.remaining.states.items():
+        yield Sample(PODS_LEFT, (state,), number)
+    for blocker, number in work.remaining.blocked.items():
+        yield Sample(BLOCKED_PODS, (blocker,), number)
+    for how, number in tallies.departures.statistics().items():
+        yield Sample(PODS_DRAINED, (how,), number)
+    yield from eviction_samples(work.evictor)
+    yield from deadline_samples(work.deleter)
+    yield from timer_samples(work.deleter.wheel)
+    yield from queue_samples(work.queues)
+
+
+def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:
+    standing = Counter((end.kind, end.step or NOT_LOOKED_AT) for end in ends)
+    still = Counter(end.kind for end in ends if end.is_at_standstill)
+    oldest: dict[EndKind, float] = {}
+    for end in ends:
+        if end.step != RESTING:
+            oldest[end.kind] = max(oldest.get(end.kind, 0.0), now - end.started)
+    for kind, steps in STEPS.items():
+        for step in (NOT_LOOKED_AT, *steps):
+            yield Sample(TERMINATIONS, (kind, step), standing[kind, step])
+        yield Sample(TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
+        if kind != "nodeclaim":
+            yield Sample(DRAINS_STANDING_STILL, (kind,), still[kind])
+
+
+def _samples_of_times(tallies: Tallies) -> Iterator[Sample]:
+    whole, walked = tallies.end_times.whole(), tallies.end_times.steps()
+    for kind in END_KINDS:
+        yield Sample(TERMINATION_DURATION, (kind,), whole[kind])
+        for step in STEPS[kind]:
+            seen = walked.get((kind, step), nothing_in(STEP_DURATION.buckets))
+            yield Sample(STEP_DURATION, (kind, step), seen)
+
+
+def protection_samples(found: Census, tallies: Tallies) -> Iterator[Sample]:
+    """As above."""
     for group, count in found.protected.items():
         yield Sample(PROTECTED_PODS, group, count)
     for group, count in found.terminating.items():
         yield Sample(PROTECTED_PODS_TERMINATING, group, count)
     for kind, seconds in found.longest.items():
         yield Sample(PROTECTION_REMAINING, (kind,), seconds)
-    for labels, seen in times.items():
+    for labels, seen in tallies.guard_times.statistics().items():
         yield Sample(PROTECTION_HELD, labels, seen)

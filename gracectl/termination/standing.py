@@ -31,6 +31,10 @@ ACTS_WITHIN_SECONDS = 15.0
 """A controller that lives has done by then what it is time for, however busy it is."""
 
 
+IS_IT_RUNNING = "; is `gracectl controller` running?"
+"""The end of what is said where nobody does what it is time for, and why is not known."""
+
+
 class State(StrEnum):
     """What is done to a node."""
 
@@ -264,16 +268,13 @@ def _obstacles(
             yield caution
     asked = _asked_at(node, now)
     if is_draining(node, settings) and not is_disrupted(node) and now >= asked + ACTS_WITHIN_SECONDS:
-        message = "nobody has begun to drain this node: it is not cordoned; is `gracectl controller` running?"
+        message = f"nobody has begun to drain this node: it is not cordoned{IS_IT_RUNNING}"
         yield Caution(Kind.NOBODY_ACTS, message)
     left = () if decision is None else decision.left
     late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, asked, now))
     if late:
         them = "it" if len(late) == 1 else "them"
-        message = (
-            f"the deadline demands the end of {listed(late)}, and nobody has deleted {them}; is `gracectl controller` "
-            "running?"
-        )
+        message = f"the deadline demands the end of {listed(late)}, and nobody has deleted {them}{IS_IT_RUNNING}"
         yield Caution(Kind.NOBODY_ACTS, message, late)
 
 

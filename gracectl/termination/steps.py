@@ -15,14 +15,17 @@ from gracectl.cloud.provider import Provider
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.runtime.clock import Clock
+from gracectl.termination.departures import Departures
 from gracectl.termination.ending import E
-from gracectl.termination.guards import GuardTimes
+from gracectl.termination.journals import Journals
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
+from gracectl.termination.tallies import Tallies
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -38,8 +41,11 @@ class Tools(msgspec.Struct, frozen=True):
     settings: TerminationSettings
     claim_resource: Callable[[], Resource[NodeClaim]]
     """The version of node claims that the cluster serves."""
-    guard_times: GuardTimes
-    """Notes how long protected pods have held drains."""
+    tallies: Tallies
+    """What outlives these tools: how long ends have taken, how pods have left."""
+    departures: Departures
+    journals: Journals
+    """Tell traces."""
 
 
 class Proceed(msgspec.Struct, frozen=True):
@@ -75,7 +81,11 @@ async def walk(
     """Take one step after the other until one has to wait or finds that there is nothing left; None: all are done."""
     for step in steps:
         ending.pass_through(step.name, clock.now())
-        answer = await take(step, ending)
+        try:
+            answer = await take(step, ending)
+        except ApiError as error:
+            ending.journal.failed(step.name, error, clock.now())
+            raise
         if isinstance(answer, Wait):
             ending.rest_at(step.name, clock.now(), answer.reason)
         if not isinstance(answer, Proceed):

@@ -26,6 +26,9 @@ PATIENCE_SECONDS = 5.0
 """A server that does not answer holds up an instance whose end was asked for by no more than this, step by step."""
 
 
+TOLD_OF_STANDSTILL = math.inf
+"""As the instant since when nobody leaves: people were told of it."""
+
 KEPT = "Kept"
 """Reason of the condition Drained of a node that is drained and stays."""
 
@@ -49,7 +52,8 @@ class Termination(Ending[Node]):
         self.misspelt: Mapping[str, str] = {}  # by uid, the values of which people were told that nobody understands
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # once the deadline has passed: what was left then, for people
-        self.still_since: float | None = None  # since when (monotonic) nobody leaves though somebody should
+        # Since when (monotonic) nobody leaves though somebody should.
+        self.still_since: float | None = None
         self._hurries_since: float | None = None  # since when (monotonic) the deadline was seen to have passed
 
     @property
@@ -102,4 +106,5 @@ class Termination(Ending[Node]):
     def progress(self, now: float) -> Progress:
         """Where it stands at `now`."""
         left = 0 if self.plan is None else len(self.plan.left)
-        return msgspec.structs.replace(super().progress(now), pods_left=left, kept=self.is_kept)
+        is_still = self.still_since == TOLD_OF_STANDSTILL
+        return msgspec.structs.replace(super().progress(now), pods_left=left, is_at_standstill=is_still)

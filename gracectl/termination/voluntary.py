@@ -67,8 +67,8 @@ class VoluntaryTermination:
         self._waiting = Waiting()
         self._standings: dict[UnitKey, Standing] = {}
         self._unreadable: dict[UnitKey, tuple[str, str | None]] = {}  # uid and expireAfter that people were told of
-        self._observed.nodes.subscribe(self._node_changed)
-        self._observed.claims.subscribe(self._claim_changed)
+        self._observed.nodes.subscribe(self._node_changed, replay=True)
+        self._observed.claims.subscribe(self._claim_changed, replay=True)
         self._observed.pods.subscribe(self._pod_changed)
         self._observed.budgets.subscribe(self._budget_changed)
         tools.clock.subscribe(self._clock_jumped)

@@ -47,9 +47,18 @@ DEFAULTS: dict[str, Any] = {
     },
     "provider": {"name": "none", "options": {}},
     "client": {"requestTimeoutSeconds": 30.0},
+    "leaderElection": {
+        "enabled": True,
+        "namespace": "",
+        "name": "gracectl",
+        "leaseDurationSeconds": 15,
+        "renewDeadlineSeconds": 10.0,
+        "retryPeriodSeconds": 2.0,
+    },
     "plan": {"replacementSeconds": 30.0},
     "log": {"format": "auto", "level": "info"},
     "metrics": {"listen": ""},
+    "probes": {"listen": ""},
 }
 
 
@@ -208,10 +217,28 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ),
         ("health: {conditions: [{type: Ready, status: Unknown}]}", "health.conditions[0]: Object missing required"),
         ("provider: {options: 3}", "provider.options: Expected `object`, got `int`"),
+        ("leaderElection: {name: My_Lease}", "leaderElection.name: Expected `str` matching regex"),
+        ("leaderElection: {namespace: a/b}", "leaderElection.namespace: Expected `str` matching regex"),
+        ("leaderElection: {leaseDurationSeconds: 0}", "leaderElection.leaseDurationSeconds: Expected `int` >= 1"),
+        ("leaderElection: {leaseDurationSeconds: 7.5}", "leaderElection.leaseDurationSeconds: Expected `int`"),
+        ("leaderElection: {renewDeadlineSeconds: 0}", "leaderElection.renewDeadlineSeconds: Expected `float` > 0.0"),
+        ("leaderElection: {retryPeriodSeconds: -1}", "leaderElection.retryPeriodSeconds: Expected `float` > 0.0"),
+        (
+            "leaderElection: {renewDeadlineSeconds: 15}",
+            "leaderElection.renewDeadlineSeconds: 15 is not less than leaseDurationSeconds, which is 15; a leader must "
+            "have stopped writing before another may begin: make it smaller",
+        ),
+        (
+            "leaderElection: {retryPeriodSeconds: 8.5}",
+            "leaderElection.retryPeriodSeconds: 8.5 leaves no time for a second try before renewDeadlineSeconds, which "
+            "is 10; make it less than 8.33333",
+        ),
         ("metrics: {listen: 9090}", "metrics.listen: Expected `str`, got `int`"),
         ("metrics: {listen: localhost}", "metrics.listen: 'localhost' is no address such as 0.0.0.0:9090"),
         ("metrics: {listen: '::1:9090'}", "metrics.listen: '::1:9090' is no address such as 0.0.0.0:9090, [::1]:9090"),
         ("metrics: {listen: ':99999'}", "metrics.listen: ':99999' names port 99999, and the highest one is 65535"),
+        ("probes: {listen: 8081}", "probes.listen: Expected `str`, got `int`"),
+        ("probes: {listen: '8081'}", "probes.listen: '8081' is no address such as 0.0.0.0:9090"),
     ],
 )
 def test_what_does_not_fit_is_named(settings_file: Path, text: str, message: str) -> None:

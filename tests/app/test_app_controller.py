@@ -5,10 +5,10 @@ from __future__ import annotations
 import anyio
 import pytest
 from support.inprocess import InProcessTransport
-from support.rights import account_token, as_admin, grant, guarded, rule
-from support.stage import CloudProvider, Stage, staged
+from support.rights import RBAC, account_token, as_admin, grant, guarded, rule
+from support.stage import CloudProvider, Stage, staged, the_settings
 
-from gracectl.app import CLAIM_RIGHTS, RIGHTS, Controller, MissingRights
+from gracectl.app import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.kube.access import Right
@@ -19,6 +19,7 @@ from gracectl.runtime.supervise import PartDied
 from gracectl.sim.core import ApiServer
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.faults import Refuse, Rule
+from gracectl.termination.rights import CLAIM_RIGHTS, RIGHTS, MissingRights, lease_rights
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +32,7 @@ EVERYTHING = (
     rule("list watch", "volumeattachments", "storage.k8s.io"),
     rule("get", "persistentvolumeclaims"),
     rule("create patch", "events"),
+    rule("get list watch create update", "leases", "coordination.k8s.io"),
 )
 """What the README asks for, no more."""
 
@@ -51,7 +53,7 @@ async def test_check_returns_the_servers_version() -> None:
     controller, transport = a_controller(ApiServer(clock), clock)
     assert (await controller.check()).startswith("v1.")
     reviews = [each for each in transport.executed if each.operation.resource == "selfsubjectaccessreviews"]
-    assert len(reviews) == len(RIGHTS)
+    assert len(reviews) == len(RIGHTS) + len(lease_rights("kube-system"))
 
 
 async def test_the_documented_rights_are_enough() -> None:
@@ -62,20 +64,47 @@ async def test_the_documented_rights_are_enough() -> None:
 
 async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
     """A whole drain with no more rights than those that are checked."""
-    async with staged("n1") as stage:
+    async with staged("n1", settings=Settings()) as stage:
         async with stage.controller() as controller:
             await stage.settle(controller)
             await stage.delete_node("n1")
             await stage.until_gone("n1")
-        asked = {Right(op.verb, op.plural, op.group, op.subresource) for _, _, op, _ in stage.transport.executed}
-        assert asked <= set(RIGHTS + CLAIM_RIGHTS)
+        asked = {
+            Right(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural == "leases" else "")
+            for _, _, op, _ in stage.transport.executed
+        }
+        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *lease_rights("kube-system")}
+        assert asked >= set(lease_rights("kube-system"))
+
+
+async def test_the_rights_to_leases_are_asked_for_in_their_namespace_and_only_by_who_contends() -> None:
+    clock = LoopClock()
+    server = await guarded(clock, "gracectl", *(each for each in EVERYTHING if "leases" not in each["resources"]))
+    settings = the_settings(leaderElection={"namespace": "shop"})
+    provider = NoneProvider(NoneProvider.Options())
+    transport = InProcessTransport(server, clock, token="t")
+    with pytest.raises(MissingRights) as caught:
+        await Controller(settings, transport, clock, provider).check()
+    assert caught.value.rights == lease_rights("shop")
+    assert "update leases in API group coordination.k8s.io in namespace shop" in str(caught.value)
+    await Controller(the_settings(), transport, clock, provider).check()
+    role = {"metadata": {"name": "gracectl"}, "rules": [EVERYTHING[-1]]}
+    await as_admin(server, "POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+    await as_admin(server, "POST", f"{RBAC}/namespaces/shop/roles", role)
+    binding = {
+        "metadata": {"name": "gracectl"},
+        "roleRef": {"kind": "Role", "name": "gracectl"},
+        "subjects": [{"kind": "User", "name": "gracectl"}],
+    }
+    await as_admin(server, "POST", f"{RBAC}/namespaces/shop/rolebindings", binding)
+    await Controller(settings, transport, clock, provider).check()
 
 
 @pytest.mark.parametrize("has_claims", [True, False])
 async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others(has_claims: bool) -> None:
     """The rights to NodeClaims are asked for where the cluster has such, and not missed where it has none."""
     definitions = shipped_definitions() if has_claims else ()
-    async with staged("n1", definitions=definitions) as stage:
+    async with staged("n1", definitions=definitions, settings=Settings()) as stage:
         await stage.create({**POD})
         token = await account_token(stage.server, "gracectl", "kube-system")
         account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}

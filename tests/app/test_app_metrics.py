@@ -1,194 +1,270 @@
-"""What the metrics say of a cluster: how many pods are protected, for how long, and how long they have held drains."""
+"""What the metrics say of whole runs, and that nobody can make them grow."""
 
 from __future__ import annotations
 
-import socket
-
-import aiohttp
-import anyio
 import pytest
-from support.deadlines import delete_at_start, until, with_grace_period
-from support.protection import HOUR, edit, lasting, made_at_start, patiently, protected
-from support.stage import a_pod_manifest, staged, the_settings
+from support.deadlines import with_grace_period
+from support.metrics import figures, series
+from support.protection import protected
+from support.stage import a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 
-from gracectl.app import Controller
-from gracectl.config import ConfigError
+from gracectl.config import Settings
+from gracectl.eviction.samples import DELETION_ANSWERS, EVICTION_ANSWERS
+from gracectl.kube.tally import VERBS
 from gracectl.model import names
-from gracectl.telemetry.metrics import PROTECTION_HELD, Distribution
+from gracectl.telemetry.metrics import CATALOGUE
+from gracectl.termination.samples import QUEUES, STEPS
 
 pytestmark = pytest.mark.anyio
 
-PODS, ENDING, LONGEST = (
-    "gracectl_protected_pods",
-    "gracectl_protected_pods_terminating",
-    "gracectl_protection_remaining_seconds_max",
+RESOURCES = (
+    "nodes",
+    "pods",
+    "poddisruptionbudgets.policy",
+    "volumeattachments.storage.k8s.io",
+    "nodeclaims.karpenter.sh",
 )
+LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "gracectl_drains_standing_still": (("node", "kept"),),
+    "gracectl_pods_left": (("delete", "evict", "blocked", "waiting", "protected", "terminating"),),
+    "gracectl_blocked_pods": (("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave"),),
+    "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),
+    "gracectl_lane_pods": (("none", "one", "several"),),
+    "gracectl_lane_oldest_wait_seconds": (("none", "one", "several"),),
+    "gracectl_lane_wait_seconds": (("none", "one", "several"),),
+    "gracectl_deadline_pods": (("armed", "overdue", "failing"),),
+    "gracectl_timer_operations_total": (("armed", "rearmed", "cancelled", "fired"),),
+    "gracectl_protection_remaining_seconds_max": (("do-not-disrupt", "do-not-evict"),),
+    "gracectl_provider_calls_total": (
+        ("state", "terminate"),
+        ("ok", "gone", "unavailable", "refused", "failed", "unanswered"),
+    ),
+    "gracectl_provider_call_duration_seconds": (("state", "terminate"),),
+    "gracectl_fenced_writes_total": (("refused", "cut"),),
+    "gracectl_events_total": (("written", "merged", "dropped", "failed"),),
+    "gracectl_trace_spans_total": (("exported", "failed", "dropped"),),
+    "gracectl_cached_objects": (("nodes", "pods", "budgets", "attachments", "claims"),),
+    "gracectl_api_request_duration_seconds": (VERBS,),
+    **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("lists_total", "streams_total", "stalls_total")},
+    **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("failures_total", "events_total", "silence_seconds")},
+    **{metric.name: (QUEUES,) for metric in CATALOGUE if metric.labels == ("queue",)},
+}
+"""By name, the values of each label; every combination is a series."""
+OPEN = ("gracectl_build_info", "gracectl_api_requests_total")
+"""Whose values depend on what runs, and on what it has asked."""
 
 
-def gauges(controller: Controller) -> dict[tuple[str, ...], float]:
-    """By name and labels, what is not 0."""
-    return {
-        (sample.metric.name, *sample.labels): sample.value
-        for sample in controller.samples()
-        if not isinstance(sample.value, Distribution) and sample.value
-    }
+def expected(name: str, labels: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """The series of a metric."""
+    match name, labels:
+        case _, ():
+            return {(name,)}
+        case "gracectl_eviction_requests_total", _:
+            return {(name, *pair) for pair in EVICTION_ANSWERS}
+        case "gracectl_pod_deletion_requests_total", _:
+            return {(name, *pair) for pair in DELETION_ANSWERS}
+        case _, ("kind", "step"):
+            queued = ("queued",) if name == "gracectl_terminations" else ()
+            return {(name, str(kind), step) for kind, steps in STEPS.items() for step in (*queued, *steps)}
+        case _, ("kind", "until"):
+            untils = ("time", "forever", "invalid")
+            found: set[tuple[str, ...]] = {
+                (name, kind, until) for kind in ("do-not-disrupt", "do-not-evict") for until in untils
+            }
+            return found - {(name, "do-not-evict", "invalid")}
+        case _, ("kind", "ended"):
+            ends = ("elapsed", "lifted", "left", "deadline")
+            return {(name, kind, ended) for kind in ("do-not-disrupt", "do-not-evict") for ended in ends}
+        case (("gracectl_termination_duration_seconds" | "gracectl_termination_oldest_seconds"), _):
+            return {(name, kind) for kind in ("node", "nodeclaim", "kept")}
+    product: list[tuple[str, ...]] = [()]
+    for values in LABELS[name]:
+        product = [(*each, value) for each in product for value in values]
+    return {(name, *each) for each in product}
 
 
-def held(controller: Controller) -> dict[tuple[str, ...], tuple[int, float]]:
-    """By labels, how many have held a drain, and for how long together."""
-    return {
-        sample.labels: (sum(sample.value.counts), sample.value.total)
-        for sample in controller.samples()
-        if isinstance(sample.value, Distribution) and any(sample.value.counts)
-    }
+async def test_every_series_is_there_from_the_beginning_and_no_other() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        wanted = {metric.name: expected(metric.name, metric.labels) for metric in CATALOGUE if metric.name not in OPEN}
+        assert {each for each in series(controller) if each[0] not in OPEN} == set().union(*wanted.values())
+        assert STEPS == {
+            "node": ("claim", "deadline", "notice", "cordon", "drain", "volumes", "instance", "finalizer"),
+            "nodeclaim": ("rivals", "deadline", "nodes", "instance", "finalizer"),
+            "kept": ("cordon", "drain", "volumes", "kept", "uncordon", "conditions"),
+        }
 
 
-async def test_every_series_is_there_from_the_beginning() -> None:
+async def test_a_drain_from_its_beginning_to_its_end() -> None:
+    watched = ("terminations", "termination_oldest_seconds", "pods_left", "blocked_pods", "lanes", "lane_pods")
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
-        samples = list(controller.samples())
-        assert len(samples) == len({(sample.metric.name, sample.labels) for sample in samples}) == 5 + 5 + 2 + 8
-        assert (gauges(controller), held(controller)) == ({}, {})
-        assert {sample.metric.name for sample in samples} == {PODS, ENDING, LONGEST, PROTECTION_HELD.name}
-
-
-async def test_protected_pods_are_counted_by_what_protects_them_and_until_when() -> None:
-    settings = patiently(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with lasting(settings=settings) as stage, stage.controller() as controller:
-        for name, pool in (("n1", "mine"), ("n2", "mine"), ("n3", "yours")):
-            await stage.add_nodes(name, labels={"pool": pool})
-        await controller.wait_live()
-        stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
-        await made_at_start(
-            stage,
-            *(protected(f"time-{n}", value) for n, value in enumerate(("1h", "2h", "90m"))),
-            *(protected(f"ever-{n}", "true", node) for n, node in enumerate(("n1", "n2"))),
-            protected("odd", "always", "n2"),
-            a_pod_manifest("old", "n2", labels={names.DO_NOT_EVICT: "true"}),
-            a_pod_manifest("no", "n2", labels={names.DO_NOT_EVICT: "false"}),
-            protected("not-ours", "true", "n3"),
-            protected("stays", "true", tolerations=stays),
-            protected("done", "true", behaviour={"exit-seconds": 1}, restartPolicy="Never"),
-            protected("going", "true", behaviour={"stop-seconds": 20}),
-            protected("free", None),
+        await stage.create(
+            a_budget_manifest("web", maxUnavailable=1),
+            a_workload("Deployment", "web", 3, behaviour={"stop-seconds": 5, "ready-seconds": 10}),
+            a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 2}),
+            protected("job", "true", behaviour={"exit-seconds": 40}, restartPolicy="Never"),
         )
-        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/going")
-        await until(stage, 10.0)
-        expected: dict[tuple[str, ...], float] = {
-            (PODS, "do-not-disrupt", "time"): 3,
-            (PODS, "do-not-disrupt", "forever"): 2,
-            (PODS, "do-not-disrupt", "invalid"): 1,
-            (PODS, "do-not-evict", "forever"): 1,
+        await stage.add_nodes("n2")
+        await stage.settle(controller)
+        assert figures(controller, *watched) == {}
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(start + 3 - stage.clock.monotonic())
+        assert figures(controller, *watched, "leader", "cached_objects") == {
+            ("terminations", "node", "drain"): 1,
+            ("termination_oldest_seconds", "node"): 3.0,
+            ("pods_left", "terminating"): 1,
+            ("pods_left", "protected"): 1,
+            ("pods_left", "blocked"): 2,
+            ("blocked_pods", "protection"): 1,
+            ("blocked_pods", "budget"): 2,
+            ("lanes",): 1,
+            ("lane_pods", "one"): 2,
+            ("leader",): 1,
+            ("cached_objects", "nodes"): 2,
+            ("cached_objects", "pods"): 5,
+            ("cached_objects", "budgets"): 1,
         }
-        assert gauges(controller) == {**expected, (LONGEST, "do-not-disrupt"): 2 * HOUR - 10}
+        assert figures(controller, "pods_drained_total", "eviction_requests_total", "lane_depth_max") == {
+            ("pods_drained_total", "evicted"): 1,
+            ("eviction_requests_total", "201", "Evicted"): 2,
+            ("lane_depth_max",): 2,
+        }
+        assert figures(controller, "lane_oldest_wait_seconds") == {("lane_oldest_wait_seconds", "one"): 3.0}
+        took = await stage.until_gone("n1") - start
+        await stage.clock.sleep(1)
+        assert figures(controller, *watched) == {}
+        found = figures(controller, "pods_drained_total", "termination_duration_seconds", "lane_wait_seconds")
+        # A pod of web leaves when the replacement of the one before is ready.
+        assert found == {
+            ("pods_drained_total", "evicted"): 4,
+            ("pods_drained_total", "left"): 1,
+            ("termination_duration_seconds", "node"): (1, took),
+            ("lane_wait_seconds", "one"): (3, 30.0),
+            ("lane_wait_seconds", "none"): (1, 0.0),
+        }
+        steps = {key[2]: figure for key, figure in figures(controller, "termination_step_duration_seconds").items()}
+        assert list(steps) == list(STEPS["node"])
+        assert steps["drain"] == (1, took)
+        assert figures(controller, "provider_calls_total", "events_backlog") == {
+            ("provider_calls_total", "terminate", "ok"): 1,
+            ("provider_calls_total", "state", "gone"): 1,
+        }
+    assert figures(controller, "leader", *watched) == {}
+
+
+async def test_who_leads_and_who_stands_by() -> None:
+    lease = ("leader", "lease_terms_total", "lease_renewals_total", "lease_failures_total", "fenced_writes_total")
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as first:
+        await stage.settle(first)
+        await stage.create(protected("ever", "true", "n1"))
         await stage.delete_node("n1")
-        await until(stage, 20.0)
-        expected |= {(ENDING, "do-not-disrupt", "time"): 3, (ENDING, "do-not-disrupt", "forever"): 1}
-        assert gauges(controller) == {**expected, (LONGEST, "do-not-disrupt"): 2 * HOUR - 20}
-        await until(stage, 1.5 * HOUR)
-        expected |= {(PODS, "do-not-disrupt", "time"): 1, (ENDING, "do-not-disrupt", "time"): 1}
-        assert gauges(controller) == {**expected, (LONGEST, "do-not-disrupt"): HOUR / 2}
+        async with stage.controller() as second:
+            await second.wait_live()
+            await stage.clock.sleep(60)
+            found = figures(first, *lease)
+            assert found.pop(("lease_renewals_total",)) == pytest.approx(30, abs=3)
+            assert found == {("leader",): 1, ("lease_terms_total",): 1}
+            assert figures(first, "pods_left") == {("pods_left", "protected"): 1}
+            assert figures(second, *lease, "terminations", "pods_left", "queue_adds_total", "lanes") == {}
+            assert figures(second, "cached_objects") == figures(first, "cached_objects")
 
 
-async def test_a_cap_gives_every_protection_an_end() -> None:
-    settings = patiently(protection={"maximumSeconds": HOUR})
-    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
+async def test_a_deadline_from_its_beginning_to_its_end() -> None:
+    async with staged("n1", settings=with_grace_period("5m")) as stage, stage.controller() as controller:
         await stage.settle(controller)
-        evict = a_pod_manifest("old", "n1", annotations={names.DO_NOT_EVICT: "true"})
-        await made_at_start(stage, protected("ever", "true"), protected("odd", "always"), evict)
-        await until(stage, 600.0)
-        assert gauges(controller) == {
-            (PODS, "do-not-disrupt", "time"): 1,
-            (PODS, "do-not-disrupt", "invalid"): 1,
-            (PODS, "do-not-evict", "time"): 1,
-            (LONGEST, "do-not-disrupt"): HOUR - 600,
-            (LONGEST, "do-not-evict"): HOUR - 600,
-        }
-
-
-async def test_how_long_each_has_held_the_drain_and_why_that_ended() -> None:
-    async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        await made_at_start(
-            stage,
-            protected("elapsed", "1h"),
-            protected("lifted", "true"),
-            protected("shorter", "3h"),
-            protected("finished", "3h", behaviour={"exit-seconds": 300}, restartPolicy="Never"),
-            protected("deleted", "true"),
-            protected("doomed", "3h", terminationGracePeriodSeconds=60),
+        await stage.create(
+            protected("ever", "true", terminationGracePeriodSeconds=60, behaviour={"stop-seconds": 5}),
             protected("stubborn", "true", terminationGracePeriodSeconds=60, behaviour={"ignores-sigterm": "true"}),
-            protected("free", None),
         )
-        await delete_at_start(stage, "n1")
-        await until(stage, 100.0)
-        await edit(stage, "lifted", None)
-        await until(stage, 200.0)
-        await edit(stage, "shorter", "2m")
-        await until(stage, 400.0)
-        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/deleted")
-        await stage.until_gone("n1")
-        assert held(controller) == {
-            ("do-not-disrupt", "elapsed"): (1, HOUR),
-            ("do-not-disrupt", "lifted"): (2, 300.0),
-            ("do-not-disrupt", "left"): (2, 700.0),
-            ("do-not-disrupt", "deadline"): (2, pytest.approx(2 * (2 * HOUR - 60), abs=1.0)),
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(start + 100 - stage.clock.monotonic())
+        assert figures(controller, "deadline_pods", "timers", "drains_standing_still", "blocked_pods") == {
+            ("deadline_pods", "armed"): 2,
+            ("timers",): 2,
+            ("drains_standing_still", "node"): 1,
+            ("blocked_pods", "protection"): 2,
         }
-
-
-async def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        holder = a_pod_manifest("old", "n1", labels={names.DO_NOT_EVICT: "true"}, behaviour={"stop-seconds": 25})
-        await made_at_start(stage, holder)
-        await delete_at_start(stage, "n1")
-        await until(stage, 1000.0)
-        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/old")
         await stage.until_gone("n1")
-        assert held(controller) == {("do-not-evict", "left"): (1, 1025.0)}
+        await stage.clock.sleep(1)
+        found = figures(controller, "pods_drained_total", "pod_deletion_requests_total", "drains_standing_still")
+        assert found == {
+            ("pods_drained_total", "deleted"): 1,
+            ("pods_drained_total", "abandoned"): 1,
+            ("pod_deletion_requests_total", "200", "Deleted"): 2,
+        }
+        late = figures(controller, "deadline_lateness_seconds")["deadline_lateness_seconds",]
+        assert late[0] == 2
+        assert late[1] <= 2 * 0.011  # a slot of the timer wheel
+        assert figures(controller, "timer_operations_total")["timer_operations_total", "fired"] == 3
 
 
-async def test_after_a_restart_a_pod_has_held_the_drain_since_it_began() -> None:
-    async with lasting("n1") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await made_at_start(stage, protected("job", "4h"))
-            await delete_at_start(stage, "n1")
-            await until(stage, HOUR)
-        async with stage.controller() as controller:
-            await stage.until_gone("n1")
-            assert held(controller) == {("do-not-disrupt", "elapsed"): (1, 4 * HOUR)}
+async def test_a_kept_node_and_its_return() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 5}))
+        await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
+        await stage.clock.sleep(3)
+        assert figures(controller, "terminations") == {("terminations", "kept", "drain"): 1}
+        await stage.clock.sleep(100)
+        assert figures(controller, "terminations", "termination_oldest_seconds") == {
+            ("terminations", "kept", "kept"): 1
+        }
+        await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
+        await stage.clock.sleep(1)
+        assert figures(controller, "terminations", "pods_drained_total") == {("pods_drained_total", "evicted"): 1}
+        assert figures(controller, "termination_duration_seconds")["termination_duration_seconds", "kept"] == (
+            1,
+            pytest.approx(103, abs=2),
+        )
 
 
-# -- where they are served ---------------------------------------------------------------------------------------------
+async def test_what_blocks_is_told_apart() -> None:
+    again = a_budget_manifest("twice", maxUnavailable=1)
+    again["metadata"]["name"] = "again"
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(
+            a_budget_manifest("web", maxUnavailable=0),
+            a_workload("Deployment", "web", 2),
+            a_budget_manifest("twice", maxUnavailable=1),
+            again,
+            a_workload("Deployment", "twice", 1),
+            a_pod_manifest("last", "n1", priorityClassName="system-cluster-critical", priority=2000000000),
+        )
+        await stage.delete_node("n1")
+        await stage.clock.sleep(150)
+        assert figures(controller, "blocked_pods", "lane_pods", "drains_standing_still") == {
+            ("blocked_pods", "budget"): 2,
+            ("blocked_pods", "misconfiguration"): 1,
+            ("blocked_pods", "wave"): 1,
+            ("lane_pods", "one"): 2,
+            ("lane_pods", "several"): 1,
+            ("drains_standing_still", "node"): 1,
+        }
+        assert figures(controller, "eviction_requests_total")["eviction_requests_total", "500", "Misconfigured"] >= 1
 
 
-@pytest.mark.real_time
-async def test_they_are_served_as_long_as_the_controller_runs() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/metrics"
-    async with staged("n1", settings=the_settings(metrics={"listen": f"127.0.0.1:{port}"})) as stage:
-        async with stage.controller() as controller, aiohttp.ClientSession() as session:
-            await stage.settle(controller)
-            await stage.create(protected("job", "4h"))
-            async with session.get(url) as answer:
-                assert f'{PODS}{{kind="do-not-disrupt",until="time"}} 1.0\n' in await answer.text()
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(aiohttp.ClientConnectorError):
-                await session.get(url)
-
-
-@pytest.mark.real_time
-@pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
-async def test_an_address_that_cannot_be_had_is_told_with_its_field_before_anything_is_changed(host: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"{host}:{taken.getsockname()[1]}"
-        async with staged("n1", settings=the_settings(metrics={"listen": listen})) as stage:
-            controller = Controller(stage.settings, stage.transport.line(), stage.clock, stage.provider)
-            with pytest.raises(ConfigError) as caught:
-                await controller.run(anyio.Event())
-            assert str(caught.value).startswith(f"metrics.listen: cannot listen on {listen}: ")
-            assert str(caught.value).endswith("; choose another address")
-            assert stage.transport.executed == []
-            assert stage.provider.is_closed
+async def test_odd_objects_add_no_series() -> None:
+    names_ = [f"odd-{n}" for n in range(60)]
+    async with staged(settings=the_settings()) as stage, stage.controller() as controller:
+        await stage.add_nodes("n0")
+        await stage.settle(controller)
+        await stage.delete_node("n0")
+        await stage.until_gone("n0")
+        await stage.clock.sleep(1)
+        before = {each for each in series(controller) if each[0] != "gracectl_api_requests_total"}
+        for name in names_:
+            await stage.add_nodes(name, labels={"pool": name})
+            await stage.create(
+                a_budget_manifest(name, maxUnavailable=1),
+                protected(name, f"{name} of nonsense", name, labels={"app": name}),
+                a_pod_manifest(f"{name}-free", name, labels={"app": f"{name}-free"}),
+            )
+        await stage.settle(controller)
+        for name in names_:
+            await stage.delete_node(name)
+        await stage.clock.sleep(30)
+        after = series(controller)
+        assert {each for each in after if each[0] != "gracectl_api_requests_total"} == before
+        assert not [each for each in after if "odd-" in " ".join(each)]
+        assert figures(controller, "terminations") == {("terminations", "node", "drain"): 60}

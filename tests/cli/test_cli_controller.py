@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +201,10 @@ async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_serv
         "  - get persistentvolumeclaims",
         "  - create events",
         "  - patch events",
+        *(
+            f"  - {verb} leases in API group coordination.k8s.io in namespace kube-system"
+            for verb in ("get", "list", "watch", "create", "update")
+        ),
     ]
 
 
@@ -210,6 +217,57 @@ async def test_a_token_that_the_server_does_not_know(guarded_server: str, tmp_pa
     assert told.startswith("gracectl: ")
     assert "Unauthorized" in told
     assert "Traceback" not in told
+
+
+@contextmanager
+def indiscreet(status: int, *, knows_version: bool) -> Iterator[str]:
+    """A server that repeats in each refusal what it was sent, headers and all; its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if knows_version and self.path == "/version":
+                self.answer(200, b'{"gitVersion": "v1.31.0"}')
+            else:
+                self.answer(status, f"bad request:\n{self.requestline}\n{self.headers}".encode())
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Not here."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+@pytest.mark.parametrize("status", [400, 401, 403, 500])
+@pytest.mark.parametrize("knows_version", [True, False])
+async def test_a_token_is_not_told_even_by_a_server_that_repeats_it(
+    status: int, knows_version: bool, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("log: {level: debug, format: json}\n")
+    token = "a-very-secret-token.0123456789"
+    with indiscreet(status, knows_version=knows_version) as url:
+        ended = await run_with_token(url, token, tmp_path, "--config", str(settings))
+    assert ended.returncode == CLUSTER
+    told = (ended.stdout + ended.stderr).decode()
+    assert "a-very-secret" not in told
+    assert status == 401 or "***" in told, "it was repeated, so something stands in its place"
 
 
 @pytest.mark.anyio

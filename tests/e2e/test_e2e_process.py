@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+import socket
 from pathlib import Path
 
+import aiohttp
 import anyio
 import orjson
 import pytest
 from e2e_support.program import Program, running
 from e2e_support.sight import Scope, Sight
-from e2e_support.story import Story
+from e2e_support.story import TIMES, Story
 from e2e_support.target import Target, connected, embedded_cluster
 from e2e_support.wire import Hold
 
@@ -123,6 +125,43 @@ async def test_a_second_sigterm_ends_it_at_once(story: Story) -> None:
     assert wire.evictions == []
 
 
+async def test_probes_and_metrics_of_the_process(story: Story) -> None:
+    """Over HTTP, from its beginning to its end; all three paths at one address."""
+    listen = f"127.0.0.1:{free_port()}"
+    wire = await story.wire()
+    controller = await story.controller(through=wire, metrics={"listen": listen}, probes={"listen": listen})
+    await controller.until_said("/readyz is served")
+    hold = wire.hold("request")
+    await one_pod_on_a_deleted_node(story)
+    await reached(hold)
+    async with aiohttp.ClientSession(f"http://{listen}") as session:
+
+        async def asked(path: str) -> tuple[int, str]:
+            async with session.get(path) as answer:
+                return answer.status, await answer.text()
+
+        assert [(await asked(path))[0] for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+        metrics = (await asked("/metrics"))[1]
+        assert 'gracectl_terminations{kind="node",step="drain"} 1.0\n' in metrics
+        assert "gracectl_leader 1.0\n" in metrics
+        assert "\nprocess_resident_memory_bytes " in metrics
+
+        controller.send(signal.SIGTERM)
+        await controller.until_said("stopping")
+        assert await asked("/readyz") == (503, (await asked("/readyz"))[1])
+        assert "FAILED running: told to stop\n" in (await asked("/readyz"))[1]
+        assert (await asked("/healthz"))[0] == 200, "it finishes what it has begun"
+        hold.go_on.set()
+        assert await controller.ended(5) == 0
+
+
+def free_port() -> int:
+    """One that nobody has, for the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
 async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) -> None:
     """On an embedded cluster of its own, whatever the others run against: only there, instances can be counted."""
     with embedded_cluster(tmp_path, "--nodes", "5", "--pods", "40", "--speed", "4") as kubeconfig:
@@ -141,7 +180,11 @@ async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) 
 async def drain_with_two_controllers(sight: Sight, api: WorldApi, leaving: list[JsonObject], target: Target) -> None:
     """Delete nodes; one controller is killed once pods are leaving, another ends what it began."""
     endpoint = target.config["clusters"][0]["cluster"]["server"]
-    settings = {"provider": {"name": "simulated", "options": {"endpoint": endpoint}}, "drain": {"minimumSeconds": 0.3}}
+    settings = {
+        "provider": {"name": "simulated", "options": {"endpoint": endpoint}},
+        "drain": {"minimumSeconds": 0.3},
+        "leaderElection": {"leaseDurationSeconds": 5, **TIMES},
+    }
     folder = target.kubeconfig.parent
 
     def is_held(node: JsonObject) -> bool:

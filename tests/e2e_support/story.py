@@ -30,6 +30,7 @@ from gracectl.sim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, 
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
 PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS}
+TIMES = {"renewDeadlineSeconds": 4, "retryPeriodSeconds": 1}
 WITHOUT_NAMESPACE = ("Node", "NodeClaim", "Namespace")
 
 
@@ -68,6 +69,8 @@ class Story:
             "nodeSelector": {"matchLabels": {LABEL: self.run, f"{LABEL}-managed": "true"}},
             "drain": {"minimumSeconds": 0.3},
             "log": {"level": "debug"},
+            # A Lease of its own, and not much patience with the one of a controller that was killed.
+            "leaderElection": {"namespace": self.namespace, "leaseDurationSeconds": 5, **TIMES},
         }
         return await self._stack.enter_async_context(running(kubeconfig, {**own, **settings}, self.folder))
 

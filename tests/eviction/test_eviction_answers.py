@@ -298,3 +298,19 @@ async def test_nothing_is_remembered_of_a_pod_that_was_gone_before_its_eviction_
         await stage.clock.sleep(60)
         assert stage.evictor.statistics().answers == {"RequestTimeout": 1}
         assert not stage.evictor._doubtful
+
+
+async def test_behind_a_closed_fence_nobody_is_asked_nobody_is_told_and_the_pods_keep_their_turn() -> None:
+    listener = Listener()
+    async with evicting() as stage:
+        stage.evictor.listen(listener)
+        stage.fence.shut()
+        stage.show(a_budget(), *web(1), *loose(1))
+        stage.want("n1", *web(1), *loose(1))
+        await stage.clock.sleep(30)
+        assert (stage.server.asked, listener.heard) == ([], [])
+        assert stage.evictor.statistics().answers == {}
+        assert stage.fence.statistics().refused < 40  # and not in a tight loop
+        stage.fence.open()
+        await stage.clock.sleep(15)
+        assert sorted(name for _, name in stage.server.asked) == ["job-0", "web-1"]

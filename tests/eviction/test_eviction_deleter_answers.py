@@ -279,3 +279,16 @@ async def test_a_server_that_hangs_is_left_and_asked_again() -> None:
         assert stage.wire.looked_at == [(75.1, "web")]
         with anyio.fail_after(1):
             await stage.deleter.settle("n1")
+
+
+async def test_behind_a_closed_fence_nobody_is_asked_and_nobody_is_told() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.fence.shut()
+        stage.want(100)
+        await stage.until(80)
+        assert (stage.asked, stage.ears.refusals, stage.deleter.statistics().answers) == ([], [], {})
+        assert stage.fence.statistics().refused == 7  # 0.1, 0.2, 0.4, 0.8, 1.6, 3.2 and 6.4 s after each other
+        stage.fence.open()
+        await stage.until(99)
+        assert stage.asked == [(82.7, "web", 18)]

@@ -113,6 +113,26 @@ def test_a_subscriber_can_leave() -> None:
     assert (len(told), len(also)) == (2, 1)
 
 
+def test_who_comes_late_can_be_told_what_is_there_already() -> None:
+    cache, _ = a_cache()
+    cache.put(Thing("a"))
+    late: Told = []
+    cache.subscribe(lambda old, new: late.append((old, new)), replay=True)
+    assert late == [(None, Thing("a"))]
+    cache.put(Thing("b"))
+    assert late == [(None, Thing("a")), (None, Thing("b"))]
+
+
+def test_a_visitor_is_told_nothing_after_the_visit() -> None:
+    cache, told = a_cache()
+    visitor: Told = []
+    with cache.visited():
+        cache.subscribe(lambda old, new: visitor.append((old, new)))
+        cache.put(Thing("a"))
+    cache.put(Thing("b"))
+    assert (len(told), len(visitor)) == (2, 1)
+
+
 @pytest.mark.anyio
 async def test_a_cache_is_live_after_the_first_list_and_not_before() -> None:
     cache, _ = a_cache()

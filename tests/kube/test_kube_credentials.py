@@ -34,6 +34,9 @@ class HandClock:
     def monotonic(self) -> float:
         return self.seconds
 
+    def elapsed(self) -> float:
+        return self.seconds
+
     async def sleep(self, seconds: float) -> None:
         self.seconds += seconds
 

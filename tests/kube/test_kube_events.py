@@ -211,6 +211,38 @@ async def test_recording_never_waits_and_the_backlog_is_bounded() -> None:
     assert [count for _, _, count in desk.written] == [2, 1, 1]
 
 
+async def test_what_is_remembered_of_a_window_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(EventSettings(remembered=5))
+    with caplog.at_level(logging.WARNING):
+        async with desk.open():
+            for number in range(9):
+                desk.recorder.record(Subject("v1", "Pod", "shop", f"web-{number}", f"u{number}"), "Evicted", "m")
+                await desk.clock.sleep(1)
+            assert desk.recorder.statistics().dropped == 4
+            desk.recorder.record(
+                Subject("v1", "Pod", "shop", "web-0", "u0"), "Evicted", "a repeat is counted all the same"
+            )
+            await desk.clock.sleep(300)
+            desk.recorder.record(Subject("v1", "Pod", "shop", "web-9", "u9"), "Evicted", "there is room again")
+            await desk.clock.sleep(1)
+    assert [count for _, _, count in desk.written] == [1, 1, 1, 1, 1, 2, 1]
+    told = [record.message for record in caplog.records]
+    assert told == ["events are lost: too many wait to be written, 1 found no room so far"]
+
+
+async def test_a_storm_while_the_server_is_silent_takes_no_more_than_the_backlog() -> None:
+    desk = Desk(EventSettings(backlog=50, farewell=0.0))
+    desk.transport.answers.extend([10_000.0] * 200)
+    async with desk.open():
+        for number in range(5000):
+            desk.recorder.record(Subject("v1", "Pod", "shop", f"web-{number}", f"u{number}"), "Evicted", "m" * 1000)
+            await desk.clock.sleep(0.5)
+        statistics = desk.recorder.statistics()
+        assert statistics.backlog == 50
+        assert (statistics.recorded, statistics.written) == (5000, 0)
+        assert statistics.dropped > 4800
+
+
 async def test_a_window_that_ends_while_the_writer_is_busy_does_not_write_twice() -> None:
     desk = Desk(EventSettings(window=10.0))
     desk.transport.answers.extend([25.0, answer({}, 201)])

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from gracectl.kube.skew import SkewEstimate
-from gracectl.runtime.clock import Clock, LoopClock, ShiftedClock, SystemClock
+from gracectl.runtime.clock import Clock, LoopClock, RelayedClock, ShiftedClock, SystemClock
 
 EPOCH = 1_767_225_600.0
 
@@ -61,10 +61,13 @@ class Machine:
         self.today, self.running = EPOCH, 40.0
         monkeypatch.setattr(time, "time", lambda: self.today)
         monkeypatch.setattr(time, "monotonic", lambda: self.running)
+        self.since_boot = 1040.0  # it has slept before we came
+        monkeypatch.setattr(time, "clock_gettime", lambda _: self.since_boot)
 
     def go(self, seconds: float) -> None:
         self.today += seconds
         self.running += seconds
+        self.since_boot += seconds
 
 
 @pytest.fixture
@@ -107,6 +110,29 @@ def test_the_servers_answers_show_what_the_machine_has_slept(machine: Machine) -
     assert clock.now() == pytest.approx(EPOCH + 630.0, abs=1.0)
 
 
+@pytest.mark.parametrize(
+    ("today", "since_boot", "missed"),
+    [
+        pytest.param(0.0, 0.0, 0.0, id="awake"),
+        pytest.param(600.0, 600.0, 600.0, id="suspended"),
+        pytest.param(600.0, 0.0, 600.0, id="paused from outside"),
+        pytest.param(-50.0, 600.0, 600.0, id="suspended, and the time of day set back"),
+        pytest.param(-600.0, 0.0, 0.0, id="the time of day set back"),
+    ],
+)
+def test_what_the_monotonic_clock_may_have_missed_has_elapsed(
+    machine: Machine, today: float, since_boot: float, missed: float
+) -> None:
+    clock = SystemClock()
+    machine.go(10.0)
+    assert clock.elapsed() == pytest.approx(clock.monotonic())
+    machine.today += today
+    machine.since_boot += since_boot
+    machine.go(10.0)
+    assert clock.monotonic() == 60.0
+    assert clock.elapsed() == pytest.approx(60.0 + missed)
+
+
 def test_whoever_has_subscribed_is_told_of_every_jump_and_sees_the_new_time(machine: Machine) -> None:
     seen: list[float] = []
     system = SystemClock()
@@ -117,3 +143,14 @@ def test_whoever_has_subscribed_is_told_of_every_jump_and_sees_the_new_time(mach
     shifted.offset = -30.0
     assert shifted.offset == -30.0
     assert seen == [5.0, 5.0, -25.0]
+
+
+def test_a_relayed_clock_tells_of_a_jump_when_it_is_told_of_it(machine: Machine) -> None:
+    told: list[float] = []
+    system = SystemClock()
+    relayed = RelayedClock(system)
+    relayed.subscribe(lambda: told.append(relayed.now() - EPOCH))
+    system.adjust(5.0)
+    assert (relayed.now() - EPOCH, told) == (5.0, [])
+    relayed.jumped()
+    assert told == [5.0]

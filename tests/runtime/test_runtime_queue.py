@@ -247,6 +247,32 @@ async def test_statistics_tell_depth_latency_and_work() -> None:
     assert (statistics.adds, statistics.handed_out, statistics.retries) == (2, 1, 1)
     assert (statistics.latency_total, statistics.latency_maximum) == (0.5, 0.5)
     assert (statistics.oldest_wait, statistics.work_total) == (0.75, 0.25)
+    assert (statistics.latency.count, statistics.latency.total) == (1, 0.5)
+
+
+async def test_statistics_tell_for_how_long_no_worker_has_moved() -> None:
+    line = Line()
+
+    def stalled() -> tuple[float, float]:
+        statistics = line.queue.statistics()
+        return statistics.stalled, statistics.longest_work
+
+    await line.clock.sleep(100)
+    assert stalled() == (0.0, 0.0), "nobody has anything to do"
+    for key in "abc":
+        line.queue.add(key)
+    await line.clock.sleep(10)
+    assert stalled() == (10.0, 0.0)
+    await line.take()
+    await line.clock.sleep(3)
+    await line.take()
+    await line.clock.sleep(2)
+    assert stalled() == (2.0, 5.0)
+    line.queue.done("a")
+    assert stalled() == (0.0, 2.0)
+    await line.take()
+    await line.clock.sleep(20)
+    assert stalled() == (0.0, 22.0), "no key is ready, so nobody is waited for"
 
 
 async def test_a_key_that_is_armed_ever_earlier_leaves_no_heap_of_void_wake_ups() -> None:

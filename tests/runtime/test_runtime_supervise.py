@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 import pytest
 
-from gracectl.runtime.supervise import PartDied, run_parts
+from gracectl.runtime.supervise import Part, PartDied, Roll, RollStatistics, run_parts
 
 pytestmark = pytest.mark.anyio
 
@@ -184,3 +184,32 @@ async def test_a_part_that_returns_when_cancelled_from_outside_has_not_died(capl
         await run_parts({"part": part, "other": anyio.sleep_forever}, anyio.Event())
     assert scope.cancelled_caught
     assert caplog.records == []
+
+
+async def test_the_roll_says_who_lives_and_who_has_died() -> None:
+    roll, stop = Roll(), anyio.Event()
+    assert roll.statistics() == RollStatistics()
+    seen: list[RollStatistics] = []
+
+    def look(name: str) -> None:
+        seen.append(roll.statistics())
+
+    parts: dict[str, Part] = {
+        "slow": partial(live, "slow", look, 2.0),
+        "sick": lambda: fail_after(5, OSError("disk gone")),
+        "other": partial(live, "other", lambda name: None),
+    }
+    with pytest.raises(PartDied):
+        await run_parts(parts, stop, roll=roll)
+    assert seen == [RollStatistics(alive=("slow",), dead=("sick",))]
+    assert roll.statistics() == RollStatistics(dead=("sick",))
+
+
+async def test_who_ends_as_he_was_told_is_not_missed_on_the_roll() -> None:
+    roll, stop = Roll(), anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(run_parts, {"a": anyio.sleep_forever, "b": anyio.sleep_forever}, stop, roll=roll))
+        await anyio.sleep(1)
+        assert roll.statistics() == RollStatistics(alive=("a", "b"))
+        stop.set()
+    assert roll.statistics() == RollStatistics()

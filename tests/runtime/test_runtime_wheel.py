@@ -388,3 +388,15 @@ async def test_on_the_real_clock_no_timer_fires_early() -> None:
     await watch.run_for(0.3)
     assert len(watch.fired) == len(instants)
     assert all(instant >= instants[key] for key, instant in watch.fired)
+
+
+async def test_statistics_tell_when_the_wheel_is_to_be_turned_next() -> None:
+    watch = Watch()
+    assert watch.wheel.statistics().next_turn is None
+    watch.wheel.arm("a", 2.0)
+    assert watch.wheel.statistics().next_turn == 2.0
+    await watch.clock.sleep(5)
+    assert watch.wheel.statistics().next_turn == 2.0, "nobody turns it"
+    await watch.run_for(1)
+    assert watch.keys == ["a"]
+    assert watch.wheel.statistics().next_turn is None

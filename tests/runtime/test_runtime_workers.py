@@ -13,6 +13,7 @@ import pytest
 
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.fence import FenceClosed
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 
@@ -210,3 +211,13 @@ async def test_a_burst_begins_in_one_turn_of_the_event_loop_if_that_is_asked_for
         assert (statistics.processing, statistics.ready) == (20, 10)
         group.cancel_scope.cancel()
     assert queue.statistics().ready == 30  # nothing is lost
+
+
+async def test_a_closed_fence_is_tried_again_and_hardly_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    shop = Shop()
+    shop.answers["a"] = [FenceClosed(), FenceClosed()]
+    shop.queue.add("a")
+    await shop.work(60)
+    assert shop.seen == [("a", 0.0), ("a", 1.0), ("a", 3.0)]
+    assert caplog.records == []

@@ -12,7 +12,6 @@ import pytest
 from sim.caller import Caller
 from support.rights import account_token, grant, rule
 
-from gracectl.app import RIGHTS
 from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
 from gracectl.kube.credentials import Credentials, Trust
@@ -25,6 +24,7 @@ from gracectl.runtime.clock import LoopClock, SystemClock
 from gracectl.sim.core import ApiServer
 from gracectl.sim.http import HttpFace
 from gracectl.sim.server.calls import User
+from gracectl.termination.rights import RIGHTS
 
 pytestmark = pytest.mark.anyio
 

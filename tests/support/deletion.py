@@ -30,6 +30,7 @@ from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model.pod import Pod
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock, ShiftedClock
+from gracectl.runtime.fence import Fence
 from gracectl.sim.core import ApiServer
 from gracectl.sim.faults import LateWatch, Rule
 from gracectl.sim.server import api
@@ -127,12 +128,14 @@ class DeletionStage:
         self.settings = EvictionSettings(**settings)
         self.pods: Cache[Pod] = Cache("pods")
         self.ears = Ears()
+        self.fence = Fence(self.clock)
+        self.fence.open()
         self.deleter = self.another()
 
     def another(self) -> PodDeleter:
         """What a process has that begins now."""
         once = ClientSettings(timeout=5.0, retry=RetrySettings(attempts=1))
-        client = KubeClient(self.wire, self.ours, settings=once, rng=random.Random(1))
+        client = KubeClient(self.wire, self.ours, settings=once, rng=random.Random(1)).fenced(self.fence)
         backoff = partial(Backoff, 0.1, 10.0, jitter=0.0)
         deleter = PodDeleter(client, self.pods, self.ours, self.settings, backoff)
         deleter.listen(self.ears)

@@ -25,6 +25,7 @@ from gracectl.model.pod import Pod
 from gracectl.policy.budgets import budgets_of
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.fence import Fence
 from support.builders import NOW, a_pod
 
 AGREED = Response(status=201, body=b'{"kind":"Status","status":"Success","code":201}')
@@ -114,7 +115,9 @@ class EvictionStage:
         backoff = partial(
             Backoff, chosen.backoff_initial_seconds, chosen.backoff_maximum_seconds, jitter=0.0, rng=random.Random(1)
         )
-        self.evictor = Evictor(self.client, self.pods, self.budgets, self.clock, chosen, backoff)
+        self.fence = Fence(self.clock)
+        self.fence.open()
+        self.evictor = Evictor(self.client.fenced(self.fence), self.pods, self.budgets, self.clock, chosen, backoff)
         self._versions = 100
 
     def show(self, *objects: Pod | PodDisruptionBudget) -> None:

@@ -108,7 +108,8 @@ class InProcessTransport:
         finally:
             ASKING.reset(asking)
         self._note(request, answer)
-        return await self.behind.before(self.behind.striking(plain), plain) or answer
+        rules = self.behind.striking(plain)
+        return await self.behind.before(rules, plain) or self.behind.after(rules, plain, answer)
 
     def _note(self, request: Request, answer: api.Response) -> None:
         self.executed.append(Executed(self.clock.monotonic(), request, operation_of(request), answer.status))

@@ -33,7 +33,7 @@ class Patient(Settings, frozen=True, kw_only=True):
 
 def patiently(**fields: Any) -> Settings:
     """Settings as a file would have them, for stories that take days."""
-    return msgspec.convert(fields, Patient)
+    return msgspec.convert({"leaderElection": {"enabled": False}, **fields}, Patient)
 
 
 @asynccontextmanager

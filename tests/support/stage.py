@@ -30,6 +30,7 @@ from gracectl.sim.world.behaviour import PREFIX
 from gracectl.sim.world.cloud import Cloud
 from gracectl.sim.world.kubelet import KubeletSettings
 from gracectl.sim.world.nodeclaims import API_VERSION, NODE_CLASS
+from gracectl.telemetry.spans import SpanSink
 from support.inprocess import Executed, InProcessTransport, Line, uid_of
 
 NAMESPACE = "shop"
@@ -93,6 +94,8 @@ class Stage:
         self.provider = CloudProvider(self.cluster.cloud, self.clock)
         self.settings = settings
         self.instances: dict[str, str] = {}
+        self.spans: Callable[[], SpanSink] | None = None
+        """Where the next controllers send their traces: each makes one of its own."""
         self._seed = seed
         self._lives = 0
 
@@ -127,7 +130,8 @@ class Stage:
         self._lives += 1
         rng = random.Random(f"controller/{self._seed}/{self._lives}")
         line = self.transport.line()
-        controller = Controller(self.settings, line, self.clock, self.provider, rng=rng)
+        spans = self.spans() if self.spans else None
+        controller = Controller(self.settings, line, self.clock, self.provider, rng=rng, spans=spans)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(controller.run, stop)
@@ -254,9 +258,12 @@ class Stage:
 
 @asynccontextmanager
 async def staged(*nodes: str, settings: Settings | None = None, seed: int = 0, **options: Any) -> AsyncIterator[Stage]:
-    """A cluster that runs, with these nodes. It has the definitions that gracectl ships, unless told otherwise."""
+    """A cluster that runs, with these nodes. It has the definitions that gracectl ships, unless told otherwise.
+
+    Its controllers contend for no Lease, unless the settings say so.
+    """
     options.setdefault("definitions", shipped_definitions())
-    stage = Stage(settings or Settings(), ClusterOptions(seed=seed, **options), seed)
+    stage = Stage(settings or the_settings(), ClusterOptions(seed=seed, **options), seed)
     async with anyio.create_task_group() as group:
         await group.start(stage.cluster.run)
         await stage.add_nodes(*nodes)
@@ -319,8 +326,9 @@ def a_budget_manifest(name: str, **bound: Any) -> JsonObject:
 
 
 def the_settings(**fields: Any) -> Settings:
-    """Settings as a file would have them, in Python's words of the file (`nodeSelector`, `drain`)."""
-    return msgspec.convert(fields, Settings)
+    """Settings as a file would have them, in Python's words of the file (`nodeSelector`, `drain`); nobody else is there
+    who would lead."""
+    return msgspec.convert({"leaderElection": {"enabled": False}, **fields}, Settings)
 
 
 def _condition(thing: JsonObject | None, type_: str) -> JsonObject | None:

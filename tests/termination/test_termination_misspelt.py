@@ -156,7 +156,7 @@ async def test_a_drain_that_is_taken_up_again_repeats_nothing() -> None:
 
 
 @pytest.fixture
-def controller() -> Controller:
+async def controller() -> Controller:
     clock = LoopClock()
     return Controller(Settings(), EvictionServer(clock), clock, NoneProvider(NoneProvider.Options()))
 
@@ -167,7 +167,7 @@ def crowd(count: int, **fields: Any) -> list[Pod]:
 
 async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controller: Controller) -> None:
     """So that what else there is to tell does not wait behind them."""
-    tools = controller._tools
+    tools = controller._tenure._tools
     part = Misspellings(tools)
     tools.observed.nodes.put(a_node())
     start = tools.clock.monotonic()
@@ -181,7 +181,7 @@ async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controll
 
 async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(misspelt, "REMEMBERED", 10)
-    tools = controller._tools
+    tools = controller._tenure._tools
     part = Misspellings(tools)
     tools.observed.nodes.put(a_node())
     for pod in crowd(30):

@@ -11,6 +11,7 @@ from gracectl.cli.cluster import Connection
 from gracectl.config import Settings
 from gracectl.model.node import Node
 from gracectl.runtime.groups import ungrouped
+from gracectl.termination.leadership import NOTHING_KNOWN, Leadership, read_leadership, with_leadership
 from gracectl.termination.outlook import is_draining
 from gracectl.termination.sight import Interruption, Sight
 from gracectl.termination.standing import (
@@ -24,6 +25,8 @@ from gracectl.termination.standing import (
 
 SCENE_SECONDS = 1.0
 """The time that is shown runs, so there is a new scene this often even if nothing has happened."""
+LEADERSHIP_SECONDS = 5.0
+"""Between two looks at who leads."""
 GATHERING_SECONDS = 0.2
 """What happens within so short a time is seen in one scene."""
 
@@ -40,8 +43,8 @@ class Gone(msgspec.Struct, frozen=True):
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to see at the instant `at` (Unix seconds, the server's clock).
 
-    `gone`: nodes that were awaited or under way, in the order in which they went. `is_complete` False: the cluster has
-    not been listed yet, and nothing is known of any node.
+    `leadership`: whether a controller lives. `gone`: nodes that were awaited or under way, in the order in which they
+    went. `is_complete` False: the cluster has not been listed yet, and nothing is known of any node.
     """
 
     at: float
@@ -49,6 +52,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[ClaimStanding, ...] = ()
     gone: tuple[Gone, ...] = ()
     interruption: Interruption | None = None
+    leadership: Leadership = NOTHING_KNOWN
     is_complete: bool = True
 
 
@@ -71,6 +75,7 @@ async def follow(
     with ungrouped():
         async with anyio.create_task_group() as group:
             group.start_soon(watcher.sight.run)
+            group.start_soon(watcher.watch_leadership)
             await watcher.show_all(show)
             group.cancel_scope.cancel()
 
@@ -85,7 +90,10 @@ class _Watcher:
         *,
         with_claims: bool,
     ) -> None:
+        self._there = there
         self._clock = there.clock
+        self._election = settings.leader_election
+        self._leadership = NOTHING_KNOWN
         self._settings = settings.termination
         self._chooses = chooses
         self._with_claims = with_claims
@@ -98,6 +106,12 @@ class _Watcher:
     def _has_to_be_seen(self, node: Node) -> bool:
         # Pods of all that are draining wait in the same lanes.
         return self._chooses(node) or is_draining(node, self._settings)
+
+    async def watch_leadership(self) -> None:
+        """Look again and again whether a controller lives."""
+        while True:
+            self._leadership = await read_leadership(self._there.client, self._election, self._clock)
+            await self._clock.sleep(LEADERSHIP_SECONDS)
 
     async def show_all(self, show: Callable[[Scene], bool]) -> None:
         """Until somebody has seen enough."""
@@ -137,7 +151,8 @@ class _Watcher:
                 self._awaited.setdefault(standing.uid, standing.name)
         return Scene(
             at=now,
-            nodes=found,
+            nodes=with_leadership(found, self._leadership),
+            leadership=self._leadership,
             claims=claims_without_nodes(observed, self._settings, now) if self._with_claims else (),
             gone=tuple(self._gone),
             interruption=self.sight.interruption(),

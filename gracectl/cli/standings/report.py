@@ -22,6 +22,7 @@ from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
+from gracectl.termination.leadership import Leadership
 from gracectl.termination.sight import Interruption
 from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStanding
 
@@ -96,12 +97,22 @@ class InterruptionReport(Reported, frozen=True):
     error: str
 
 
+class ControllerReport(Reported, frozen=True):
+    """Whether a controller leads. `state`: leads, nobody or unknown; `lease` null: none was found or may be read."""
+
+    state: str
+    lease: str | None
+    holder: str | None
+    renewed: str | None
+
+
 class Report(Reported, frozen=True, kw_only=True):
     """The whole object. `settings`: their file; null: all defaults."""
 
     at: str
     settings: str | None
     interruption: InterruptionReport | None
+    controller: ControllerReport
     nodes: tuple[NodeReport, ...]
     claims: tuple[ClaimReport, ...]
     gone: tuple[GoneReport, ...]
@@ -113,6 +124,7 @@ def report(scene: Scene, settings: str | None = None) -> Report:
         at=format_time(scene.at),
         settings=settings,
         interruption=_interruption(scene.interruption),
+        controller=_controller(scene.leadership),
         nodes=tuple(_node(node, scene.at) for node in scene.nodes),
         claims=tuple(_claim(claim, scene.at) for claim in scene.claims),
         gone=tuple(GoneReport(each.name, each.uid, each.after_seconds) for each in scene.gone),
@@ -180,6 +192,15 @@ def _claim(claim: ClaimStanding, at: float) -> ClaimReport:
         since_seconds=round(at - claim.since, 3),
         deadline=_deadline(claim.deadline, at),
         waits_for=claim.waits_for,
+    )
+
+
+def _controller(leadership: Leadership) -> ControllerReport:
+    return ControllerReport(
+        state=leadership.state.value,
+        lease=leadership.lease or None,
+        holder=leadership.holder or None,
+        renewed=instant(leadership.renewed),
     )
 
 

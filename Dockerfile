@@ -1,0 +1,48 @@
+# Two stages: the first builds wheels and an environment from them, the second gets that environment and nothing else.
+# Steps that no shell joins are steps of their own (DL3059); those of the first stage stay there.
+# hadolint global ignore=DL3059
+ARG PYTHON=3.13.13-slim-trixie
+
+FROM python:${PYTHON} AS build
+WORKDIR /source
+COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
+COPY gracectl gracectl
+RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-check", "--constraint", "constraints.txt", \
+     "--wheel-dir", "/wheels", "."]
+# Without pip in it: what runs installs nothing.
+RUN ["python", "-m", "venv", "--without-pip", "/opt/gracectl"]
+RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
+     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl"]
+# The root of a container is often read-only, and copying may change the times of files: bytecode that is never checked
+# against its source is used all the same.
+RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
+     "/opt/gracectl/lib"]
+
+FROM python:${PYTHON}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="gracectl" \
+      org.opencontainers.image.description="Ends Kubernetes nodes gracefully, without breaking a PodDisruptionBudget" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN ["python", "-m", "pip", "uninstall", "--yes", "--quiet", "--root-user-action", "ignore", "pip"]
+COPY --from=build /opt/gracectl /opt/gracectl
+COPY LICENSE NOTICE /usr/share/doc/gracectl/
+COPY container/config.yaml /etc/gracectl/config.yaml
+# There is no home to write into; a user without one would be given the root folder.
+ENV PATH=/opt/gracectl/bin:${PATH} \
+    HOME=/nonexistent \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# A number, so that runAsNonRoot can be checked; no process needs its name.
+USER 65532:65532
+WORKDIR /
+# metrics, probes
+EXPOSE 9090 8081
+STOPSIGNAL SIGTERM
+# Past any proxy that the environment names.
+HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-I", "-c", "from urllib.request import ProxyHandler, build_opener; build_opener(ProxyHandler({})).open('http://127.0.0.1:8081/healthz', timeout=4).read()"]
+ENTRYPOINT ["gracectl"]
+CMD ["controller", "--config", "/etc/gracectl/config.yaml"]

@@ -1,0 +1,68 @@
+"""Where the traces of a command go: to the collector that the OTEL_* variables name, into a file, or nowhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gracectl.config import ConfigError
+from gracectl.runtime.clock import SystemClock
+from gracectl.telemetry.settings import wants_traces
+
+if TYPE_CHECKING:
+    from gracectl.telemetry.tracing import Tracing
+
+LAST_SPANS_SECONDS = 3.0
+"""At the end a collector that does not answer has this long."""
+
+
+@asynccontextmanager
+async def traced(file: Path | None = None) -> AsyncIterator[Tracing | None]:
+    """A way for traces while the block runs, None if nobody wants them; what waits then is exported before it returns.
+
+    The `file` is written at the end, also when the block has failed. Raises ConfigError for variables that we cannot
+    obey, and for a file that cannot be written: before the block, as far as that is known then.
+    """
+    with _told():
+        is_wanted = wants_traces(os.environ)
+        if file is not None:
+            file.open("ab").close()
+    if not is_wanted and file is None:
+        yield None
+        return
+    # Not before somebody wants traces: it costs a third of a second.
+    from gracectl.telemetry.tracefile import TraceFile
+    from gracectl.telemetry.tracing import Tracing, over_http
+
+    kept = TraceFile()
+    with _told():
+        exporters = [kept, *((over_http(),) if is_wanted else ())] if file is not None else [over_http()]
+        tracing = Tracing(exporters, SystemClock().monotonic, _identity())
+    try:
+        yield tracing
+    finally:
+        await tracing.close(LAST_SPANS_SECONDS)
+        if file is not None:
+            with _told():
+                kept.write(file)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"--trace-file: cannot write {error.filename}: {reason}; choose another file") from error
+    except ValueError as error:
+        raise ConfigError(f"environment variable {error}") from error
+
+
+def _identity() -> str:
+    """Of this process, which has predecessors and siblings on the same host."""
+    return f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,65 @@
+"""What the metrics of this room say: who waits in lanes, what servers answer, how late deletions for deadlines are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gracectl.eviction.deleter import DeleterStatistics
+from gracectl.eviction.evictor import BUDGETS, EvictorStatistics
+from gracectl.kube.samples import request_samples
+from gracectl.kube.tally import NO_ANSWER, ClientStatistics
+from gracectl.telemetry.metrics import (
+    DEADLINE_LATENESS,
+    DEADLINE_PODS,
+    DELETION_REQUESTS,
+    EVICTION_REQUESTS,
+    LANE_DEPTH,
+    LANE_OLDEST,
+    LANE_PODS,
+    LANE_WAIT,
+    LANES,
+    Sample,
+)
+
+_OF_ANY: Final = (
+    ("404", "NotFound"),
+    ("409", "Conflict"),
+    ("403", "Forbidden"),
+    ("429", "Throttled"),
+    ("500", "ServerFault"),
+    (NO_ANSWER, "RequestTimeout"),
+    (NO_ANSWER, "Unreachable"),
+)
+EVICTION_ANSWERS: Final = (
+    ("201", "Evicted"),
+    ("429", "BudgetExhausted"),
+    ("500", "Misconfigured"),
+    ("403", "NamespaceTerminating"),
+    *_OF_ANY,
+)
+DELETION_ANSWERS: Final = (("200", "Deleted"), *_OF_ANY)
+"""What is shown from the beginning; webhooks and proxies have others."""
+
+
+def eviction_samples(evictor: EvictorStatistics) -> Iterator[Sample]:
+    """The lanes."""
+    yield Sample(LANES, (), evictor.lanes)
+    yield Sample(LANE_DEPTH, (), evictor.deepest)
+    for budgets in BUDGETS:
+        yield Sample(LANE_PODS, (budgets,), evictor.pods[budgets])
+        yield Sample(LANE_OLDEST, (budgets,), evictor.oldest[budgets])
+        yield Sample(LANE_WAIT, (budgets,), evictor.waits[budgets])
+
+
+def deadline_samples(deleter: DeleterStatistics) -> Iterator[Sample]:
+    """The deletions for deadlines."""
+    yield Sample(DEADLINE_LATENESS, (), deleter.late)
+    for state, number in (("armed", deleter.armed), ("overdue", deleter.overdue), ("failing", deleter.failing)):
+        yield Sample(DEADLINE_PODS, (state,), number)
+
+
+def answer_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
+    """What servers have answered to requests to end pods."""
+    yield from request_samples(EVICTION_REQUESTS, clients, ("create", "pods/eviction"), "Evicted", EVICTION_ANSWERS)
+    yield from request_samples(DELETION_REQUESTS, clients, ("delete", "pods"), "Deleted", DELETION_ANSWERS)

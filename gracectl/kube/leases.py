@@ -1,0 +1,161 @@
+"""A Lease as those who contend for it write it and see it: one record, changed only in the version that was seen last.
+
+The record and its rules are client-go's (https://github.com/kubernetes/client-go/tree/v0.31.0/tools/leaderelection), so
+that a lease reads the same whoever holds it. Its times are for people: a lease counts from when *we* have seen it
+change, and for as long as its holder says there; so nobody's clock need be right, only run at about the same pace.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import NotFound
+from gracectl.kube.requests import Key
+from gracectl.kube.resources import LEASES, Raw, Resource
+from gracectl.model.decode import decode_lease
+from gracectl.model.lease import Lease
+from gracectl.model.times import format_micro_time
+from gracectl.runtime.clock import Clock
+
+HAIR: Final = 1e-6
+"""What is left to wait below this is none."""
+
+RELEASED_SECONDS: Final = 1
+"""The duration of a lease that was released: who does not know that nobody holds it need not wait either."""
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A Lease, and all that the server has of it: whoever replaces it keeps what others have written there."""
+
+    lease: Lease
+    body: dict[str, Any]
+
+
+def _decode(raw: Raw) -> Whole:
+    return Whole(decode_lease(raw), msgspec.json.decode(raw))
+
+
+WHOLE_LEASES: Resource[Whole] = Resource(
+    group=LEASES.group,
+    version=LEASES.version,
+    plural=LEASES.plural,
+    kind=LEASES.kind,
+    namespaced=True,
+    decode=_decode,
+    # Whoever abandons a renewal learns from the version what has become of it.
+    abandonable=True,
+)
+
+
+class LeaseLock:
+    """One Lease as `identity` sees and writes it. Not seen yet, it is held by nobody."""
+
+    def __init__(self, client: KubeClient, clock: Clock, key: Key, identity: str, duration: int) -> None:
+        self._client = client
+        self._clock = clock
+        self._key = key
+        self._identity = identity
+        self._duration = duration
+        self._seen: Whole | None = None
+        self._changed = -math.inf
+        self.is_doubtful = False
+        """Whether we have written without an answer, and not looked since: it may be another's or ours by now."""
+
+    @property
+    def holder(self) -> str:
+        """Who held it when it was last looked at; "" for nobody."""
+        return self._seen.lease.holder if self._seen else ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether that was us."""
+        return self.holder == self._identity
+
+    @property
+    def transitions(self) -> int:
+        """How often it has changed hands."""
+        return self._seen.lease.transitions if self._seen else 0
+
+    @property
+    def acquired(self) -> float | None:
+        """Since when its holder has held it, by his clock."""
+        return self._seen.lease.acquire_time if self._seen else None
+
+    def held_for(self) -> float:
+        """Seconds for which it still counts; 0 when it may be taken."""
+        if self._seen is None or not self.holder:
+            return 0.0
+        left = self._changed + self._seen.lease.duration_seconds - self._clock.monotonic()
+        return left if left > HAIR else 0.0
+
+    async def look(self) -> bool:
+        """Read it; False when there is none. Raises ApiError."""
+        try:
+            whole = await self._client.get(WHOLE_LEASES, self._key)
+        except NotFound:
+            return False
+        self.is_doubtful = False
+        if self._seen is None or _record(whole.lease) != _record(self._seen.lease):
+            self._changed = self._clock.monotonic()
+        self._seen = whole
+        return True
+
+    async def create(self) -> None:
+        """Make it, as ours. Raises ApiError."""
+        namespace, name = self._key
+        now = format_micro_time(self._clock.now())
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": self._spec(now, acquired=now, transitions=0),
+        }
+        self.is_doubtful = True
+        self._wrote(await self._client.create(WHOLE_LEASES, namespace, body))
+
+    async def take(self) -> None:
+        """Take it, or renew it if it is ours already. Raises ApiError: Conflict if it has changed since it was seen."""
+        now = format_micro_time(self._clock.now())
+        acquired, transitions = now, self.transitions
+        if self.is_ours:
+            acquired = self._spec_seen.get("acquireTime") or now
+        else:
+            transitions += 1
+        await self._replace(self._spec(now, acquired, transitions))
+
+    async def release(self) -> None:
+        """Give it up, so that another need not wait. Raises ApiError: Conflict if it has changed since it was seen."""
+        now = format_micro_time(self._clock.now())
+        spec = self._spec(now, acquired=now, transitions=self.transitions)
+        await self._replace(spec | {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS})
+
+    def _spec(self, now: str, acquired: str, transitions: int) -> dict[str, Any]:
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration,
+            "acquireTime": acquired,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+
+    @property
+    def _spec_seen(self) -> dict[str, Any]:
+        return (self._seen.body.get("spec") if self._seen else None) or {}
+
+    async def _replace(self, spec: dict[str, Any]) -> None:
+        assert self._seen is not None, "nothing can be replaced that was not seen"
+        body = {**self._seen.body, "spec": {**self._spec_seen, **spec}}
+        self.is_doubtful = True
+        self._wrote(await self._client.update(WHOLE_LEASES, self._key, body))
+
+    def _wrote(self, whole: Whole) -> None:
+        self.is_doubtful = False
+        self._seen = whole
+        self._changed = self._clock.monotonic()
+
+
+def _record(lease: Lease) -> tuple[object, ...]:
+    """What must change for a lease to count anew; labels, say, are nobody's renewal."""
+    return (lease.uid, lease.holder, lease.duration_seconds, lease.acquire_time, lease.renew_time, lease.transitions)

@@ -1,0 +1,115 @@
+"""What the metrics of this room say: requests, watches and Events under the names of the catalogue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from gracectl.kube.cache import CacheStatistics
+from gracectl.kube.election import ElectionStatistics
+from gracectl.kube.events import EventStatistics
+from gracectl.kube.reflector import ReflectorStatistics
+from gracectl.kube.tally import VERBS, ClientStatistics
+from gracectl.runtime.fence import FenceStatistics
+from gracectl.runtime.histogram import Distribution
+from gracectl.telemetry.metrics import (
+    API_LATENCY,
+    API_REQUESTS,
+    API_RETRIES,
+    API_THROTTLED,
+    API_THROTTLED_SECONDS,
+    CACHED,
+    EVENTS,
+    EVENTS_BACKLOG,
+    EVENTS_RECORDED,
+    FENCED,
+    LEADER,
+    LEASE_FAILURES,
+    LEASE_RENEWALS,
+    LEASE_TERMS,
+    WATCH_EVENTS,
+    WATCH_FAILURES,
+    WATCH_LISTS,
+    WATCH_SILENCE,
+    WATCH_STALLS,
+    WATCH_STREAMS,
+    Metric,
+    Sample,
+)
+
+
+def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
+    """All that several clients have asked of one server."""
+    requests: Counter[tuple[str, str, str]] = Counter()
+    for client in clients:
+        for (verb, resource, outcome, _), number in client.attempts.items():
+            requests[verb, resource, outcome] += number
+    for labels, number in requests.items():
+        yield Sample(API_REQUESTS, labels, number)
+    for verb in VERBS:
+        yield Sample(API_LATENCY, (verb,), _together([client.latency[verb] for client in clients]))
+    yield Sample(API_RETRIES, (), sum(client.retries for client in clients))
+    yield Sample(API_THROTTLED, (), sum(client.throttle_pauses for client in clients))
+    yield Sample(API_THROTTLED_SECONDS, (), sum(client.throttled_seconds for client in clients))
+
+
+def request_samples(
+    metric: Metric,
+    clients: Iterable[ClientStatistics],
+    asked: tuple[str, str],
+    agreed: str,
+    known: Iterable[tuple[str, str]],
+) -> Iterator[Sample]:
+    """Requests of one verb on one resource (`asked`) by code and answer; `agreed` is what the server's consent is
+    called, `known` are the pairs that are shown before they have occurred."""
+    answers = Counter(dict.fromkeys(known, 0))
+    for client in clients:
+        for (verb, resource, outcome, code), number in client.attempts.items():
+            if (verb, resource) == asked:
+                answers[code, agreed if outcome == "ok" else outcome] += number
+    for labels, number in answers.items():
+        yield Sample(metric, labels, number)
+
+
+def watch_samples(
+    watches: Iterable[ReflectorStatistics], caches: Iterable[CacheStatistics], now: float, begun: float
+) -> Iterator[Sample]:
+    """What is followed, at `now` (monotonic), by a process that has begun to do so at `begun`."""
+    for watch in watches:
+        labels = (watch.resource,)
+        yield Sample(WATCH_LISTS, labels, watch.lists)
+        yield Sample(WATCH_STREAMS, labels, watch.streams)
+        yield Sample(WATCH_STALLS, labels, watch.stalls)
+        yield Sample(WATCH_FAILURES, labels, watch.failures)
+        yield Sample(WATCH_EVENTS, labels, watch.events)
+        yield Sample(WATCH_SILENCE, labels, now - (begun if watch.last_line is None else watch.last_line))
+    for cache in caches:
+        yield Sample(CACHED, (cache.name,), cache.objects)
+
+
+def event_samples(events: EventStatistics) -> Iterator[Sample]:
+    """The recorder of Events."""
+    yield Sample(EVENTS_RECORDED, (), events.recorded)
+    for outcome, number in (
+        ("written", events.written),
+        ("merged", events.merged),
+        ("dropped", events.dropped),
+        ("failed", events.failed),
+    ):
+        yield Sample(EVENTS, (outcome,), number)
+    yield Sample(EVENTS_BACKLOG, (), events.backlog)
+
+
+def leader_samples(is_acting: bool, election: ElectionStatistics | None, fence: FenceStatistics) -> Iterator[Sample]:
+    """Whether we act; what an election has come to, if there is one; and what was not written for it."""
+    yield Sample(LEADER, (), int(is_acting))
+    yield Sample(LEASE_TERMS, (), election.terms if election else 0)
+    yield Sample(LEASE_RENEWALS, (), election.renewals if election else 0)
+    yield Sample(LEASE_FAILURES, (), election.failures if election else 0)
+    yield Sample(FENCED, ("refused",), fence.refused)
+    yield Sample(FENCED, ("cut",), fence.cut)
+
+
+def _together(seen: Sequence[Distribution]) -> Distribution:
+    counts = tuple(map(sum, zip(*(each.counts for each in seen), strict=True)))
+    return Distribution(counts, sum(each.total for each in seen))

@@ -1,0 +1,84 @@
+"""What a client has asked of its server, what came of it, and how long that took: counted with every attempt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from gracectl.kube.errors import ApiError, RequestTimeout, Throttled
+from gracectl.kube.operation import Operation
+from gracectl.kube.retry import outcome_of
+from gracectl.runtime.histogram import Distribution, Histogram
+from gracectl.telemetry.metrics import API_LATENCY
+
+VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
+"""All that is asked with."""
+
+NO_ANSWER: Final = "none"
+"""Stands for the code of an answer that did not come."""
+
+OTHER_CODE: Final = "other"
+_CODES: Final = {
+    code: str(code) for code in (200, 201, 202, 400, 401, 403, 404, 405, 409, 410, 415, 422, 429, 500, 502, 503, 504)
+}
+
+
+class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts by (verb, resource, outcome: `ok` or the name of the error, HTTP status: "none" without an answer, and
+    "other" for one that no API server is known to give); pauses that a busy server asked for.
+
+    `latency`: by verb, the seconds to the answer or to the end of our patience; of a watch, to its beginning.
+    """
+
+    attempts: Mapping[tuple[str, str, str, str], int]
+    retries: int
+    throttle_pauses: int
+    throttled_seconds: float
+    latency: Mapping[str, Distribution]
+
+    def count(self, verb: str, resource: str, outcome: str = "") -> int:
+        """Attempts of `verb` on `resource` (`pods/eviction`), with any outcome unless one is named."""
+        return sum(
+            number
+            for (its_verb, its_resource, its_outcome, _), number in self.attempts.items()
+            if (its_verb, its_resource) == (verb, resource) and outcome in {"", its_outcome}
+        )
+
+
+class Tally:
+    """Of a client and its fenced sibling."""
+
+    def __init__(self) -> None:
+        self._attempts: Counter[tuple[str, str, str, str]] = Counter()
+        self._latency = {verb: Histogram(API_LATENCY.buckets) for verb in VERBS}
+        self._retries = 0
+        self._throttle_pauses = 0
+        self._throttled_seconds = 0.0
+
+    def note(self, operation: Operation, error: ApiError | None, status: int | None, seconds: float) -> None:
+        """An attempt is over: with which error if any, with which HTTP status if there was an answer, and after how
+        long."""
+        code = NO_ANSWER if status is None else _CODES.get(status, OTHER_CODE)
+        self._attempts[operation.verb, operation.resource, outcome_of(error), code] += 1
+        if status is not None or isinstance(error, RequestTimeout):
+            self._latency[operation.verb].observe(seconds)
+        if isinstance(error, Throttled):
+            self._throttle_pauses += 1
+            self._throttled_seconds += error.retry_after
+
+    def note_retry(self) -> None:
+        """Something is asked once more."""
+        self._retries += 1
+
+    def statistics(self) -> ClientStatistics:
+        """All so far."""
+        return ClientStatistics(
+            attempts=dict(self._attempts),
+            retries=self._retries,
+            throttle_pauses=self._throttle_pauses,
+            throttled_seconds=self._throttled_seconds,
+            latency={verb: times.statistics() for verb, times in self._latency.items()},
+        )

@@ -1,0 +1,74 @@
+"""What the metrics say of the parts that know nothing of Kubernetes, nor of metrics: queues, timers, the event loop."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gracectl import __version__
+from gracectl.runtime.pulse import PulseStatistics
+from gracectl.runtime.queue import QueueStatistics
+from gracectl.runtime.wheel import WheelStatistics
+from gracectl.telemetry.metrics import (
+    BUILD_INFO,
+    LOOP_LAG,
+    QUEUE_ADDS,
+    QUEUE_DELAYED,
+    QUEUE_DEPTH,
+    QUEUE_FAILING,
+    QUEUE_LATENCY,
+    QUEUE_OLDEST,
+    QUEUE_PROCESSING,
+    QUEUE_RETRIES,
+    QUEUE_WORK,
+    TIMER_LATENESS,
+    TIMER_LATENESS_WORST,
+    TIMERS,
+    TIMERS_SET,
+    TRACE_BACKLOG,
+    TRACE_SPANS,
+    Sample,
+)
+from gracectl.telemetry.spans import SpanStatistics
+
+NO_SPANS: Final = SpanStatistics(exported=0, failed=0, dropped=0, waiting=0)
+"""Where nobody wants traces."""
+
+
+def queue_samples(queues: Mapping[str, QueueStatistics]) -> Iterator[Sample]:
+    """Work queues by name."""
+    for name, queue in queues.items():
+        labels = (name,)
+        yield Sample(QUEUE_DEPTH, labels, queue.ready)
+        yield Sample(QUEUE_DELAYED, labels, queue.delayed)
+        yield Sample(QUEUE_PROCESSING, labels, queue.processing)
+        yield Sample(QUEUE_FAILING, labels, queue.failing)
+        yield Sample(QUEUE_ADDS, labels, queue.adds)
+        yield Sample(QUEUE_RETRIES, labels, queue.retries)
+        yield Sample(QUEUE_LATENCY, labels, queue.latency)
+        yield Sample(QUEUE_OLDEST, labels, queue.oldest_wait)
+        yield Sample(QUEUE_WORK, labels, queue.work_total)
+
+
+def timer_samples(wheel: WheelStatistics) -> Iterator[Sample]:
+    """The timer wheel."""
+    yield Sample(TIMERS, (), wheel.pending)
+    for operation, number in (
+        ("armed", wheel.armed),
+        ("rearmed", wheel.rearmed),
+        ("cancelled", wheel.cancelled),
+        ("fired", wheel.fired),
+    ):
+        yield Sample(TIMERS_SET, (operation,), number)
+    yield Sample(TIMER_LATENESS, (), wheel.lateness_total)
+    yield Sample(TIMER_LATENESS_WORST, (), wheel.lateness_maximum)
+
+
+def process_samples(pulse: PulseStatistics, spans: SpanStatistics) -> Iterator[Sample]:
+    """The event loop, the build, and what has become of spans."""
+    yield Sample(LOOP_LAG, (), pulse.lag)
+    for outcome, number in (("exported", spans.exported), ("failed", spans.failed), ("dropped", spans.dropped)):
+        yield Sample(TRACE_SPANS, (outcome,), number)
+    yield Sample(TRACE_BACKLOG, (), spans.waiting)
+    yield Sample(BUILD_INFO, (__version__, platform.python_version()), 1)

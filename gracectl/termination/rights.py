@@ -1,0 +1,47 @@
+"""What the controller must be allowed to do on a cluster: asked before it begins; what is missing is told whole."""
+
+from __future__ import annotations
+
+from gracectl.kube.access import Right
+from gracectl.kube.client import KubeClient
+from gracectl.kube.reading import is_served
+from gracectl.kube.resources import LEASES, NODE_CLAIM_VERSIONS
+from gracectl.model.names import KARPENTER_GROUP
+
+RIGHTS = (
+    *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
+    Right("patch", "nodes", subresource="status"),
+    *(Right(verb, "pods") for verb in ("get", "list", "watch", "delete")),
+    Right("create", "pods", subresource="eviction"),
+    *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "watch")),
+    *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
+    Right("get", "persistentvolumeclaims"),
+    *(Right(verb, "events") for verb in ("create", "patch")),
+)
+"""Everything that the controller ever asks of a cluster without node claims."""
+
+CLAIM_RIGHTS = (
+    *(Right(verb, "nodeclaims", KARPENTER_GROUP) for verb in ("get", "list", "watch", "patch", "delete")),
+    Right("patch", "nodeclaims", KARPENTER_GROUP, "status"),
+)
+"""What comes to that where the cluster has node claims."""
+
+
+def lease_rights(namespace: str) -> tuple[Right, ...]:
+    """What comes to that where one of several is to lead, by a Lease in that namespace."""
+    verbs = ("get", "list", "watch", "create", "update")
+    return tuple(Right(verb, "leases", LEASES.group, namespace=namespace) for verb in verbs)
+
+
+class MissingRights(Exception):
+    """The credentials do not allow all that the controller does; `rights` says what is missing."""
+
+    def __init__(self, rights: tuple[Right, ...]) -> None:
+        super().__init__("the credentials do not allow to " + "; ".join(str(right) for right in rights))
+        self.rights = rights
+
+
+async def rights_for(client: KubeClient, lease_namespace: str | None = None) -> tuple[Right, ...]:
+    """What the controller needs on this cluster; None: it leads without a Lease. Raises ApiError."""
+    claims = CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else ()
+    return RIGHTS + claims + (() if lease_namespace is None else lease_rights(lease_namespace))

@@ -1,0 +1,171 @@
+"""Everything that changes a cluster, for as long as it is ours to change: evictor, deleter, and the controllers.
+
+A tenure begins when we lead and ends when we lead no more; the next one is built anew, from what the caches hold by
+then, as after a restart. So nothing that was remembered while somebody else was in charge is ever acted upon.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import anyio
+import msgspec
+
+from gracectl.cloud.provider import Provider
+from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
+from gracectl.eviction.evictor import Evictor, EvictorStatistics
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.kube.client import KubeClient
+from gracectl.kube.events import EventRecorder
+from gracectl.kube.resources import Resource
+from gracectl.model.claim import NodeClaim
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock, RelayedClock
+from gracectl.runtime.queue import QueueStatistics
+from gracectl.runtime.supervise import Part, Roll, run_parts
+from gracectl.telemetry.spans import SpanSink
+from gracectl.termination.departures import Departures
+from gracectl.termination.journals import Journals
+from gracectl.termination.keeper import FinalizerKeeper
+from gracectl.termination.misspelt import Misspellings
+from gracectl.termination.node import NodeTermination
+from gracectl.termination.nodeclaim import NodeClaimTermination
+from gracectl.termination.observed import Observed
+from gracectl.termination.pods import PodAnnouncer
+from gracectl.termination.samples import QUEUES, Work
+from gracectl.termination.settings import TerminationSettings
+from gracectl.termination.steps import Tools
+from gracectl.termination.tallies import Tallies
+from gracectl.termination.voluntary import VoluntaryTermination
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What outlives every tenure, and what each of them is built from."""
+
+    client: KubeClient
+    deleting: KubeClient
+    """Repeats nothing: see PodDeleter."""
+    observed: Observed
+    provider: Provider
+    recorder: EventRecorder
+    clock: Clock
+    eviction: EvictionSettings
+    termination: TerminationSettings
+    claim_resource: Callable[[], Resource[NodeClaim]]
+    tallies: Tallies
+    roll: Roll
+    spans: SpanSink | None
+    """Where traces go; None: nobody wants them."""
+    is_orderly: Callable[[], bool]
+    """Whether who was in charge before us, if anybody was, has come to an orderly end."""
+    rng: random.Random
+
+
+class TenureStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of every part."""
+
+    terminations: QueueStatistics
+    claim_terminations: QueueStatistics
+    voluntary_terminations: QueueStatistics
+    evictor: EvictorStatistics
+    deleter: DeleterStatistics
+
+
+class Tenure:
+    """See the module; made by `tenure`."""
+
+    def __init__(self, means: Means) -> None:
+        self._clock = RelayedClock(means.clock)
+        observed, eviction = means.observed, means.eviction
+        patience = partial(Backoff, eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=means.rng)
+        self._evictor = Evictor(means.client, observed.pods, observed.budgets, self._clock, eviction, patience)
+        self._deleter = PodDeleter(means.deleting, observed.pods, self._clock, eviction, patience)
+        announcer = PodAnnouncer(means.recorder)
+        self.journals = Journals(means.spans, self._clock, means.is_orderly)
+        departures = Departures(
+            means.tallies.departures,
+            lambda uid: (self._evictor.is_asking_for(uid), self._deleter.is_asking_for(uid)),
+        )
+        for listener in (announcer, self.journals, departures):
+            self._evictor.listen(listener)
+            self._deleter.listen(listener)
+        self._tools = tools = Tools(
+            client=means.client,
+            observed=observed,
+            evictor=self._evictor,
+            provider=means.provider,
+            recorder=means.recorder,
+            clock=self._clock,
+            settings=means.termination,
+            deleter=self._deleter,
+            claim_resource=means.claim_resource,
+            tallies=means.tallies,
+            departures=departures,
+            journals=self.journals,
+        )
+        backoff = partial(Backoff, rng=means.rng)
+        self.terminations = NodeTermination(tools, backoff)
+        self.claims = NodeClaimTermination(tools, backoff)
+        self._roll = means.roll
+        self._voluntary = VoluntaryTermination(tools, backoff)
+        self._keeper = FinalizerKeeper(tools, backoff)
+        self._misspellings = Misspellings(tools)
+
+    async def run(self) -> None:
+        """Change the cluster until cancelled; what is under way is finished first. Raises PartDied."""
+        parts: dict[str, Part] = {
+            "evictor": self._evictor.run,
+            "deleter": self._deleter.run,
+            "finalizer keeper": self._keeper.run,
+            "node terminations": self.terminations.run,
+            "voluntary terminations": self._voluntary.run,
+            "node claim terminations": self.claims.run,
+            "misspellings": self._misspellings.run,
+            "journals": self.journals.run,
+        }
+        await run_parts(parts, anyio.Event(), roll=self._roll)
+
+    def work(self) -> Work:
+        """All that is carried out, for the metrics."""
+        evictor, deleter = self._evictor.statistics(), self._deleter.statistics()
+        queues = (
+            *self.terminations.queues(),
+            self.claims.statistics(),
+            self._voluntary.statistics(),
+            self._keeper.statistics(),
+            self._misspellings.statistics(),
+            evictor.budgeted,
+            evictor.crowd,
+            deleter.queue,
+        )
+        return Work(
+            ends=(*self.terminations.under_way(), *self.claims.under_way()),
+            remaining=self.terminations.remaining(),
+            evictor=evictor,
+            deleter=deleter,
+            queues=dict(zip(QUEUES, queues, strict=True)),
+        )
+
+    def clock_jumped(self) -> None:
+        """To be told of every jump of the clock."""
+        self._clock.jumped()
+
+    def statistics(self) -> TenureStatistics:
+        """What every part has done so far."""
+        return TenureStatistics(
+            terminations=self.terminations.statistics(),
+            voluntary_terminations=self._voluntary.statistics(),
+            claim_terminations=self.claims.statistics(),
+            evictor=self._evictor.statistics(),
+            deleter=self._deleter.statistics(),
+        )
+
+
+@contextmanager
+def tenure(means: Means) -> Iterator[Tenure]:
+    """One that knows what the caches hold, and is told what changes in them while the block runs."""
+    with means.observed.visited():
+        yield Tenure(means)

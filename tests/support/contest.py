@@ -1,0 +1,213 @@
+"""Several controllers on one stage, each a process of its own on a line of its own, and a judge at the server.
+
+A line is as bad as lines are: what was sent may be carried out although its sender has stopped waiting, stands still or
+is dead, as long as that takes no longer than WIRE seconds from then on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from gracectl.app import Controller
+from gracectl.kube.errors import Unreachable
+from gracectl.kube.operation import operation_of
+from gracectl.kube.transport import Request, Response
+from gracectl.runtime.clock import Clock
+from gracectl.sim.server import api
+from support.inprocess import InProcessTransport
+from support.processes import Process, install, outside
+from support.stage import CloudProvider, Stage
+
+WIRE = 2.5
+"""Half of what lies between renew deadline and lease duration."""
+
+ANYBODYS = ("events", "leases")
+"""What every process writes, whoever leads."""
+
+
+class SleepyClock:
+    """A clock that finds out, when it is asked, that the machine has slept for `missed` seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.missed = 0.0
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def elapsed(self) -> float:
+        return self._clock.elapsed() + self.missed
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self._clock.subscribe(callback)
+
+
+class Wire(InProcessTransport):
+    """One process's line. `judge` is told of each request in the moment in which the server looks at it."""
+
+    def __init__(self, contest: Contest, seed: int) -> None:
+        super().__init__(contest.stage.server, contest.stage.clock, seed=seed)
+        self.executed = contest.stage.transport.executed  # the referee counts there
+        self._house = contest.house
+        self._travelling: set[anyio.CancelScope] = set()
+        self.is_dead = False
+        self.judge: Callable[[Request], None] = lambda request: None
+
+    async def send(self, request: Request) -> Response:
+        if self.is_dead:
+            raise Unreachable(operation_of(request), "dead", sent=False)
+        arrived = anyio.Event()
+        answers: list[Response | Unreachable] = []
+        way = anyio.CancelScope()
+
+        async def travel() -> None:
+            self._travelling.add(way)
+            with way:
+                try:
+                    answers.append(await super(Wire, self).send(request))
+                except Unreachable as error:
+                    answers.append(error)
+            self._travelling.discard(way)
+            arrived.set()
+
+        outside(self._house.start_soon, travel)
+        try:
+            await arrived.wait()
+        except BaseException:
+            self._give_up(way)
+            raise
+        if self.is_dead or not answers:
+            raise Unreachable(operation_of(request), "dead", sent=True)
+        if isinstance(answers[0], Unreachable):
+            raise answers[0]
+        return answers[0]
+
+    async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
+        self.judge(request)
+        return await super()._carried_out(request, plain)
+
+    def abandon(self) -> None:
+        """Nobody waits any more for what is under way."""
+        for way in self._travelling:
+            self._give_up(way)
+
+    def _give_up(self, way: anyio.CancelScope) -> None:
+        way.deadline = min(way.deadline, anyio.current_time() + WIRE)
+
+
+class WatchedProvider(CloudProvider):
+    """One process's way to the cloud; a dead one gets nowhere."""
+
+    def __init__(self, candidate: Candidate, contest: Contest) -> None:
+        super().__init__(contest.stage.cluster.cloud, contest.stage.clock)
+        self._candidate = candidate
+        self._contest = contest
+
+    async def terminate(self, provider_id: str) -> None:
+        if self._candidate.wire.is_dead:
+            await anyio.sleep_forever()
+        self._contest.judge(self._candidate, f"terminate {provider_id}")
+        await super().terminate(provider_id)
+
+
+class Candidate:
+    """One process with a controller."""
+
+    def __init__(self, contest: Contest, number: int, *, seed: int) -> None:
+        stage = contest.stage
+        self.name = f"c{number}"
+        self.process = Process()
+        self.wire = Wire(contest, seed * 1000 + number)
+        self.wire.judge = self._judge
+        self.clock = SleepyClock(stage.clock)
+        self.provider = WatchedProvider(self, contest)
+        rng = random.Random(f"candidate/{seed}/{number}")
+        self.controller = Controller(stage.settings, self.wire, self.clock, self.provider, rng=rng)
+        self.stop = anyio.Event()
+        self._contest = contest
+
+    @property
+    def identity(self) -> str:
+        election = self.controller.statistics().election
+        assert election is not None
+        return election.identity
+
+    @property
+    def is_leading(self) -> bool:
+        election = self.controller.statistics().election
+        return election is not None and election.is_leading
+
+    def kill(self) -> None:
+        """SIGKILL: what it has sent may still arrive, and nothing else."""
+        self.wire.is_dead = True
+        self.wire.abandon()
+        self.stop.set()
+        self.process.thaw()
+
+    def term(self) -> None:
+        """SIGTERM."""
+        self.stop.set()
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.process.freeze()
+        self.wire.abandon()
+
+    def _judge(self, request: Request) -> None:
+        operation = operation_of(request)
+        if request.method != "GET" and operation.plural not in ANYBODYS:
+            self._contest.judge(self, str(operation))
+
+
+class Contest:
+    """The candidates. `broken`: writes by who did not hold the Lease in that moment; `faults`: what befell them."""
+
+    def __init__(self, stage: Stage, house: anyio.abc.TaskGroup, seed: int) -> None:
+        install()
+        self.stage = stage
+        self.house = house
+        self.broken: list[str] = []
+        self.writes = 0
+        self.faults: list[str] = []
+        self.living: list[Candidate] = []
+        self._born = 0
+        self._seed = seed
+
+    def born(self) -> Candidate:
+        """One more process."""
+        self._born += 1
+        candidate = Candidate(self, self._born, seed=self._seed)
+        self.living.append(candidate)
+        candidate.process.start_soon(self.house, candidate.controller.run, candidate.stop)
+        return candidate
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease, as the server has it."""
+        lease: dict[str, Any] | None = self.stage.server.store.table("leases.coordination.k8s.io").get(
+            "kube-system", "gracectl"
+        )
+        return str(lease["spec"].get("holderIdentity") or "") if lease else ""
+
+    @property
+    def leader(self) -> Candidate | None:
+        """Whose that is, if he lives."""
+        return next((each for each in self.living if each.identity == self.holder), None)
+
+    def judge(self, candidate: Candidate, deed: str) -> None:
+        """Somebody writes at this moment."""
+        self.writes += 1
+        if candidate.identity != self.holder:
+            at = self.stage.clock.monotonic()
+            self.broken.append(f"{at:.3f}: {candidate.name} did {deed} while {self.holder or 'nobody'} held the lease")

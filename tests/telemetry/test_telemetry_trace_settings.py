@@ -1,0 +1,88 @@
+"""Whether the standard's variables want traces, and what is said of those that cannot be obeyed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gracectl.telemetry.settings import wants_traces
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+OF_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://collector/v1/traces"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, False),
+        (ENDPOINT, True),
+        (OF_TRACES, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, False),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "", **ENDPOINT}, True),
+        ({"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://collector:4318/v1/logs"}, False),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, False),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": " TRUE "}, False),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "1"}, True),  # the standard: anything but true is false
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": ""}, True),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": ""}, True),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, False),
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": ""}, True),
+        (
+            {
+                **ENDPOINT,
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            },
+            True,
+        ),
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b, tenant=, "}, True),
+        # What is not wanted need not be possible.
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, False),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "zipkin"}, False),
+    ],
+)
+def test_who_wants_them(variables: dict[str, str], wanted: bool) -> None:
+    assert wants_traces(variables) is wanted
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {**ENDPOINT, "OTEL_TRACES_EXPORTER": "zipkin"},
+            "OTEL_TRACES_EXPORTER: 'zipkin' is not supported; choose otlp, or none for no traces",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4317' is no URL such as http://collector:4318",
+        ),
+        (
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "collector"},
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'collector' is no URL such as http://collector:4318",
+        ),
+        (
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not supported; choose http/protobuf, which collectors take at port "
+            "4318",
+        ),
+        (
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'grpc' is not supported; choose http/protobuf",
+        ),
+    ],
+)
+def test_what_we_cannot_do_is_refused_with_the_variable_and_a_remedy(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        wants_traces(variables)
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"])
+def test_headers_that_are_none_are_refused_and_not_shown(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: write it as name=value") as refusal:
+        wants_traces({**ENDPOINT, name: "tenant=1,Bearer s3cret"})
+    assert "s3cret" not in str(refusal.value)
