@@ -19,12 +19,14 @@ from gracectl.model.decode import (
     decode_claim,
     decode_lease,
     decode_node,
+    decode_node_budget,
     decode_pod,
     decode_volume_claim,
 )
 from gracectl.model.lease import Lease
-from gracectl.model.names import KARPENTER_GROUP
+from gracectl.model.names import KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
 from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
 
@@ -121,6 +123,15 @@ NODE_CLAIMS: Resource[NodeClaim] = Resource(
 )
 NODE_CLAIM_VERSIONS = (NODE_CLAIMS, msgspec.structs.replace(NODE_CLAIMS, version="v1beta1"))
 """In the order of preference. A cluster serves some of them, or none."""
+NODE_BUDGETS: Resource[NodeDisruptionBudget] = Resource(
+    group=TERMINATION_GROUP,
+    version=TERMINATION_VERSION,
+    plural="nodedisruptionbudgets",
+    kind="NodeDisruptionBudget",
+    namespaced=False,
+    decode=decode_node_budget,
+)
+"""A cluster serves them, or (before `gracectl crds` was applied) not."""
 LEASES: Resource[Lease] = Resource(
     group="coordination.k8s.io",
     version="v1",

@@ -31,6 +31,7 @@ from gracectl.model.envelope import (
 from gracectl.model.lease import Lease
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node, Taint
+from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
 from gracectl.model.sharing import Sharing
@@ -52,6 +53,7 @@ __all__ = [
     "decode_lease",
     "decode_meta",
     "decode_node",
+    "decode_node_budget",
     "decode_page",
     "decode_pod",
     "decode_status",
@@ -190,7 +192,8 @@ def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
         resource_version=meta.resource_version or "",
         generation=meta.generation or 0,
         observed_generation=status.observed_generation or 0,
-        selector=_budget_selector(spec.selector),
+        # The eviction API passes over a budget whose selector is invalid.
+        selector=_checked_selector(spec.selector)[0],
         min_available=spec.min_available,
         max_unavailable=spec.max_unavailable,
         unhealthy_pod_eviction_policy=spec.unhealthy_pod_eviction_policy or "",
@@ -199,6 +202,33 @@ def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
         desired_healthy=status.desired_healthy or 0,
         expected_pods=status.expected_pods or 0,
         disrupted_pods={pod: _created(evicted) for pod, evicted in (status.disrupted_pods or {}).items()},
+        verdict=condition_of(_conditions(status, _or_empty), names.DISRUPTION_ALLOWED),
+        deletion_timestamp=_instant(meta.deletion_timestamp),
+    )
+
+
+def decode_node_budget(raw: bytes | msgspec.Raw) -> NodeDisruptionBudget:
+    """The NodeDisruptionBudget in this JSON object."""
+    read = _NODE_BUDGET.decode(raw)
+    meta = read.metadata
+    spec = read.spec or wire.NodeBudgetSpec()
+    status = read.status or wire.NodeBudgetStatus()
+    selector, selector_error = _checked_selector(spec.selector)
+    return NodeDisruptionBudget(
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        generation=meta.generation or 0,
+        observed_generation=status.observed_generation or 0,
+        selector=selector,
+        selector_error=selector_error,
+        min_available=spec.min_available,
+        max_unavailable=spec.max_unavailable,
+        expected_nodes=status.expected_nodes or 0,
+        current_available=status.current_available or 0,
+        desired_available=status.desired_available or 0,
+        disruptions_allowed=status.disruptions_allowed or 0,
+        disrupted_nodes={node: _created(admitted) for node, admitted in (status.disrupted_nodes or {}).items()},
         verdict=condition_of(_conditions(status, _or_empty), names.DISRUPTION_ALLOWED),
         deletion_timestamp=_instant(meta.deletion_timestamp),
     )
@@ -337,16 +367,16 @@ def _or_empty(text: str | None) -> str:
     return text or ""
 
 
-def _budget_selector(read: WireLabelSelector | None) -> LabelSelector | None:
-    """None for a selector that is invalid, too: the eviction API passes over such a budget."""
+def _checked_selector(read: WireLabelSelector | None) -> tuple[LabelSelector | None, str]:
+    """The selector, and why it is none if it is invalid."""
     if read is None:
-        return None
+        return None, ""
     selector = read.selector()
     try:
         selector.validate()
-    except SelectorError:
-        return None
-    return selector
+    except SelectorError as error:
+        return None, str(error)
+    return selector, ""
 
 
 _NO_POD_SPEC: Final = wire.PodSpec()
@@ -357,6 +387,7 @@ _POD = msgspec.json.Decoder(wire.Pod)
 _NODE = msgspec.json.Decoder(wire.Node)
 _NODE_CLAIM = msgspec.json.Decoder(wire.NodeClaim)
 _BUDGET = msgspec.json.Decoder(wire.Budget)
+_NODE_BUDGET = msgspec.json.Decoder(wire.NodeBudget)
 _ATTACHMENT = msgspec.json.Decoder(wire.Attachment)
 _VOLUME_CLAIM = msgspec.json.Decoder(wire.VolumeClaim)
 _LEASE = msgspec.json.Decoder(wire.Lease)

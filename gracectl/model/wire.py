@@ -214,6 +214,27 @@ class Budget(Object):
     status: BudgetStatus | None = None
 
 
+class NodeBudgetSpec(Object):
+    selector: WireLabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class NodeBudgetStatus(Conditions):
+    observed_generation: int | None = None
+    expected_nodes: int | None = None
+    current_available: int | None = None
+    desired_available: int | None = None
+    disruptions_allowed: int | None = None
+    disrupted_nodes: dict[str, Instant | None] | None = None
+
+
+class NodeBudget(Object):
+    metadata: Meta
+    spec: NodeBudgetSpec | None = None
+    status: NodeBudgetStatus | None = None
+
+
 class AttachmentSource(Object):
     persistent_volume_name: str | None = None
 

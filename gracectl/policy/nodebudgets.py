@@ -1,0 +1,161 @@
+"""What a NodeDisruptionBudget says about the end of one node (DESIGN 3.9; source: the graceful termination seed).
+
+A node is available while it is Ready and nobody has deleted it. Ending one that is not changes no count, and is always
+allowed. The budget's status is the ledger, as it is for PodDisruptionBudgets: whoever admits an end writes the node
+into `disruptedNodes` and takes one from `disruptionsAllowed` in the same write, under the budget's version; our
+controller counts anew as soon as the node is seen to go, or when too much time has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from gracectl.model.intorpercent import scaled_value
+from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.policy.budgets import BudgetVerdict, Leave
+
+ADMITTED_SECONDS: Final = 120.0
+"""How long an admitted end may take to be seen before nobody believes in it any more; as long as the disruption
+controller of Kubernetes waits for an evicted pod. A DELETE that is under way has at most half of that."""
+
+UNSEEN_SECONDS: Final = 5.0
+"""How long an end counts of a node that nobody has seen yet: one that has just come."""
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """The nodes that a budget selects: all, those available, and how many of them must be."""
+
+    expected: int
+    available: int
+    desired: int
+
+    @property
+    def allowed(self) -> int:
+        """How many more may become unavailable now."""
+        return max(self.available - self.desired, 0) if self.expected else 0
+
+
+def is_available(node: Node) -> bool:
+    """Whether a budget counts the node as available."""
+    return node.ready and node.deletion_timestamp is None
+
+
+def governs(budget: NodeDisruptionBudget, node: Node) -> bool:
+    """Whether the budget selects the node. A selector that is left out or empty selects none (the seed: this "differs
+    from standard behavior")."""
+    selector = budget.selector
+    return (
+        selector is not None
+        and bool(selector.match_labels or selector.match_expressions)
+        and selector.matches(node.labels)
+    )
+
+
+def problem_of(budget: NodeDisruptionBudget) -> str | None:
+    """Why nobody can count by this budget, with the field in front and what would be right; None if one can."""
+    if budget.selector_error:
+        return f"spec.selector: {budget.selector_error}"
+    bounds = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
+    given = {field: value for field, value in bounds.items() if value is not None}
+    if not given:
+        return "spec: neither minAvailable nor maxUnavailable is given; give one of them"
+    if len(given) > 1:
+        return "spec: both minAvailable and maxUnavailable are given; remove one of them"
+    [(field, value)] = given.items()
+    try:
+        least = scaled_value(value, 1, round_up=True)
+    except ValueError as error:
+        return f"spec.{field}: {error}"
+    return f"spec.{field}: {value!r} is negative; give 0 or more" if least < 0 or str(value).startswith("-") else None
+
+
+def bound_of(budget: NodeDisruptionBudget) -> str:
+    """`minAvailable 80%`: what the budget asks for, as people have written it."""
+    if budget.min_available is not None:
+        return f"minAvailable {budget.min_available}"
+    return "no bound" if budget.max_unavailable is None else f"maxUnavailable {budget.max_unavailable}"
+
+
+def desired_of(budget: NodeDisruptionBudget, expected: int) -> int:
+    """How many of `expected` nodes must be available; percentages round up, as those of PodDisruptionBudgets do. All
+    of them if nobody can count by the budget."""
+    if problem_of(budget) is not None:
+        return expected
+    if budget.min_available is not None:
+        return scaled_value(budget.min_available, expected, round_up=True)
+    assert budget.max_unavailable is not None
+    return max(expected - scaled_value(budget.max_unavailable, expected, round_up=True), 0)
+
+
+def is_admitted(budget: NodeDisruptionBudget, node: Node, now: float) -> bool:
+    """Whether the end of this very node has been admitted by the budget already, and still counts."""
+    at = budget.disrupted_nodes.get(node.name)
+    return at is not None and node.created <= at and now < at + ADMITTED_SECONDS
+
+
+def tally(budget: NodeDisruptionBudget, nodes: Iterable[Node], now: float) -> Tally:
+    """Count by the budget; `nodes` may be more than it selects."""
+    selected = [node for node in nodes if governs(budget, node)]
+    available = sum(is_available(node) and not is_admitted(budget, node, now) for node in selected)
+    return Tally(len(selected), available, desired_of(budget, len(selected)))
+
+
+def still_disrupted(budget: NodeDisruptionBudget, nodes: Mapping[str, Node], now: float) -> dict[str, float]:
+    """The entries of the ledger that still count; `nodes` by name, those of the budget at least.
+
+    One is over when its node is seen to be deleted (it is counted as that from then on), has been replaced by another
+    one of the same name, or when nobody has seen any of it for too long.
+    """
+    kept = {}
+    for name, at in budget.disrupted_nodes.items():
+        node = nodes.get(name)
+        if node is None:
+            is_kept = now < at + UNSEEN_SECONDS
+        else:
+            is_kept = node.deletion_timestamp is None and is_admitted(budget, node, now)
+        if is_kept:
+            kept[name] = at
+    return kept
+
+
+def may_end(budget: NodeDisruptionBudget, node: Node, now: float) -> BudgetVerdict:
+    """What the ledger of a budget that governs the node says about ending it now. FREE: it changes no count, or has
+    been counted before; ALLOWED: it has to be written into the ledger first."""
+    if not is_available(node) or is_admitted(budget, node, now):
+        return BudgetVerdict(Leave.FREE)
+    if budget.observed_generation < budget.generation:
+        return BudgetVerdict(
+            Leave.UNOBSERVED, f"node disruption budget {budget.name} has just changed and is being counted"
+        )
+    if (problem := problem_of(budget)) is not None:
+        return BudgetVerdict(
+            Leave.UNCOUNTED,
+            f"node disruption budget {budget.name} allows nothing, as nobody can count by it: {problem}",
+        )
+    if budget.disruptions_allowed > 0:
+        return BudgetVerdict(Leave.ALLOWED)
+    return BudgetVerdict(Leave.SPENT, explain(budget))
+
+
+def explain(budget: NodeDisruptionBudget) -> str:
+    """Why a budget that is spent allows nothing, with its figures."""
+    figures = (
+        f"{budget.current_available} of {budget.expected_nodes} available, "
+        f"{budget.desired_available} required by {bound_of(budget)}"
+    )
+    return f"node disruption budget {budget.name} allows no node to end now ({figures})"
+
+
+def remedy_for(budget: NodeDisruptionBudget, leave: Leave) -> str:
+    """What would let a node end that the budget holds back."""
+    if leave is Leave.UNOBSERVED:
+        return "try again in a moment (a gracectl controller counts it)"
+    if leave is Leave.UNCOUNTED:
+        return "mend or delete the budget"
+    if budget.expected_nodes and budget.desired_available >= budget.expected_nodes:
+        return "change or delete the budget, which lets no Ready node end"
+    return "wait until more of its nodes are Ready, or change the budget"
