@@ -21,9 +21,10 @@ from gracectl.cloud.fenced import FencedProvider
 from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider
 from gracectl.config import ConfigError, Settings
+from gracectl.disruption.gate import Gate
 from gracectl.eviction.samples import answer_samples
 from gracectl.kube.access import missing_rights
-from gracectl.kube.cache import CacheStatistics
+from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.client import IMPATIENT, ClientSettings, KubeClient
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.election import Election, ElectionSettings, ElectionStatistics
@@ -107,7 +108,13 @@ class Controller:
         # everything else has time.
         once = ClientSettings(timeout=min(patient.timeout, _LONGEST_DELETION), retry=RetrySettings(attempts=1))
         reflectors = Reflectors(self._client, observed, clock, rng=rng)
-        self._reflectors: tuple[Reflector[Any], ...] = (reflectors.of_pods(observed.pods), *reflectors.whole)
+        # Whoever admits, writes to the ledger, not only who leads: what keeps replicas apart there is its version.
+        self._gate = Gate(self._client, observed.nodes, Cache("node-budgets"), clock, rng=rng)
+        self._reflectors: tuple[Reflector[Any], ...] = (
+            reflectors.of_pods(observed.pods),
+            *reflectors.whole,
+            reflectors.of_node_budgets(self._gate.budgets),
+        )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._pulse, self._roll = Pulse(clock), Roll()
         self._begun = clock.monotonic()
@@ -118,6 +125,7 @@ class Controller:
             client=self._client.fenced(fence),
             deleting=self._deleting.fenced(fence),
             observed=observed,
+            gate=self._gate,
             provider=FencedProvider(self._provider, fence),
             recorder=self._recorder,
             clock=clock,
@@ -223,6 +231,7 @@ class Controller:
     async def wait_live(self) -> None:
         """Return when every cache has taken over its first complete list."""
         await self._observed.wait_live()
+        await self._gate.wait_live()
 
     def under_way(self) -> tuple[Progress, ...]:
         """Where each termination stands."""
@@ -262,7 +271,7 @@ class Controller:
     def _samples_of_process(self) -> Iterator[Sample]:
         clients = (self._client.statistics(), self._deleting.statistics())
         watches = [reflector.statistics() for reflector in self._reflectors]
-        caches = [cache.statistics() for cache in self._observed.caches]
+        caches = [cache.statistics() for cache in self._caches]
         yield from answer_samples(clients)
         yield from self._provider.samples()
         yield from api_samples(clients)
@@ -273,6 +282,10 @@ class Controller:
         )
         election = None if self._election is None else self._election.statistics()
         yield from leader_samples(self._is_in_office, election, self._fence.statistics())
+
+    @property
+    def _caches(self) -> tuple[Cache[Any], ...]:
+        return (*self._observed.caches, self._gate.budgets)
 
     def health(self) -> Iterator[Check]:
         """Whether the process lives, or would be better off dead. Nothing of that depends on the API server."""
@@ -289,7 +302,7 @@ class Controller:
         """Whether the process sees the cluster and has not been told to stop; one that stands by is ready as well."""
         is_stopping = self._stop.is_set()
         yield Check("running", not is_stopping, "told to stop" if is_stopping else "not told to stop")
-        for cache in (cache.statistics() for cache in self._observed.caches):
+        for cache in (cache.statistics() for cache in self._caches):
             seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"
             yield Check(f"cache of {cache.name}", cache.live, seen)
 
@@ -301,5 +314,5 @@ class Controller:
             election=self._election.statistics() if self._election else None,
             fence=self._fence.statistics(),
             events=self._recorder.statistics(),
-            caches=tuple(cache.statistics() for cache in self._observed.caches),
+            caches=tuple(cache.statistics() for cache in self._caches),
         )

@@ -141,6 +141,13 @@ def may_end(budget: NodeDisruptionBudget, node: Node, now: float) -> BudgetVerdi
     return BudgetVerdict(Leave.SPENT, explain(budget))
 
 
+def may_let_go(old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> bool:
+    """Whether a budget that was `old` and is `new` (None: it is gone) may now let nodes end that it kept before."""
+    if old is None or new is None:
+        return new is None
+    return new.disruptions_allowed > 0 or new.selector != old.selector
+
+
 def explain(budget: NodeDisruptionBudget) -> str:
     """Why a budget that is spent allows nothing, with its figures."""
     figures = (

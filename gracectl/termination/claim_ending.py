@@ -22,6 +22,8 @@ class ClaimEnding(Ending[NodeClaim]):
         self.nodes: tuple[Node, ...] = ()
         self.deleted: set[str] = set()  # the UIDs of nodes of which the server has taken the deletion
         self.next_deletion = 0.0  # before this instant (monotonic) a node that could not be deleted is let be
+        self.budgets: set[str] = set()  # the budgets for nodes that do not allow yet what is to be deleted
+        self.told_of_budgets = ""  # the gist of what people have been told of them
         self.has_seen_node = False  # the one that its status names; or the server has said that it is not there
         self._provider_id = ""
 

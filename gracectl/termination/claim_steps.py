@@ -8,6 +8,7 @@ Invariant: the claim's finalizer goes when the provider has said that the instan
 
 from __future__ import annotations
 
+from gracectl.disruption.gate import Refusal
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -16,6 +17,7 @@ from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline, deadline_of, tightest, written
 from gracectl.policy.ownership import belongs
+from gracectl.policy.plan import plan
 from gracectl.termination.announce import announce
 from gracectl.termination.claim_ending import ClaimEnding
 from gracectl.termination.conditions import Word, set_condition
@@ -85,7 +87,8 @@ async def end_nodes(tools: Tools, ending: ClaimEnding) -> Answer:
         return await _check_that_none_is_left(tools, ending)
     if tools.clock.monotonic() < ending.next_deletion:
         return Wait(ending.next_deletion - tools.clock.monotonic(), ending.waits_for)
-    refusals = await _delete_nodes(tools, ending)
+    refusals, held = await _delete_nodes(tools, ending)
+    ending.budgets = {refusal.budget for refusal in held.values()}
     if refusals:
         ending.next_deletion = tools.clock.monotonic() + NODE_RETRY_SECONDS
         failures = "; ".join(f"node {name} cannot be deleted: {error}" for name, error in refusals.items())
@@ -94,6 +97,8 @@ async def end_nodes(tools: Tools, ending: ClaimEnding) -> Answer:
         word = Word(names.DRAINED, names.FALSE, "NodeDeletionFailed", message)
         await set_condition(tools, ending.objects, word)
         return Wait(NODE_RETRY_SECONDS, message)
+    if held:
+        return await _wait_for_budgets(tools, ending, held)
     listed = ", ".join(sorted(node.name for node in nodes))
     return Wait(NODES_SECONDS, f"its nodes are ending: {listed}")
 
@@ -119,19 +124,50 @@ async def _check_that_none_is_left(tools: Tools, ending: ClaimEnding) -> Answer:
     return Proceed()
 
 
-async def _delete_nodes(tools: Tools, ending: ClaimEnding) -> dict[str, ApiError]:
-    """Delete the nodes that nobody has deleted; returns why it was not possible, by name."""
+async def _wait_for_budgets(tools: Tools, ending: ClaimEnding, held: dict[str, Refusal]) -> Wait:
+    """Say what keeps the nodes; they go when their budgets change, or when the deadline demands it."""
+    message = "; ".join(f"node {name} is to end, but {refusal}" for name, refusal in held.items())
+    gist = " ".join(f"{name} {refusal.budget} {refusal.leave}" for name, refusal in held.items())
+    if gist != ending.told_of_budgets:
+        ending.told_of_budgets = gist
+        announce(tools, ending.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
+    await set_condition(tools, ending.objects, Word(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message))
+    due = [at for node in ending.nodes if node.name in held and (at := forced_at(tools, ending, node)) is not None]
+    return Wait(min([NODES_SECONDS, *(max(at - tools.clock.now(), 0.0) for at in due)]), message)
+
+
+def forced_at(tools: Tools, ending: ClaimEnding, node: Node) -> float | None:
+    """From when on the node has to end whatever its budgets say, so that its pods have their time before the deadline.
+
+    None without a deadline.
+    """
+    if ending.deadline is None:
+        return None
+    now, deadline = tools.clock.now(), ending.deadline
+    decision = plan(tools.observed.view_of(node, tools.settings.policy, deadline), now)
+    return min((entry.delete_at for entry in decision.pods if entry.delete_at is not None), default=deadline.at)
+
+
+async def _delete_nodes(tools: Tools, ending: ClaimEnding) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
+    """Delete the nodes that nobody has deleted; returns by name why it was not possible, and what does not allow it."""
     refusals: dict[str, ApiError] = {}
+    held: dict[str, Refusal] = {}
     for node in ending.nodes:
         if node.deletion_timestamp is None and node.uid not in ending.deleted:
             try:
+                due = forced_at(tools, ending, node)
+                is_forced = due is not None and due <= tools.clock.now()
+                refusal = await tools.gate.admit(node, is_forced=is_forced, is_watching=True)
+                if refusal is not None:
+                    held[node.name] = refusal
+                    continue
                 await delete_node(tools, node)
                 ending.deleted.add(node.uid)
             except NotLeading:
                 raise
             except ApiError as error:
                 refusals[node.name] = error
-    return refusals
+    return refusals, held
 
 
 async def delete_node(tools: Tools, node: Node) -> None:

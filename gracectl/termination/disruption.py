@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gracectl.disruption.gate import Refusal
 from gracectl.kube.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotFound
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
@@ -56,8 +57,13 @@ class Standing(msgspec.Struct):
     """By pod uid, what keeps it until a known instant, or has kept it until one and nobody has been told."""
 
 
-async def end(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool) -> Requeue | None:
-    """Delete the unit for what is due, unless the server has agreed already, or is not to be asked just yet."""
+async def end(
+    tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool
+) -> Requeue | Refusal | None:
+    """Delete the unit for what is due, unless the server has agreed already, or is not to be asked just yet.
+
+    Returns the word of a node disruption budget that does not allow it now.
+    """
     held = unit.held
     wait = standing.next_try - tools.clock.monotonic()
     if wait > 0:
@@ -69,6 +75,9 @@ async def end(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], 
     if is_forced and not _is_overdue(tools, held.state):
         await _pull_deadline(tools, held)
         return None  # our write wakes us, and all of this is looked at again
+    for node in unit.nodes:
+        if (refusal := await tools.gate.admit(node, is_watching=True)) is not None:
+            return refusal
     try:
         version = held.state.resource_version
         await tools.client.delete(held.resource, held.state.key, uid=held.uid, resource_version=version)

@@ -12,6 +12,8 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.policy.nodebudgets import may_let_go
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
@@ -60,10 +62,12 @@ class NodeClaimTermination:
         self._register: Register[ClaimEnding] = Register("node claim", tools.clock, tools.journals, times)
         tools.observed.claims.subscribe(self._claim_changed, replay=True)
         tools.observed.nodes.subscribe(self._node_changed, replay=True)
+        tools.gate.budgets.subscribe(self._node_budget_changed)
 
     async def run(self) -> None:
         """End claims until cancelled. Nothing is decided before all caches are live."""
         await self._tools.observed.wait_live()
+        await self._tools.gate.wait_live()
         await run_workers(self._queue, self.reconcile, self._tools.settings.workers, expected=(ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
@@ -146,3 +150,11 @@ class NodeClaimTermination:
                 for claim in self._tools.observed.claims_of(node):
                     if is_held(claim):
                         self._queue.add(claim.name)
+
+    def _node_budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
+        budget = new or old
+        if budget is not None and may_let_go(old, new):
+            for name in self._register:  # whose end was begun first comes first
+                ending = self._register.get(name)
+                if ending is not None and budget.name in ending.budgets:
+                    self._queue.add(name)

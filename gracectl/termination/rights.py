@@ -5,7 +5,7 @@ from __future__ import annotations
 from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reading import is_served
-from gracectl.kube.resources import LEASES, NODE_CLAIM_VERSIONS
+from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIM_VERSIONS
 from gracectl.model.names import KARPENTER_GROUP
 
 RIGHTS = (
@@ -26,6 +26,12 @@ CLAIM_RIGHTS = (
 )
 """What comes to that where the cluster has node claims."""
 
+NODE_BUDGET_RIGHTS = (
+    *(Right(verb, NODE_BUDGETS.plural, NODE_BUDGETS.group) for verb in ("get", "list", "watch")),
+    Right("patch", NODE_BUDGETS.plural, NODE_BUDGETS.group, "status"),
+)
+"""What comes to that where the cluster has node disruption budgets."""
+
 
 def lease_rights(namespace: str) -> tuple[Right, ...]:
     """What comes to that where one of several is to lead, by a Lease in that namespace."""
@@ -44,4 +50,5 @@ class MissingRights(Exception):
 async def rights_for(client: KubeClient, lease_namespace: str | None = None) -> tuple[Right, ...]:
     """What the controller needs on this cluster; None: it leads without a Lease. Raises ApiError."""
     claims = CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else ()
-    return RIGHTS + claims + (() if lease_namespace is None else lease_rights(lease_namespace))
+    budgets = NODE_BUDGET_RIGHTS if await is_served(client, (NODE_BUDGETS,)) else ()
+    return RIGHTS + claims + budgets + (() if lease_namespace is None else lease_rights(lease_namespace))

@@ -55,6 +55,7 @@ QUEUES: Final = (
     "voluntary",
     "finalizers",
     "misspellings",
+    "node-budgets",
     "evictions-budgeted",
     "evictions-unbudgeted",
     "deletions",

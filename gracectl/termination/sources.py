@@ -15,11 +15,20 @@ from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import ALL, Selection
-from gracectl.kube.resources import BUDGETS, NODE_CLAIM_VERSIONS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
+from gracectl.kube.resources import (
+    BUDGETS,
+    NODE_BUDGETS,
+    NODE_CLAIM_VERSIONS,
+    NODES,
+    PODS,
+    VOLUME_ATTACHMENTS,
+    Resource,
+)
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.sharing import Sharing
 from gracectl.model.volume import VolumeAttachment
@@ -88,6 +97,10 @@ class Reflectors:
         selection = bound_to(node) if node else ALL
         settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven)
         return self._reflector(self._sources.pods, into, settings)
+
+    def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
+        """One that keeps `into` equal to all node disruption budgets; empty where the cluster has none."""
+        return self._reflector(NODE_BUDGETS, into, msgspec.structs.replace(self._settings, optional=True))
 
     def _reflector(
         self, resource: Resource[T] | tuple[Resource[T], ...], into: Writable[T], settings: ReflectorSettings

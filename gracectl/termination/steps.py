@@ -12,6 +12,7 @@ from typing import Generic
 import msgspec
 
 from gracectl.cloud.provider import Provider
+from gracectl.disruption.gate import Gate
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.kube.client import KubeClient
@@ -35,6 +36,8 @@ class Tools(msgspec.Struct, frozen=True):
     observed: Observed
     evictor: Evictor
     deleter: PodDeleter
+    gate: Gate
+    """Whether a node may end, as far as budgets for nodes go."""
     provider: Provider
     recorder: EventRecorder
     clock: Clock

@@ -15,6 +15,8 @@ import anyio
 import msgspec
 
 from gracectl.cloud.provider import Provider
+from gracectl.disruption.counting import Counting
+from gracectl.disruption.gate import Gate
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics
 from gracectl.eviction.settings import EvictionSettings
@@ -49,6 +51,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     deleting: KubeClient
     """Repeats nothing: see PodDeleter."""
     observed: Observed
+    gate: Gate
     provider: Provider
     recorder: EventRecorder
     clock: Clock
@@ -101,6 +104,7 @@ class Tenure:
             clock=self._clock,
             settings=means.termination,
             deleter=self._deleter,
+            gate=means.gate,
             claim_resource=means.claim_resource,
             tallies=means.tallies,
             departures=departures,
@@ -113,6 +117,7 @@ class Tenure:
         self._voluntary = VoluntaryTermination(tools, backoff)
         self._keeper = FinalizerKeeper(tools, backoff)
         self._misspellings = Misspellings(tools)
+        self._counting = Counting(means.gate, means.client, self._clock, backoff)
 
     async def run(self) -> None:
         """Change the cluster until cancelled; what is under way is finished first. Raises PartDied."""
@@ -124,6 +129,7 @@ class Tenure:
             "voluntary terminations": self._voluntary.run,
             "node claim terminations": self.claims.run,
             "misspellings": self._misspellings.run,
+            "node disruption budgets": self._counting.run,
             "journals": self.journals.run,
         }
         await run_parts(parts, anyio.Event(), roll=self._roll)
@@ -137,6 +143,7 @@ class Tenure:
             self._voluntary.statistics(),
             self._keeper.statistics(),
             self._misspellings.statistics(),
+            self._counting.statistics(),
             evictor.budgeted,
             evictor.crowd,
             deleter.queue,
@@ -167,5 +174,5 @@ class Tenure:
 @contextmanager
 def tenure(means: Means) -> Iterator[Tenure]:
     """One that knows what the caches hold, and is told what changes in them while the block runs."""
-    with means.observed.visited():
+    with means.observed.visited(), means.gate.budgets.visited():
         yield Tenure(means)

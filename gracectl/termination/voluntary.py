@@ -4,8 +4,8 @@ expired (DESIGN 3.1 no 3 to 5).
 It only sends the DELETE, as a person would; what follows is the business of the controllers of nodes and claims. A
 key names what ends as one: a claim with its nodes, or a node without a claim. Invariants: a DELETE carries uid and
 version of the object that was judged, so nothing is ended for what it is no longer; each is asked for once; none while
-too many nodes are unhealthy, or while a pod keeps the node; whoever waits is woken by what it waits for, a change or an
-exact instant, and by nothing else.
+too many nodes are unhealthy, or while a pod or a budget for nodes keeps the node; whoever waits is woken by what it
+waits for, a change or an exact instant, and by nothing else.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gracectl.disruption.gate import Refusal
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import lets_unready_go
 from gracectl.policy.deadlines import grace_period_of
+from gracectl.policy.nodebudgets import may_let_go
 from gracectl.policy.ownership import only_claim
 from gracectl.policy.voluntary import (
     Cause,
@@ -71,11 +74,13 @@ class VoluntaryTermination:
         self._observed.claims.subscribe(self._claim_changed, replay=True)
         self._observed.pods.subscribe(self._pod_changed)
         self._observed.budgets.subscribe(self._budget_changed)
+        tools.gate.budgets.subscribe(self._node_budget_changed)
         tools.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
         """Start terminations until cancelled. Nothing is decided before all caches are live."""
         await self._observed.wait_live()
+        await self._tools.gate.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def statistics(self) -> QueueStatistics:
@@ -112,7 +117,11 @@ class VoluntaryTermination:
         if holds or unit.is_contested:
             self._wait(unit, standing, due, holds)
             return self._at(later, elapses_at(holds))
-        return await end(self._tools, unit, standing, due, is_forced=is_forced)
+        answer = await end(self._tools, unit, standing, due, is_forced=is_forced)
+        if isinstance(answer, Refusal):
+            self._wait_for_budget(unit, standing, due, answer)
+            return self._at(later)
+        return answer
 
     # -- what the caches say -------------------------------------------------------------------------------------------
 
@@ -179,6 +188,12 @@ class VoluntaryTermination:
         self._waiting.put(unit.key, (node.name for node in unit.nodes), {hold.pod.namespace for hold in holds})
         message = f"is to end ({due[0].words}), but {explain_holds(holds)}"
         gist = f"{holds[0].pod.uid} {holds[0].remedy}"
+        tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
+
+    def _wait_for_budget(self, unit: Unit, standing: Standing, due: list[Trigger], refusal: Refusal) -> None:
+        self._waiting.put(unit.key, node_budgets=(refusal.budget,))
+        message = f"is to end ({due[0].words}), but {refusal}"
+        gist = f"{refusal.budget} {refusal.leave}"
         tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
 
     def _look_at_brake(self) -> Requeue | None:
@@ -264,6 +279,12 @@ class VoluntaryTermination:
             return
         for key in self._waiting.in_namespace(budget.namespace):
             self._queue.add(key)
+
+    def _node_budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
+        budget = new or old
+        if budget is not None and may_let_go(old, new):
+            for key in self._waiting.for_node_budget(budget.name):
+                self._queue.add(key)
 
 
 def _state(node: Node) -> tuple[Any, ...]:
