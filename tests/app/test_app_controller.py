@@ -19,7 +19,7 @@ from gracectl.runtime.supervise import PartDied
 from gracectl.sim.core import ApiServer
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.faults import Refuse, Rule
-from gracectl.termination.rights import CLAIM_RIGHTS, RIGHTS, MissingRights, lease_rights
+from gracectl.termination.rights import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingRights, lease_rights
 
 pytestmark = pytest.mark.anyio
 
@@ -36,11 +36,13 @@ EVERYTHING = (
 )
 """What the README asks for, no more."""
 
-OF_CLAIMS = (
+OF_OUR_KINDS = (
     rule("get list watch patch delete", "nodeclaims", "karpenter.sh"),
     rule("patch", "nodeclaims/status", "karpenter.sh"),
+    rule("get list watch", "nodedisruptionbudgets", "termination.karpenter.sh"),
+    rule("patch", "nodedisruptionbudgets/status", "termination.karpenter.sh"),
 )
-"""And where the cluster has NodeClaims."""
+"""And where the cluster has NodeClaims and NodeDisruptionBudgets."""
 
 
 def a_controller(server: ApiServer, clock: LoopClock, token: str = "") -> tuple[Controller, InProcessTransport]:
@@ -73,7 +75,7 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
             Right(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural == "leases" else "")
             for _, _, op, _ in stage.transport.executed
         }
-        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *lease_rights("kube-system")}
+        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *lease_rights("kube-system")}
         assert asked >= set(lease_rights("kube-system"))
 
 
@@ -100,15 +102,15 @@ async def test_the_rights_to_leases_are_asked_for_in_their_namespace_and_only_by
     await Controller(settings, transport, clock, provider).check()
 
 
-@pytest.mark.parametrize("has_claims", [True, False])
-async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others(has_claims: bool) -> None:
-    """The rights to NodeClaims are asked for where the cluster has such, and not missed where it has none."""
-    definitions = shipped_definitions() if has_claims else ()
+@pytest.mark.parametrize("has_ours", [True, False])
+async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others(has_ours: bool) -> None:
+    """The rights to our kinds are asked for where the cluster has such, and not missed where it has none."""
+    definitions = shipped_definitions() if has_ours else ()
     async with staged("n1", definitions=definitions, settings=Settings()) as stage:
         await stage.create({**POD})
         token = await account_token(stage.server, "gracectl", "kube-system")
         account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
-        await grant(stage.server, account, *EVERYTHING, *(OF_CLAIMS if has_claims else ()))
+        await grant(stage.server, account, *EVERYTHING, *(OF_OUR_KINDS if has_ours else ()))
         stage.transport = InProcessTransport(stage.server, stage.clock, token=token)
         async with stage.controller() as controller:
             await controller.check()
@@ -117,7 +119,8 @@ async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_other
             await stage.until_gone("n1")
         assert {each.operation.verb for each in stage.transport.executed} >= {"patch", "create"}
         refused = {each.operation.plural for each in stage.transport.executed if each.status in (401, 403)}
-        assert refused == (set() if has_claims else {"nodeclaims"})  # a server refuses before it looks what it serves
+        # A server refuses before it looks what it serves.
+        assert refused == (set() if has_ours else {"nodeclaims", "nodedisruptionbudgets"})
         assert not stage.cluster.pods()
 
 
@@ -211,6 +214,7 @@ async def test_the_statistics_are_of_every_part() -> None:
             "budgets": (True, 0),
             "attachments": (True, 0),
             "claims": (True, 0),
+            "node-budgets": (True, 0),
         }
         assert numbers.client.count("patch", "nodes") == 2
         assert numbers.evictor.requests == 0

@@ -13,7 +13,7 @@ from gracectl.termination.voluntary import VoluntaryTermination
 
 pytestmark = pytest.mark.anyio
 
-CACHES = ("nodes", "pods", "budgets", "attachments", "claims")
+CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
 
 
 def failed(*checks: Check) -> list[str]:

@@ -23,6 +23,7 @@ RESOURCES = (
     "poddisruptionbudgets.policy",
     "volumeattachments.storage.k8s.io",
     "nodeclaims.karpenter.sh",
+    "nodedisruptionbudgets.termination.karpenter.sh",
 )
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_drains_standing_still": (("node", "kept"),),
@@ -43,7 +44,7 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_fenced_writes_total": (("refused", "cut"),),
     "gracectl_events_total": (("written", "merged", "dropped", "failed"),),
     "gracectl_trace_spans_total": (("exported", "failed", "dropped"),),
-    "gracectl_cached_objects": (("nodes", "pods", "budgets", "attachments", "claims"),),
+    "gracectl_cached_objects": (("nodes", "pods", "budgets", "attachments", "claims", "node-budgets"),),
     "gracectl_api_request_duration_seconds": (VERBS,),
     **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("lists_total", "streams_total", "stalls_total")},
     **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("failures_total", "events_total", "silence_seconds")},

@@ -64,7 +64,7 @@ def test_help_says_what_to_do_with_them() -> None:
     assert "gracectl crds | kubectl apply --server-side -f -" in " ".join(shown.split())
 
 
-@pytest.mark.parametrize(("crds", "names"), [(None, 1), (True, 1), (False, 0)])
+@pytest.mark.parametrize(("crds", "names"), [(None, 2), (True, 2), (False, 0)])
 def test_a_simulation_has_them_unless_it_is_told_otherwise(crds: bool | None, names: int) -> None:
     scenario = chosen(World(scenario="small", nodes=None, pods=None, scale=1.0, seed=None, speed=None, crds=crds))
     assert len(options_of(scenario).definitions) == names

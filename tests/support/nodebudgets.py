@@ -57,7 +57,7 @@ def figures(stage: Stage, name: str = "pool-a") -> tuple[int, int, int, int]:
     """Expected, available, desired, allowed."""
     status = status_of(stage, name)
     fields = ("expectedNodes", "currentAvailable", "desiredAvailable", "disruptionsAllowed")
-    return tuple(status.get(field, -1) for field in fields)  # type: ignore[return-value]  # four of them
+    return tuple(status.get(field, -1) for field in fields)
 
 
 def seen(stage: Stage, name: str) -> Node:

@@ -56,7 +56,7 @@ async def test_the_tree_of_a_termination() -> None:
         collector = await ended(stage, "n1")
         assert start == 0
         assert collector.tree() == [
-            "terminate node 0-15.75",
+            "terminate node 0-15.519",
             "  claim 0-0",
             "  deadline 0-0",
             "  notice 0-0",
@@ -68,8 +68,8 @@ async def test_the_tree_of_a_termination() -> None:
             "    wave critical 5-6",
             "      pod evicted 5-6",
             "  volumes 6-6",
-            "  instance 6-15.75",
-            "  finalizer 15.75-15.75",
+            "  instance 6-15.519",
+            "  finalizer 15.519-15.519",
         ]
 
 
