@@ -22,6 +22,7 @@ from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider
 from gracectl.config import ConfigError, Settings
 from gracectl.disruption.gate import Gate
+from gracectl.disruption.samples import gate_samples
 from gracectl.eviction.samples import answer_samples
 from gracectl.kube.access import missing_rights
 from gracectl.kube.cache import Cache, CacheStatistics
@@ -273,6 +274,7 @@ class Controller:
         watches = [reflector.statistics() for reflector in self._reflectors]
         caches = [cache.statistics() for cache in self._caches]
         yield from answer_samples(clients)
+        yield from gate_samples(self._gate)
         yield from self._provider.samples()
         yield from api_samples(clients)
         yield from watch_samples(watches, caches, self._clock.monotonic(), self._begun)

@@ -9,7 +9,9 @@ one node would take each other's away): what was not used, the ledger forgets by
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Final
 
 import anyio
 import msgspec
@@ -36,6 +38,10 @@ FIRST_RETRY, LAST_RETRY = 0.005, 0.2
 
 COUNTED_SECONDS = 1
 """A budget that has just changed is counted within this time; whoever asks may do so again."""
+
+ANSWERS: Final = ("free", "admitted", "forced", "refused")
+"""What becomes of a question: no budget governs the node, or it is unavailable anyway; it was counted, or had been; it
+was counted although nothing was left; or a budget says no."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -68,6 +74,7 @@ class Gate:
         self.muster = Muster(nodes, budgets)
         self._clock = clock
         self._rng = rng
+        self._answers = Counter(dict.fromkeys(ANSWERS, 0))
         self._turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
     async def wait_live(self) -> None:
@@ -88,11 +95,24 @@ class Gate:
         `dry_run` counts nothing; `is_forced` counts without asking; who `is_watching` is told no by what the watch has
         shown, as he is woken by it, and the server is not asked. Raises ApiError if the server cannot be asked.
         """
-        if not is_available(node):
+        over = self._over(node) if is_available(node) else []
+        if not over:
+            self._answers["free"] += 1
             return None
+        refusal = await self._answer(over, node, dry_run=dry_run, is_forced=is_forced, is_watching=is_watching)
+        self._answers["refused" if refusal is not None else "forced" if is_forced else "admitted"] += 1
+        return refusal
+
+    def statistics(self) -> Mapping[str, int]:
+        """How many questions were answered in each way of ANSWERS."""
+        return dict(self._answers)
+
+    async def _answer(
+        self, over: list[NodeDisruptionBudget], node: Node, *, dry_run: bool, is_forced: bool, is_watching: bool
+    ) -> Refusal | None:
         # All are asked before any is charged, and the one that has least first: what is charged in vain blocks others
         # until it is forgotten.
-        over = sorted(self._over(node), key=lambda budget: (budget.disruptions_allowed, budget.name))
+        over = sorted(over, key=lambda budget: (budget.disruptions_allowed, budget.name))
         if not is_forced:
             for budget in over:
                 if (refusal := await self._asked(budget, node, is_watching=is_watching)) is not None:

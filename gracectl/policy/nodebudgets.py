@@ -127,18 +127,27 @@ def may_end(budget: NodeDisruptionBudget, node: Node, now: float) -> BudgetVerdi
     been counted before; ALLOWED: it has to be written into the ledger first."""
     if not is_available(node) or is_admitted(budget, node, now):
         return BudgetVerdict(Leave.FREE)
+    leave = standing_of(budget)
+    match leave:
+        case Leave.UNOBSERVED:
+            reason = f"node disruption budget {budget.name} has just changed and is being counted"
+        case Leave.UNCOUNTED:
+            problem = problem_of(budget)
+            reason = f"node disruption budget {budget.name} allows nothing, as nobody can count by it: {problem}"
+        case Leave.SPENT:
+            reason = explain(budget)
+        case _:
+            reason = ""
+    return BudgetVerdict(leave, reason)
+
+
+def standing_of(budget: NodeDisruptionBudget) -> Leave:
+    """What the budget says to the end of an available node that it has not counted yet."""
     if budget.observed_generation < budget.generation:
-        return BudgetVerdict(
-            Leave.UNOBSERVED, f"node disruption budget {budget.name} has just changed and is being counted"
-        )
-    if (problem := problem_of(budget)) is not None:
-        return BudgetVerdict(
-            Leave.UNCOUNTED,
-            f"node disruption budget {budget.name} allows nothing, as nobody can count by it: {problem}",
-        )
-    if budget.disruptions_allowed > 0:
-        return BudgetVerdict(Leave.ALLOWED)
-    return BudgetVerdict(Leave.SPENT, explain(budget))
+        return Leave.UNOBSERVED
+    if problem_of(budget) is not None:
+        return Leave.UNCOUNTED
+    return Leave.ALLOWED if budget.disruptions_allowed > 0 else Leave.SPENT
 
 
 def may_let_go(old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> bool:

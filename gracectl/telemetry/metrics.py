@@ -121,6 +121,22 @@ EVICTION_REQUESTS: Final = _counter(
     "answer",
     help="Requests to evict a pod, repeats among them, by HTTP status and by what it means.",
 )
+NODE_BUDGETS: Final = _gauge(
+    "node_budgets",
+    "state",
+    help="NodeDisruptionBudgets, by whether they allow a node to end now, and why not.",
+)
+NODE_ADMISSIONS: Final = _counter(
+    "node_admissions_total",
+    "answer",
+    help="Questions whether a node may end, of the webhook and of the controller itself, by the answer.",
+)
+NODE_ENDS_HELD: Final = _gauge(
+    "node_ends_held",
+    "of",
+    help="Ends that wait until a NodeDisruptionBudget allows them: of nodes and claims that are to end by themselves, "
+    "and of claims that somebody has deleted.",
+)
 LANES: Final = _gauge("lanes", help="PodDisruptionBudgets under which pods wait to be evicted, over all nodes.")
 LANE_PODS: Final = _gauge(
     "lane_pods",

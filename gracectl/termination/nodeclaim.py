@@ -78,6 +78,11 @@ class NodeClaimTermination:
         """The last claims that have come to their end, in that order."""
         return self._register.finished()
 
+    def held_by_node_budgets(self) -> int:
+        """How many claims wait until a budget allows the end of their nodes."""
+        endings = (self._register.get(name) for name in self._register)
+        return sum(1 for ending in endings if ending is not None and ending.budgets)
+
     def statistics(self) -> QueueStatistics:
         """The work queue's."""
         return self._queue.statistics()

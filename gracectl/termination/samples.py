@@ -16,6 +16,7 @@ from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
     BLOCKED_PODS,
     DRAINS_STANDING_STILL,
+    NODE_ENDS_HELD,
     PODS_DRAINED,
     PODS_LEFT,
     PROTECTED_PODS,
@@ -61,6 +62,9 @@ QUEUES: Final = (
     "deletions",
 )
 
+HELD: Final = ("voluntary", "nodeclaim")
+"""Whose ends a budget for nodes can hold."""
+
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of all that a tenure carries out; of one that is over, or not begun, nothing. `ends`: those that
@@ -71,6 +75,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     remaining: Remaining = Remaining()
     evictor: EvictorStatistics = EvictorStatistics()
     deleter: DeleterStatistics = DeleterStatistics()
+    held_by_node_budgets: Mapping[str, int] = {}
+    """How many of HELD wait for a budget for nodes."""
     queues: Mapping[str, QueueStatistics] = msgspec.field(
         default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
     )
@@ -88,6 +94,8 @@ def work_samples(work: Work, tallies: Tallies, now: float) -> Iterator[Sample]:
         yield Sample(BLOCKED_PODS, (blocker,), number)
     for how, number in tallies.departures.statistics().items():
         yield Sample(PODS_DRAINED, (how,), number)
+    for held in HELD:
+        yield Sample(NODE_ENDS_HELD, (held,), work.held_by_node_budgets.get(held, 0))
     yield from eviction_samples(work.evictor)
     yield from deadline_samples(work.deleter)
     yield from timer_samples(work.deleter.wheel)

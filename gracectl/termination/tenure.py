@@ -153,6 +153,10 @@ class Tenure:
             remaining=self.terminations.remaining(),
             evictor=evictor,
             deleter=deleter,
+            held_by_node_budgets={
+                "voluntary": self._voluntary.held_by_node_budgets(),
+                "nodeclaim": self.claims.held_by_node_budgets(),
+            },
             queues=dict(zip(QUEUES, queues, strict=True)),
         )
 

@@ -87,6 +87,10 @@ class VoluntaryTermination:
         """The work queue's."""
         return self._queue.statistics()
 
+    def held_by_node_budgets(self) -> int:
+        """How many units wait until a budget for nodes allows their end."""
+        return self._waiting.for_node_budgets()
+
     async def reconcile(self, key: UnitKey) -> Requeue | None:
         """Find out whether the unit is to end, and if so, delete it; safe to repeat."""
         if key == BRAKE:

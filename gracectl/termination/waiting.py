@@ -51,3 +51,7 @@ class Waiting:
     def for_node_budget(self, name: str) -> tuple[UnitKey, ...]:
         """Those that wait for a node disruption budget; who waits longest comes first."""
         return tuple(self._at.get(("node budget", name), ()))
+
+    def for_node_budgets(self) -> int:
+        """How many wait for budgets for nodes."""
+        return sum(any(kind == "node budget" for kind, _ in places) for places in self._of.values())

@@ -214,6 +214,7 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
         "Now",
         "Drains",
         "Evictions and budgets",
+        "Budgets for nodes",
         "Deadlines",
         "Protection",
         "API server, watches and provider",
