@@ -25,7 +25,7 @@ from gracectl.model.node import Node
 from gracectl.termination.leadership import read_leadership, with_leadership
 from gracectl.termination.outlook import is_draining
 from gracectl.termination.sight import look
-from gracectl.termination.standing import claims_without_nodes, is_under_way, standings
+from gracectl.termination.standing import claims_by_themselves, is_under_way, standings
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ async def _once(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Sett
         at=now,
         nodes=with_leadership(standings(observed, settings.termination, asked, now), leadership),
         leadership=leadership,
-        claims=claims_without_nodes(observed, settings.termination, now) if nodes is None else (),
+        claims=claims_by_themselves(observed, settings.termination, now) if nodes is None else (),
     )
 
 

@@ -87,9 +87,11 @@ class NodeStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimStanding(msgspec.Struct, frozen=True):
-    """A node claim that ends and has no node (any more). Instants are Unix seconds."""
+    """A node claim that ends and whose end no node shows: it has none (any more), or one that nobody has deleted yet.
+    Instants are Unix seconds."""
 
     name: str
+    nodes: tuple[str, ...]
     since: float
     deadline: Deadline | None
     waits_for: str
@@ -166,17 +168,20 @@ def standings(
     return tuple(found)
 
 
-def claims_without_nodes(observed: Observed, settings: TerminationSettings, now: float) -> tuple[ClaimStanding, ...]:
+def claims_by_themselves(observed: Observed, settings: TerminationSettings, now: float) -> tuple[ClaimStanding, ...]:
     """The node claims that end and have no node that would show it."""
     found = []
     for claim in sorted(observed.claims.values(), key=lambda claim: claim.name):
-        if not is_held(claim) or observed.nodes_of(claim) or not observed.is_managed(claim, settings.node_selector):
+        nodes = observed.nodes_of(claim)
+        is_shown = any(node.deletion_timestamp is not None for node in nodes)
+        if not is_held(claim) or is_shown or not observed.is_managed(claim, settings.node_selector):
             continue
         words = (condition_of(claim.conditions, type_) for type_ in (names.INSTANCE_TERMINATING, names.DRAINED))
         says = next((word.message for word in words if word is not None and word.message), "")
         assert claim.deletion_timestamp is not None
-        deadline = deadline_of(None, claim, settings.policy)
-        found.append(ClaimStanding(claim.name, min(claim.deletion_timestamp, now), deadline, says))
+        deadline = deadline_of(nodes[0] if nodes else None, claim, settings.policy)
+        undeleted = tuple(sorted(node.name for node in nodes))
+        found.append(ClaimStanding(claim.name, undeleted, min(claim.deletion_timestamp, now), deadline, says))
     return tuple(found)
 
 

@@ -146,7 +146,7 @@ def test_nothing_is_under_way() -> None:
     assert line == "No node is ending or drained (1970-01-12T13:46:40Z by the server's clock)"
 
 
-def test_claims_without_nodes_and_nodes_that_have_gone_are_told() -> None:
+def test_claims_by_themselves_and_nodes_that_have_gone_are_told() -> None:
     lines = as_table(claims_and_gone())
     assert lines[-2:] == [
         "NodeClaim pending-7, which has no node, is ending for 0:50, by 1970-01-12T14:00:50Z: provider aws: no quota",

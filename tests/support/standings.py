@@ -16,7 +16,7 @@ from gracectl.model.times import format_time
 from gracectl.termination.observed import Observed, observe_nothing_yet
 from gracectl.termination.settings import TerminationSettings
 from gracectl.termination.sight import Interruption
-from gracectl.termination.standing import claims_without_nodes, standings
+from gracectl.termination.standing import claims_by_themselves, standings
 from support.builders import NOW, READY, a_budget, a_node, a_pod, owned_by
 
 TAINTED = (Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"),)
@@ -62,7 +62,7 @@ def a_scene(seen: Observed, *, at: float = NOW, asked: tuple[str, ...] | None = 
     return Scene(
         at=at,
         nodes=standings(seen, settings, wanted, at),
-        claims=claims_without_nodes(seen, settings, at),
+        claims=claims_by_themselves(seen, settings, at),
         **more,
     )
 

@@ -21,7 +21,7 @@ from gracectl.policy.deadlines import Origin
 from gracectl.policy.plan import Outcome
 from gracectl.policy.settings import NodeGroup, PolicySettings
 from gracectl.termination.settings import TerminationSettings
-from gracectl.termination.standing import Memory, NodeStanding, State, claims_without_nodes, is_under_way, standings
+from gracectl.termination.standing import Memory, NodeStanding, State, claims_by_themselves, is_under_way, standings
 
 SETTINGS = TerminationSettings()
 
@@ -262,7 +262,9 @@ def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
 def test_claims_that_end_without_a_node() -> None:
     ends: dict[str, Any] = {"deletion_timestamp": NOW - 50, "finalizers": (names.FINALIZER,)}
     said = (Condition(names.INSTANCE_TERMINATING, "False", "ProviderFailed", "no quota"),)
+    held = (Condition(names.DRAINED, "False", "NodeDisruptionBudget", "node n2 is to end, but"),)
     claims = (
+        NodeClaim("held", "h", **ends, node_name="n2", conditions=held),
         NodeClaim("b", "b", **ends, conditions=said, termination_grace_period="1m"),
         NodeClaim("a", "a", **ends),
         NodeClaim("with-node", "w", **ends, node_name="n1"),
@@ -270,10 +272,11 @@ def test_claims_that_end_without_a_node() -> None:
         NodeClaim("of-others", "o", deletion_timestamp=NOW - 50, finalizers=("a.io/x",)),
         NodeClaim("unmanaged", "u", **ends, labels={names.CONTROL_PLANE_ROLE: ""}),
     )
-    found = claims_without_nodes(observed(going(), claims=claims), SETTINGS, NOW)
-    assert [(each.name, each.since, each.waits_for) for each in found] == [
-        ("a", NOW - 50, ""),
-        ("b", NOW - 50, "no quota"),
+    found = claims_by_themselves(observed(going(), a_node("n2"), claims=claims), SETTINGS, NOW)
+    assert [(each.name, each.nodes, each.since, each.waits_for) for each in found] == [
+        ("a", (), NOW - 50, ""),
+        ("b", (), NOW - 50, "no quota"),
+        ("held", ("n2",), NOW - 50, "node n2 is to end, but"),
     ]
     assert found[1].deadline is not None
     assert found[1].deadline.at == NOW + 10

@@ -18,7 +18,7 @@ from gracectl.termination.standing import (
     ClaimStanding,
     Memory,
     NodeStanding,
-    claims_without_nodes,
+    claims_by_themselves,
     is_under_way,
     standings,
 )
@@ -153,7 +153,7 @@ class _Watcher:
             at=now,
             nodes=with_leadership(found, self._leadership),
             leadership=self._leadership,
-            claims=claims_without_nodes(observed, self._settings, now) if self._with_claims else (),
+            claims=claims_by_themselves(observed, self._settings, now) if self._with_claims else (),
             gone=tuple(self._gone),
             interruption=self.sight.interruption(),
         )

@@ -73,9 +73,10 @@ class NodeReport(Reported, frozen=True, kw_only=True):
 
 
 class ClaimReport(Reported, frozen=True, kw_only=True):
-    """A node claim that ends and has no node."""
+    """A node claim that ends, and whose node nobody has deleted yet, or that has none."""
 
     name: str
+    nodes: tuple[str, ...]
     since: str
     since_seconds: float
     deadline: DeadlineReport | None
@@ -188,6 +189,7 @@ def _deadline(deadline: Deadline | None, at: float, node: NodeStanding | None = 
 def _claim(claim: ClaimStanding, at: float) -> ClaimReport:
     return ClaimReport(
         name=claim.name,
+        nodes=claim.nodes,
         since=format_time(claim.since),
         since_seconds=round(at - claim.since, 3),
         deadline=_deadline(claim.deadline, at),

@@ -274,10 +274,11 @@ def _counted(pods: Sequence[PodStanding]) -> str:
 
 
 def of_claim(claim: ClaimStanding, at: float) -> str:
-    """A claim without a node."""
+    """A claim whose end no node shows."""
+    has = f"whose node {listed(claim.nodes)} is not deleted yet" if claim.nodes else "which has no node"
     ends = "" if claim.deadline is None else f", by {format_time(claim.deadline.at)}"
     says = f": {claim.waits_for}" if claim.waits_for else ""
-    return f"NodeClaim {claim.name}, which has no node, is ending for {elapsed(at - claim.since)}{ends}{says}"
+    return f"NodeClaim {claim.name}, {has}, is ending for {elapsed(at - claim.since)}{ends}{says}"
 
 
 def of_gone(gone: Gone) -> str:
