@@ -161,8 +161,12 @@ class Gate:
         return None
 
     def _entry(self, budget: NodeDisruptionBudget, node: Node) -> dict[str, object]:
-        left = max(budget.disruptions_allowed - 1, 0)
-        return {"disruptedNodes": {node.name: format_time(self._clock.now())}, "disruptionsAllowed": left}
+        return {
+            "disruptedNodes": {node.name: format_time(self._clock.now())},
+            "disruptionsAllowed": max(budget.disruptions_allowed - 1, 0),
+            # As the next count will find it: whoever is refused before that is shown figures that say why.
+            "currentAvailable": max(budget.current_available - 1, 0),
+        }
 
     def _over(self, node: Node) -> list[NodeDisruptionBudget]:
         return [budget for budget in self.ledger.budgets() if governs(budget, node)]
