@@ -147,12 +147,8 @@ class Controller:
         exposition = Exposition(sources, (OF_PROCESS,))
         self._servers = Servers(
             (
-                Door(field="metrics.listen", listen=settings.metrics.listen, answers={PATH: exposition.answer}),
-                Door(
-                    field="probes.listen",
-                    listen=settings.probes.listen,
-                    answers=probes(self.health, self.readiness),
-                ),
+                Door("metrics.listen", settings.metrics.listen, {PATH: exposition.answer}),
+                Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
             )
         )
 

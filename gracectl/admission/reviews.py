@@ -140,9 +140,7 @@ def _status(denial: Denial) -> dict[str, object]:
         "name": denial.name,
         "group": denial.resource.group,
         "kind": denial.resource.resource,
-        "causes": [
-            {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in denial.causes
-        ],
+        "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in denial.causes],
     }
     if denial.retry_after is not None:
         details["retryAfterSeconds"] = denial.retry_after

@@ -108,10 +108,15 @@ def vouching(chain: bytes, authorities: Iterable[bytes]) -> tuple[bytes, ...]:
     return tuple(each for each in authorities if _vouches(_read(each)[0], shown))
 
 
+def check(pair: Pair) -> None:
+    """ValueError if certificate and key cannot be read or do not belong together."""
+    _load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+
+
 def load(context: ssl.SSLContext, pair: Pair) -> None:
     """From now on handshakes show this pair; those that are over keep theirs. ValueError if certificate and key cannot
     be read or do not belong together; nothing has changed then."""
-    _load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+    check(pair)
     _load_into(context, pair)
 
 

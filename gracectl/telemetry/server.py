@@ -21,7 +21,7 @@ FAREWELL_SECONDS: Final = 0.5
 """What is being answered when a server is closed has so long to come to its end."""
 
 
-class Door(msgspec.Struct, frozen=True, kw_only=True):
+class Door(msgspec.Struct, frozen=True):
     """What is answered where. `field`: the setting that says so, for people; `listen`: see parse_address; "": nowhere.
 
     `answers`: by path, what answers a request of that `method`; must be quick, as nothing else happens meanwhile.
