@@ -37,7 +37,7 @@ class Registration:
         self._client = client
         self._settings = settings
         self._clock = clock
-        self._wrote: dict[Kind, str] = {}
+        self._wrote: dict[Kind, tuple[str, bytes]] = {}
         self._since: dict[bytes, float] = {}
 
     async def keep(self, bundle: bytes) -> None:
@@ -86,13 +86,14 @@ class Registration:
             metadata = body["metadata"]
             has_label = (metadata.get("labels") or {}).items() >= labels.items()
             # An older server drops what it does not know: what it has made of our own words is not changed again.
-            if metadata["resourceVersion"] == self._wrote.get(kind) or (has_label and body.get("webhooks") == wanted):
+            is_our_word = (metadata["resourceVersion"], bundle) == self._wrote.get(kind)
+            if is_our_word or (has_label and body.get("webhooks") == wanted):
                 return
             metadata = {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}
             whole = {**body, "metadata": metadata, "webhooks": wanted}
             made = await self._client.update(resource, ("", self._settings.name), whole)
             logger.info("%s %s was not as it should be, and is now", resource.kind, self._settings.name)
-        self._wrote[kind] = made["metadata"]["resourceVersion"]
+        self._wrote[kind] = (made["metadata"]["resourceVersion"], bundle)
 
     async def _tell(self, resource: Resource[dict[str, Any]], body: dict[str, Any], bundle: str) -> None:
         """Write the authorities, and nothing else, into our webhooks."""
