@@ -17,6 +17,10 @@ from typing import Any
 import anyio
 import msgspec
 
+from gracectl.admission.admission import Admission, AdmissionMeans
+from gracectl.admission.rights import admission_rights
+from gracectl.admission.samples import admission_samples
+from gracectl.admission.server import no_questions
 from gracectl.cloud.fenced import FencedProvider
 from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider
@@ -139,6 +143,7 @@ class Controller:
             is_orderly=lambda: self._election is not None and self._election.was_released,
             rng=rng,
         )
+        self._admission = self._webhooks() if settings.admission.is_wanted else None
         with tenure(self._means) as nothing_yet:
             self._tenure = nothing_yet
         clock.subscribe(lambda: self._tenure.clock_jumped())
@@ -167,6 +172,17 @@ class Controller:
         )
         return Election(self._transport, self._clock, self._fence, settings, rng=rng)
 
+    def _webhooks(self) -> Admission:
+        """The admission server."""
+        means = AdmissionMeans(
+            client=self._client,
+            leading=self._means.client,
+            gate=self._gate,
+            selector=self._means.termination.node_selector,
+            clock=self._clock,
+        )
+        return Admission(self._settings.admission, means)
+
     @property
     def _lease_namespace(self) -> str:
         return self._settings.leader_election.namespace or own_namespace() or ELSEWHERE
@@ -176,6 +192,7 @@ class Controller:
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease_namespace)
+        rights += admission_rights(self._settings.admission)
         if missing := await missing_rights(client, rights):
             raise MissingRights(missing)
         return version
@@ -187,12 +204,15 @@ class Controller:
             # The first to begin, so that it answers to the last; and before anything is changed.
             parts = await self._open_doors()
             parts |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
+            parts |= self._admission.parts if self._admission else {}
             parts |= {"events": self._recorder.run, "leadership": self._lead}
             parts["end of all writes"] = self._limit_writes  # the last, and so the first to be told to stop
             await run_parts(parts, stop, roll=self._roll)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._servers.close()
+                if self._admission:
+                    await self._admission.close()
                 await self._provider.aclose()
 
     async def _lead(self) -> None:
@@ -208,7 +228,11 @@ class Controller:
         self._is_in_office = True
         try:
             with tenure(self._means) as self._tenure:
-                await self._tenure.run()
+                async with anyio.create_task_group() as group:
+                    if self._admission:
+                        group.start_soon(self._admission.lead)
+                    await self._tenure.run()
+                    group.cancel_scope.cancel()
         finally:
             self._is_in_office = False
 
@@ -221,12 +245,14 @@ class Controller:
 
     async def _open_doors(self) -> dict[str, Part]:
         """The parts that answer scrapes and probes, if they have addresses; they listen already. Raises ConfigError."""
-        if not self._servers.are_wanted:
-            return {}
         try:
             await self._servers.open()
+            if self._admission:
+                await self._admission.open()
         except CannotListen as error:
             raise ConfigError(f"{error}; choose another address") from error
+        if not self._servers.are_wanted:
+            return {}
         return {"metrics and probes": self._servers.run, "pulse": self._pulse.run}
 
     async def wait_live(self) -> None:
@@ -275,6 +301,7 @@ class Controller:
         caches = [cache.statistics() for cache in self._caches]
         yield from answer_samples(clients)
         yield from gate_samples(self._gate)
+        yield from self._admission.samples() if self._admission else admission_samples(no_questions(), None)
         yield from self._provider.samples()
         yield from api_samples(clients)
         yield from watch_samples(watches, caches, self._clock.monotonic(), self._begun)
@@ -307,6 +334,8 @@ class Controller:
         for cache in (cache.statistics() for cache in self._caches):
             seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"
             yield Check(f"cache of {cache.name}", cache.live, seen)
+        if self._admission:
+            yield self._admission.readiness()
 
     def statistics(self) -> ControllerStatistics:
         """What every part has done so far."""

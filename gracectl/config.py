@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import inspect
 
+from gracectl.admission.settings import AdmissionSettings
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.settings import LeaderElectionSettings
@@ -104,6 +105,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     probes: ProbesSettings = ProbesSettings()
+    admission: AdmissionSettings = AdmissionSettings()
 
     @property
     def termination(self) -> TerminationSettings:
@@ -160,16 +162,32 @@ def _check(settings: Settings) -> None:
         settings.metrics.address()
     with _named("probes.listen"):
         settings.probes.address()
-    try:
-        settings.leader_election.validate()
-    except ValueError as error:
-        raise ValueError(f"leaderElection.{error}") from error
+    for section, validate in (
+        ("leaderElection", settings.leader_election.validate),
+        ("admission", settings.admission.validate),
+    ):
+        try:
+            validate()
+        except ValueError as error:
+            raise ValueError(f"{section}.{error}") from error
+    _check_doors(settings)
     settings.order()
     for number, group in enumerate(settings.node_groups):
         try:
             group.group()
         except ValueError as error:
             raise ValueError(f"nodeGroups[{number}].{error}") from error
+
+
+def _check_doors(settings: Settings) -> None:
+    """ValueError where the same address would have to be with TLS and without."""
+    address = settings.admission.address()
+    for field, other in (("metrics", settings.metrics.address()), ("probes", settings.probes.address())):
+        if address is not None and address == other and address[1]:
+            raise ValueError(
+                f"admission.listen: {settings.admission.listen} is where {field}.listen is served without TLS; choose "
+                "another port"
+            )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import anyio
 import click
 import msgspec
 
-from gracectl.cli.certificate import self_signed
+from gracectl.cli.certificate import self_made
 from gracectl.cli.embedded import LOOPBACK, WORLD_FAILURES, finite, listening
 from gracectl.cli.failures import run_async, told_to_people
 from gracectl.cli.program import program
@@ -122,7 +122,7 @@ def simulate(
         path = kubeconfig or Path(folder) / "kubeconfig"
         door = Door(host=bind, port=port, kubeconfig=path, tls=tls or rbac, rbac=rbac)
         _warn(door)
-        run_async(lambda: _run(scenario, door, Path(folder)))
+        run_async(lambda: _run(scenario, door))
 
 
 def chosen(world: World) -> Scenario:
@@ -146,10 +146,11 @@ def chosen(world: World) -> Scenario:
     return scaled(scenario, world.scale)
 
 
-async def _run(scenario: Scenario, door: Door, folder: Path) -> None:
-    certificate = await self_signed(folder, door.host) if door.tls else None
+async def _run(scenario: Scenario, door: Door) -> None:
+    clock = SystemClock()
+    certificate = self_made(door.host, clock) if door.tls else None
     token = secrets.token_urlsafe(24) if door.rbac else ""
-    simulation = Simulation(SystemClock(), scenario, adjust=_guarded(token), tell=_tell)
+    simulation = Simulation(clock, scenario, adjust=_guarded(token), tell=_tell)
     if len(simulation.plan.nodes) >= LARGE:
         click.echo(f"Filling {scenario.name} with {len(simulation.plan.nodes):,} nodes …", err=True)
     stop = anyio.Event()

@@ -15,18 +15,22 @@ from gracectl.kube.resources import Resource
 
 
 class Right(msgspec.Struct, frozen=True):
-    """A verb on a resource, over all namespaces unless one is named, as an RBAC rule grants it."""
+    """A verb on a resource, over all namespaces unless one is named, and on all objects unless one is, as an RBAC rule
+    grants it."""
 
     verb: str
     plural: str
     group: str = ""
     subresource: str = ""
     namespace: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
         resource = f"{self.plural}/{self.subresource}" if self.subresource else self.plural
         group = f" in API group {self.group}" if self.group else ""
-        return f"{self.verb} {resource}{group}" + (f" in namespace {self.namespace}" if self.namespace else "")
+        named = f" {self.name}" if self.name else ""
+        place = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{named}{group}{place}"
 
 
 async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[Right, ...]:
@@ -51,6 +55,7 @@ async def _is_granted(client: KubeClient, right: Right) -> bool:
         "group": right.group,
         "resource": right.plural,
         "subresource": right.subresource,
+        "name": right.name,
     }
     review = {"spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}}}
     try:

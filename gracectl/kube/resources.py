@@ -6,7 +6,7 @@ The one place that knows a resource's group, version and plural; adding a kind i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -85,6 +85,12 @@ def verbatim(raw: Raw) -> bytes:
     return bytes(raw)
 
 
+def untyped(raw: Raw) -> dict[str, Any]:
+    """For objects that are written back whole, with all that others have put there."""
+    found: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+    return found
+
+
 PODS: Resource[Pod] = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pod)
 NODES: Resource[Node] = Resource(
     group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_node
@@ -142,4 +148,18 @@ LEASES: Resource[Lease] = Resource(
 )
 EVENTS: Resource[bytes] = Resource(
     group="", version="v1", plural="events", kind="Event", namespaced=True, decode=verbatim, abandonable=True
+)
+SECRETS: Resource[dict[str, Any]] = Resource(
+    group="", version="v1", plural="secrets", kind="Secret", namespaced=True, decode=untyped
+)
+MUTATING_WEBHOOKS: Resource[dict[str, Any]] = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingwebhookconfigurations",
+    kind="MutatingWebhookConfiguration",
+    namespaced=False,
+    decode=untyped,
+)
+VALIDATING_WEBHOOKS: Resource[dict[str, Any]] = msgspec.structs.replace(
+    MUTATING_WEBHOOKS, plural="validatingwebhookconfigurations", kind="ValidatingWebhookConfiguration"
 )

@@ -122,6 +122,18 @@ DISRUPTION_BUDGET_CAUSE: Final = "DisruptionBudget"
 IF_HEALTHY_BUDGET: Final = "IfHealthyBudget"
 ALWAYS_ALLOW: Final = "AlwaysAllow"
 
+# -- admission ----------------------------------------------------------------------------------------
+NODE_CREATION_WEBHOOK: Final = "create.nodes.gracectl.io"
+NODE_DELETION_WEBHOOK: Final = "delete.nodes.gracectl.io"
+NODE_BUDGET_WEBHOOK: Final = "write.nodedisruptionbudgets.gracectl.io"
+NODE_CLAIM_WEBHOOK: Final = "write.nodeclaims.gracectl.io"
+"""Which webhook of a configuration is which; people see them in front of a denial."""
+NODE_BUDGET_CAUSE: Final = "NodeDisruptionBudget"
+"""Cause type in the Status of a deletion of a node that a node disruption budget refuses (429); its field is the
+budget's name."""
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+"""Label of objects that we make for ourselves, with EVENT_COMPONENT as its value."""
+
 # -- other objects ------------------------------------------------------------------------------------
 KARPENTER_LEASE: Final = "karpenter-leader-election"
 """Fresh: a live Karpenter owns the finalizer."""

@@ -235,6 +235,25 @@ PROVIDER_LATENCY: Final = _histogram(
     help="How long the provider has taken to answer.",
 )
 
+# Admission.
+
+ADMISSION_REQUESTS: Final = _counter(
+    "admission_requests_total",
+    "webhook",
+    "verdict",
+    help="What API servers have asked our webhooks, by what came of it.",
+)
+ADMISSION_LATENCY: Final = _histogram(
+    "admission_request_duration_seconds",
+    "webhook",
+    buckets=ANSWERS,
+    help="From a question, read whole, to its answer; for a node that counts, with the writing of its budgets.",
+)
+ADMISSION_CERTIFICATE: Final = _gauge(
+    "admission_certificate_expiry_timestamp_seconds",
+    help="Until when the certificate is good that is shown to API servers (Unix time); 0 while there is none.",
+)
+
 # The API server, and what is known of the cluster.
 
 API_REQUESTS: Final = _counter(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import ssl
 import subprocess
@@ -134,7 +133,6 @@ def answer(url: str, token: str, authority: ssl.SSLContext) -> tuple[int, Any]:
 
 
 @pytest.mark.real_time
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not on PATH")
 def test_with_rbac_only_the_kubeconfig_gets_in(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     with running("--scenario", "empty", "--rbac", "--kubeconfig", str(kubeconfig)) as process:

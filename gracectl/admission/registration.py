@@ -1,0 +1,137 @@
+"""The webhook configurations: made, mended, and told whom to trust, by whoever leads.
+
+They are looked at every few seconds; who changes one finds it as it was soon after. With `register: false` they are
+somebody else's (a chart's), and only the authority is written into the webhooks that bear our names.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gracectl.admission.settings import AdmissionSettings
+from gracectl.admission.webhooks import OUR_NAMES, WEBHOOKS, Kind, manifest
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import NotFound
+from gracectl.kube.requests import JsonPatch
+from gracectl.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from gracectl.model import names
+from gracectl.runtime.certificates import authorities_in
+from gracectl.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+CONFIGURATIONS: Final[dict[Kind, Resource[dict[str, Any]]]] = {
+    "mutating": MUTATING_WEBHOOKS,
+    "validating": VALIDATING_WEBHOOKS,
+}
+
+
+class Registration:
+    """See the module. Has one owner, who calls `keep` again and again."""
+
+    def __init__(self, client: KubeClient, settings: AdmissionSettings, clock: Clock) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._wrote: dict[Kind, tuple[str, bytes]] = {}
+        self._since: dict[bytes, float] = {}
+
+    async def keep(self, bundle: bytes) -> None:
+        """Let the configurations be as they should, with these authorities (PEM; empty: whom to trust is left to
+        others). Raises ApiError: Conflict if somebody else has just written."""
+        for kind, resource in CONFIGURATIONS.items():
+            body = await self._read(resource)
+            if body is not None:
+                self._forget_all_but(_trusted(body))
+            if self._settings.register:
+                await self._mend(kind, body, b64encode(bundle))
+            elif body is not None and bundle:
+                await self._tell(resource, body, b64encode(bundle).decode())
+        now = self._clock.monotonic()
+        for authority in authorities_in(bundle):
+            self._since.setdefault(authority, now)
+
+    def trusted_for(self, bundle: bytes) -> float:
+        """The seconds for which all configurations have held all of these authorities, as far as we have looked; 0 for
+        what is no bundle."""
+        now = self._clock.monotonic()
+        try:
+            authorities = authorities_in(bundle)
+        except ValueError:
+            return 0.0
+        return min((now - self._since.get(each, now) for each in authorities), default=0.0)
+
+    async def _read(self, resource: Resource[dict[str, Any]]) -> dict[str, Any] | None:
+        try:
+            return await self._client.get(resource, ("", self._settings.name))
+        except NotFound:
+            return None
+
+    async def _mend(self, kind: Kind, body: dict[str, Any] | None, bundle: bytes) -> None:
+        """Make the configuration, or make it what it was."""
+        resource = CONFIGURATIONS[kind]
+        wanted = [manifest(each, self._settings, bundle) for each in WEBHOOKS if each.kind == kind]
+        labels = {names.MANAGED_BY: names.EVENT_COMPONENT}
+        if body is None:
+            metadata: dict[str, Any] = {"name": self._settings.name, "labels": labels}
+            made = await self._client.create(resource, "", {"metadata": metadata, "webhooks": wanted})
+            logger.info("%s %s is made", resource.kind, self._settings.name)
+        else:
+            if not bundle:
+                _leave_bundles(wanted, body)
+            metadata = body["metadata"]
+            has_label = (metadata.get("labels") or {}).items() >= labels.items()
+            # An older server drops what it does not know: what it has made of our own words is not changed again.
+            is_our_word = (metadata["resourceVersion"], bundle) == self._wrote.get(kind)
+            if is_our_word or (has_label and body.get("webhooks") == wanted):
+                return
+            metadata = {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}
+            whole = {**body, "metadata": metadata, "webhooks": wanted}
+            made = await self._client.update(resource, ("", self._settings.name), whole)
+            logger.info("%s %s was not as it should be, and is now", resource.kind, self._settings.name)
+        self._wrote[kind] = (made["metadata"]["resourceVersion"], bundle)
+
+    async def _tell(self, resource: Resource[dict[str, Any]], body: dict[str, Any], bundle: str) -> None:
+        """Write the authorities, and nothing else, into our webhooks."""
+        operations = [
+            {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle}
+            for number, webhook in enumerate(body.get("webhooks") or ())
+            if webhook["name"] in OUR_NAMES and webhook["clientConfig"].get("caBundle") != bundle
+        ]
+        if operations:
+            version = body["metadata"]["resourceVersion"]
+            key = ("", self._settings.name)
+            await self._client.patch(resource, key, JsonPatch(operations), resource_version=version)
+            logger.info("%s %s knows our authority now", resource.kind, self._settings.name)
+
+    def _forget_all_but(self, trusted: set[bytes]) -> None:
+        self._since = {each: since for each, since in self._since.items() if each in trusted}
+
+
+def _ours(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (each for each in body.get("webhooks") or () if each["name"] in OUR_NAMES)
+
+
+def _trusted(body: dict[str, Any]) -> set[bytes]:
+    """The authorities that all our webhooks of a configuration trust."""
+    found = [_bundle(each["clientConfig"].get("caBundle") or "") for each in _ours(body)]
+    return set.intersection(*found) if found else set()
+
+
+def _bundle(text: str) -> set[bytes]:
+    try:
+        return set(authorities_in(b64decode(text)))
+    except (NotBase64, ValueError):
+        return set()
+
+
+def _leave_bundles(wanted: list[dict[str, Any]], body: dict[str, Any]) -> None:
+    """Whom our webhooks trust is somebody else's to say: leave it as it is."""
+    told = {each["name"]: each["clientConfig"].get("caBundle") for each in _ours(body)}
+    for webhook in wanted:
+        if bundle := told.get(webhook["name"]):
+            webhook["clientConfig"]["caBundle"] = bundle

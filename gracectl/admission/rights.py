@@ -1,0 +1,31 @@
+"""What admission must be allowed to do on a cluster, beside what the controller must: as little as does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gracectl.admission.registration import CONFIGURATIONS
+from gracectl.admission.settings import AdmissionSettings
+from gracectl.kube.access import Right
+from gracectl.kube.resources import SECRETS, Resource
+
+
+def admission_rights(settings: AdmissionSettings) -> tuple[Right, ...]:
+    """None if nobody is to ask us. One Secret, and the two configurations of our name; only making them cannot be
+    granted by name."""
+    if not settings.is_wanted:
+        return ()
+    wanted: list[Right] = []
+    if not settings.certificates.are_given:
+        wanted += [_on(SECRETS, verb, settings.secret, settings.namespace) for verb in ("get", "update")]
+        wanted.append(_on(SECRETS, "create", "", settings.namespace))
+    for resource in CONFIGURATIONS.values():
+        verbs = ("get", "update") if settings.register else ("get", "patch")
+        wanted += [_on(resource, verb, settings.name) for verb in verbs]
+        if settings.register:
+            wanted.append(_on(resource, "create"))
+    return tuple(wanted)
+
+
+def _on(resource: Resource[Any], verb: str, name: str = "", namespace: str = "") -> Right:
+    return Right(verb, resource.plural, resource.group, namespace=namespace, name=name)
