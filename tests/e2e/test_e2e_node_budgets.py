@@ -22,21 +22,6 @@ def status_of(story: Story, budget: str) -> JsonObject:
     return status
 
 
-def most_at_once(story: Story) -> int:
-    """Of the story's nodes, how many were being deleted at once, at most."""
-    deleted: set[str] = set()
-    most = 0
-    for seen in story.sight.journal:
-        if seen.kind == "Node":
-            name = seen.object["metadata"]["name"]
-            if seen.type == "DELETED":
-                deleted.discard(name)
-            elif "deletionTimestamp" in seen.object["metadata"]:
-                deleted.add(name)
-        most = max(most, len(deleted))
-    return most
-
-
 async def test_labelled_nodes_end_one_after_the_other_under_their_budget(budget_story: Story) -> None:
     story = budget_story
     await story.controller()
@@ -48,7 +33,7 @@ async def test_labelled_nodes_end_one_after_the_other_under_their_budget(budget_
     for name in four[:3]:
         await story.patch("Node", name, TERMINABLE)
     await story.until_gone(*four[:3], seconds=60)
-    assert most_at_once(story) == 1
+    assert story.most_ending() == 1
     await story.sight.until(
         "the last one is counted", lambda: status_of(story, budget)["expectedNodes"] == 1, seconds=10
     )

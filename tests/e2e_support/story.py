@@ -125,6 +125,10 @@ class Story:
         )
         return names
 
+    def adopt(self, node: str) -> None:
+        """Take away this node, too, when the story ends."""
+        self._nodes.append(node)
+
     async def claim(self, node: str, **spec: Any) -> JsonObject:
         """The claim of a node, once the keeper holds it; `spec` as its manifest writes it."""
         name = f"{node}-claim"
@@ -227,6 +231,18 @@ class Story:
         uid = object_["metadata"]["uid"]
         events = (e for e in self.sight.all("Event") if e["involvedObject"].get("uid") == uid)
         return [event["message"] for event in events if event["reason"] == reason]
+
+    def most_ending(self) -> int:
+        """How many nodes were being deleted at once, at most."""
+        deleted: set[str] = set()
+        most = 0
+        for seen in self.sight.journal:
+            if seen.kind == "Node" and seen.type == "DELETED":
+                deleted.discard(seen.uid)
+            elif seen.kind == "Node" and "deletionTimestamp" in seen.object["metadata"]:
+                deleted.add(seen.uid)
+            most = max(most, len(deleted))
+        return most
 
     async def until_gone(self, *nodes: str, seconds: float = 30.0) -> None:
         """Wait until nodes are no more."""
