@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import cycle
 from typing import Any
 
 import anyio
@@ -9,7 +13,8 @@ import pytest
 from support.hosted import CONFIGURATION, NODES, Hosted, free_port, hosted
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 
-from gracectl.admission import admission
+from gracectl.admission import admission, office
+from gracectl.app import Controller
 from gracectl.model import names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -27,6 +32,10 @@ def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
 
 
+def a_node(name: str, **metadata: Any) -> dict[str, Any]:
+    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, **metadata}}
+
+
 async def registered(place: Hosted, port: int) -> None:
     await place.routed(port)
     await place.until(place.is_registered)
@@ -37,11 +46,10 @@ async def test_a_node_has_the_finalizer_from_birth() -> None:
         port = free_port()
         async with place.controller(port=port):
             await registered(place, port)
-            made = await place.call("POST", NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}})
+            made = await place.call("POST", NODES, a_node("n1"))
             assert made["metadata"]["finalizers"] == [names.FINALIZER]
             labels = {names.CONTROL_PLANE_ROLE: ""}
-            other = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "cp", "labels": labels}}
-            assert "finalizers" not in (await place.call("POST", NODES, other))["metadata"]
+            assert "finalizers" not in (await place.call("POST", NODES, a_node("cp", labels=labels)))["metadata"]
 
 
 async def test_a_deletion_that_breaks_a_budget_is_denied_and_a_dry_run_counts_nothing() -> None:
@@ -118,8 +126,7 @@ async def test_with_nobody_to_ask_the_failure_policy_decides_and_only_about_read
         gone = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         await place.call("PATCH", f"{NODES}/n2/status", gone)
         assert (await place.ask("DELETE", f"{NODES}/n2")).status == 200
-        new = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n4"}}
-        assert (await place.ask("POST", NODES, new)).status == 201
+        assert (await place.ask("POST", NODES, a_node("n4"))).status == 201
         assert (await place.ask("DELETE", f"{NODES}/n4")).status == 200  # it has no status at all
         assert (await place.ask("POST", NODE_BUDGETS, a_node_budget_manifest(minAvailable=1))).status == 201
 
@@ -131,33 +138,56 @@ def _finalizers(place: Hosted, name: str) -> list[str]:
     return found
 
 
-async def test_every_replica_answers_with_one_certificate_and_a_leader_that_goes_is_not_missed() -> None:
-    async with hosted() as place, anyio.create_task_group() as group:
-        ports = [free_port() for _ in range(3)]
-        lease = {"enabled": True, "namespace": "infra"}
-        stops = []
-        for port in ports:
-            running = place.controller(port=port, leaderElection=lease)
-            controller, stop = await running.__aenter__()
-            stops.append((running, controller, stop))
-        try:
-            await registered(place, ports[0])
-            for port, (_, controller, _) in zip(ports, stops, strict=True):
-                await place.until(lambda c=controller: all(check.is_ok for check in c.readiness()))  # type: ignore[misc]
-                await place.routed(port)
-                made = await place.call(
-                    "POST", NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": f"n{port}"}}
-                )
-                assert made["metadata"]["finalizers"] == [names.FINALIZER]
-            assert len({text for _, c, _ in stops for text in _certificates(c)}) == 1
-        finally:
-            for running, _, _ in reversed(stops):
-                await running.__aexit__(None, None, None)
-        group.cancel_scope.cancel()
+@asynccontextmanager
+async def three_replicas(place: Hosted) -> AsyncIterator[dict[int, tuple[Controller, anyio.Event]]]:
+    """Three that contend for a Lease, by the ports at which they answer."""
+    async with AsyncExitStack() as stack:
+        found = {}
+        for port in (free_port() for _ in range(3)):
+            running = place.controller(port=port, leaderElection={"enabled": True, "namespace": "infra"})
+            found[port] = await stack.enter_async_context(running)
+        await registered(place, next(iter(found)))
+        await place.until(lambda: all(check.is_ok for each, _ in found.values() for check in each.readiness()))
+        yield found
 
 
-def _certificates(controller: Any) -> set[str]:
-    return {check.seen for check in controller.readiness() if check.name == "admission"}
+def leads(controller: Controller) -> bool:
+    election = controller.statistics().election
+    return election is not None and election.is_leading
+
+
+async def test_every_replica_answers_whoever_leads_and_goes() -> None:
+    async with hosted() as place, three_replicas(place) as replicas:
+        for port in replicas:
+            await place.routed(port)
+            made = await place.call("POST", NODES, a_node(f"n{port}"))
+            assert made["metadata"]["finalizers"] == [names.FINALIZER]
+        [leader] = [port for port, (controller, _) in replicas.items() if leads(controller)]
+        replicas.pop(leader)[1].set()
+        await place.routed(*replicas)
+        await place.until(lambda: any(leads(controller) for controller, _ in replicas.values()))
+        made = await place.call("POST", NODES, a_node("later"))
+        assert made["metadata"]["finalizers"] == [names.FINALIZER]
+
+
+async def test_deletions_at_once_through_three_replicas_never_break_a_budget() -> None:
+    async with hosted() as place, three_replicas(place) as replicas:
+        pool = [f"n{number}" for number in range(20)]
+        await place.add_nodes(*pool, pool="a")
+        await place.create_budget(minAvailable="80%")
+        statuses: Counter[int] = Counter()
+        turns = cycle(replicas)
+
+        async def delete(name: str) -> None:
+            await place.routed(next(turns))
+            statuses[(await place.ask("DELETE", f"{NODES}/{name}")).status] += 1
+
+        async with anyio.create_task_group() as group:
+            for name in (*pool, *pool, *pool[:10]):
+                group.start_soon(delete, name)
+        going = [name for name in pool if (node := place.node(name)) is None or "deletionTimestamp" in node["metadata"]]
+        assert len(going) == 4
+        assert set(statuses) == {200, 429}
 
 
 async def test_readiness_waits_for_a_certificate() -> None:
@@ -171,8 +201,6 @@ async def test_readiness_waits_for_a_certificate() -> None:
 
 
 async def test_a_configuration_that_somebody_spoils_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gracectl.admission import office
-
     monkeypatch.setattr(office, "LOOK_SECONDS", 0.05)
     async with hosted() as place:
         port = free_port()

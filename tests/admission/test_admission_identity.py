@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,10 @@ async def test_the_first_certificate_is_shown_at_once() -> None:
     assert identity.shown == first.pair
     assert identity.is_good()
     assert identity.bundle() == first.authority
+
+
+async def test_only_tls_of_today_is_spoken() -> None:
+    assert Identity(LoopClock(), SETTLING).context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 async def test_one_of_a_new_authority_is_shown_when_that_has_been_known_for_long_enough() -> None:

@@ -59,6 +59,17 @@ DEFAULTS: dict[str, Any] = {
     "log": {"format": "auto", "level": "info"},
     "metrics": {"listen": ""},
     "probes": {"listen": ""},
+    "admission": {
+        "listen": "",
+        "service": None,
+        "url": "",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 10,
+        "certificates": {"certFile": "", "keyFile": "", "caFile": ""},
+        "secret": "gracectl-webhook-tls",
+        "name": "gracectl",
+        "register": True,
+    },
 }
 
 

@@ -79,7 +79,7 @@ class Hosted:
         """Wait until a condition holds."""
         with anyio.fail_after(seconds):
             while not condition():
-                await anyio.sleep(0.01)
+                await self.clock.sleep(0.01)
 
     async def routed(self, *ports: int) -> None:
         """Let the Service lead to the first of these ports of 127.0.0.1."""
