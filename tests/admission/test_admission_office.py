@@ -17,6 +17,7 @@ from support.inprocess import InProcessTransport, Line
 from gracectl.admission.identity import RETAINED_SECONDS, Identity, Material
 from gracectl.admission.office import LOOK_SECONDS, Custody, Office
 from gracectl.admission.registration import Registration
+from gracectl.admission.rights import admission_rights
 from gracectl.admission.rotation import LIFE_SECONDS, SETTLING_SECONDS
 from gracectl.admission.secret import LOOK_SECONDS as READ_SECONDS
 from gracectl.admission.secret import CertificateSecret, SharedCertificate
@@ -422,3 +423,17 @@ async def test_what_a_server_refuses_is_told_once_and_tried_again(caplog: pytest
         await world.call("POST", "/api/v1/namespaces", {"metadata": {"name": "infra"}})
         await world.clock.sleep(5)
         assert await world.bundles()
+
+
+@pytest.mark.parametrize("register", [True, False])
+async def test_nothing_is_asked_that_the_rights_do_not_name(register: bool) -> None:
+    world = await a_world()
+    settings = msgspec.structs.replace(SETTINGS, register=register)
+    replica = world.replica(settings)
+    for _ in range(3):
+        await replica.office.look()
+        await world.clock.sleep(LIFE_SECONDS * 2 / 3)
+    granted = {(right.verb, right.plural) for right in admission_rights(settings)}
+    asked = {(each.operation.verb, each.operation.plural) for each in world.transport.executed}
+    assert asked <= granted
+    assert {name for each in world.transport.executed if (name := each.operation.name)} <= {KEY[1], "gracectl"}
