@@ -21,10 +21,15 @@ from gracectl.cli.forecasts.timeline import signs_for, timeline
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import Forbidden
+from gracectl.kube.reading import read_served
+from gracectl.kube.resources import NODE_BUDGETS
+from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.queues import Rate
 from gracectl.termination.observed import Observed
-from gracectl.termination.outlook import Outlook, is_draining, outlook
+from gracectl.termination.outlook import Outlook, is_draining, outlook, under_budgets
 from gracectl.termination.sight import look
 
 
@@ -66,7 +71,8 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 def plan(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
     """Foretell what happens to nodes that are deleted now.
 
-    Nothing is changed; the right to list nodes, pods, poddisruptionbudgets, volumeattachments and nodeclaims is enough.
+    Nothing is changed; the right to list nodes, pods, poddisruptionbudgets, volumeattachments and nodeclaims is enough
+    (and nodedisruptionbudgets, to be told which of those would refuse).
     Says for each NODE by when it is drained, what to beware of, and for each pod when it leaves, how, and why not
     before. Nodes that are ending already are foretold from now on. Times count from now. Give the controller's own
     settings with --config. The page docs/plan.md tells what is certain and what is not.
@@ -108,6 +114,7 @@ class Seen(msgspec.Struct, frozen=True):
     observed: Observed
     asked: tuple[str, ...]
     now: float
+    node_budgets: tuple[NodeDisruptionBudget, ...] = ()
 
 
 async def see(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings) -> Seen:
@@ -116,7 +123,16 @@ async def see(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings) -> 
         observed = await look(there.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination))
         # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
         now = float(math.floor(there.clock.now()))
-    return Seen(observed, nodes.among(observed.nodes.values()), now)
+        budgets = await _node_budgets(there.client)
+    return Seen(observed, nodes.among(observed.nodes.values()), now, budgets)
+
+
+async def _node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
+    """Those of the cluster; who may not list them is not told of them."""
+    try:
+        return tuple(await read_served(client, (NODE_BUDGETS,)))
+    except Forbidden:
+        return ()
 
 
 def foresee(
@@ -130,7 +146,8 @@ def foresee(
         replacement_seconds=settings.plan.replacement_seconds if replacement_seconds is None else replacement_seconds,
         rate=Rate(settings.eviction.qps, settings.eviction.burst),
     )
-    return outlook(seen.observed, settings.termination, seen.asked, seen.now, assumptions, keeps=keeps)
+    told = outlook(seen.observed, settings.termination, seen.asked, seen.now, assumptions, keeps=keeps)
+    return under_budgets(told, seen.node_budgets, seen.now)
 
 
 def show(foretold: Outlook, terms: Terms) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -20,12 +21,12 @@ from gracectl.disruption.ledger import Ledger
 from gracectl.disruption.muster import Muster
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import Conflict, NotFound
+from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import BudgetVerdict, Leave
-from gracectl.policy.nodebudgets import explain, governs, is_available, may_end, remedy_for
+from gracectl.policy.nodebudgets import explain, governs, is_admitted, is_available, may_end, remedy_for
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
@@ -95,8 +96,10 @@ class Gate:
         `dry_run` counts nothing; `is_forced` counts without asking; who `is_watching` is told no by what the watch has
         shown, as he is woken by it, and the server is not asked. Raises ApiError if the server cannot be asked.
         """
-        over = self._over(node) if is_available(node) else []
-        if not over:
+        over = [] if node.deletion_timestamp is not None else self._over(node)
+        if not over or not is_available(node):
+            if is_watching:
+                await self._enter_for_safety(over, node)
             self._answers["free"] += 1
             return None
         refusal = await self._answer(over, node, dry_run=dry_run, is_forced=is_forced, is_watching=is_watching)
@@ -125,6 +128,13 @@ class Gate:
                 return refusal
         return None
 
+    async def _enter_for_safety(self, over: list[NodeDisruptionBudget], node: Node) -> None:
+        """What a watch calls unavailable may have become Ready, and be shown so before its deletion is: then it must
+        not be counted. That it cannot be entered keeps it from nothing."""
+        for budget in over:
+            with suppress(ApiError):
+                await self._charged(budget.name, node, is_forced=True, is_watching=True)
+
     async def _asked(self, budget: NodeDisruptionBudget, node: Node, *, is_watching: bool) -> Refusal | None:
         refusal = self._refused(budget, node)
         if refusal is None or is_watching:
@@ -140,7 +150,7 @@ class Gate:
             budget, is_fresh = self.ledger.budget(name), is_watching
             while budget is not None and governs(budget, node):
                 verdict = self._verdict(budget, node)
-                if verdict.leave is Leave.FREE:
+                if is_admitted(budget, node, self._clock.now()):
                     return None
                 if verdict.leave is not Leave.ALLOWED and not is_forced:
                     if is_fresh:
@@ -161,8 +171,14 @@ class Gate:
         return None
 
     def _entry(self, budget: NodeDisruptionBudget, node: Node) -> dict[str, object]:
-        left = max(budget.disruptions_allowed - 1, 0)
-        return {"disruptedNodes": {node.name: format_time(self._clock.now())}, "disruptionsAllowed": left}
+        entered: dict[str, object] = {"disruptedNodes": {node.name: format_time(self._clock.now())}}
+        if not is_available(node):
+            return entered
+        # The figures, too, are as the next count will find them: who is refused before that is shown why.
+        return entered | {
+            "disruptionsAllowed": max(budget.disruptions_allowed - 1, 0),
+            "currentAvailable": max(budget.current_available - 1, 0),
+        }
 
     def _over(self, node: Node) -> list[NodeDisruptionBudget]:
         return [budget for budget in self.ledger.budgets() if governs(budget, node)]

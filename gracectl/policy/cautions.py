@@ -31,6 +31,7 @@ class Kind(StrEnum):
     NOT_MANAGED = "NotManaged"
     NOT_HELD = "NotHeld"
     NOBODY_ACTS = "NobodyActs"
+    NODE_BUDGET_FORBIDS = "NodeBudgetForbids"
     NEVER_DRAINS = "NeverDrains"
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
@@ -56,7 +57,15 @@ class Kind(StrEnum):
 
 
 _GRAVE = frozenset(
-    {Kind.NOT_MANAGED, Kind.NOT_HELD, Kind.NOBODY_ACTS, Kind.NEVER_DRAINS, Kind.MAY_NEVER_DRAIN, Kind.OVERDUE}
+    {
+        Kind.NOT_MANAGED,
+        Kind.NOT_HELD,
+        Kind.NOBODY_ACTS,
+        Kind.NODE_BUDGET_FORBIDS,
+        Kind.NEVER_DRAINS,
+        Kind.MAY_NEVER_DRAIN,
+        Kind.OVERDUE,
+    }
 )
 _WEIGHT = {kind: number for number, kind in enumerate(Kind)}
 

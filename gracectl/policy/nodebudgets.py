@@ -2,8 +2,8 @@
 
 A node is available while it is Ready and nobody has deleted it. Ending one that is not changes no count, and is always
 allowed. The budget's status is the ledger, as it is for PodDisruptionBudgets: whoever admits an end writes the node
-into `disruptedNodes` and takes one from `disruptionsAllowed` in the same write, under the budget's version; our
-controller counts anew as soon as the node is seen to go, or when too much time has passed.
+into `disruptedNodes` and takes one from what is available and allowed in the same write, under the budget's version;
+our controller counts anew as soon as the node is seen to go, or when too much time has passed.
 """
 
 from __future__ import annotations

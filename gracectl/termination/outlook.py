@@ -17,17 +17,23 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.policy.budgets import Leave
 from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
 from gracectl.policy.course import Going
 from gracectl.policy.deadlines import Deadline, Origin, deadline_of, origin_of, unreadable
 from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.forecast import Assumptions, Forecast, NodeProspect, forecast
 from gracectl.policy.kept import is_kept, kept_since
+from gracectl.policy.nodebudgets import governs, may_end, remedy_for
 from gracectl.policy.ownership import only_claim
 from gracectl.policy.plan import NodeView
 from gracectl.termination.held import H
 from gracectl.termination.observed import Observed, is_held
 from gracectl.termination.settings import TerminationSettings
+
+LONGEST = 400
+"""Characters of what is said of a budget for nodes, in which its author's words stand."""
 
 
 class NodeOutlook(msgspec.Struct, frozen=True):
@@ -90,6 +96,18 @@ def outlook(
         if node.name in asked
     )
     return Outlook(found, told)
+
+
+def under_budgets(told: Outlook, budgets: Collection[NodeDisruptionBudget], now: float) -> Outlook:
+    """The same, with a caution for each node whose deletion these would refuse; each is asked for by itself."""
+
+    def cautioned(node: NodeOutlook) -> NodeOutlook:
+        if node.is_kept:
+            return node  # nobody deletes it
+        found = _forbidden(node.prospect.going.view.node, node.is_ending, budgets, now)
+        return msgspec.structs.replace(node, cautions=in_order([*node.cautions, *found]))
+
+    return msgspec.structs.replace(told, nodes=tuple(map(cautioned, told.nodes)))
 
 
 def _can_stay(node: Node, keeps: bool) -> bool:
@@ -169,6 +187,17 @@ def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
         )
     return Caution(Kind.NOT_HELD, message)
+
+
+def _forbidden(node: Node, is_ending: bool, budgets: Collection[NodeDisruptionBudget], now: float) -> Iterator[Caution]:
+    """Which budgets for nodes would not let it be deleted now. What is foretold of is deleted already."""
+    alive = msgspec.structs.replace(node, deletion_timestamp=None)
+    for budget in budgets:
+        if governs(budget, node) and not is_ending:
+            verdict = may_end(budget, alive, now)
+            if verdict.leave not in {Leave.FREE, Leave.ALLOWED}:
+                message = f"its deletion would be refused: {verdict.reason}; {remedy_for(budget, verdict.leave)}"
+                yield Caution(Kind.NODE_BUDGET_FORBIDS, harmless(message, LONGEST), (budget.name,))
 
 
 def obstacles_of(

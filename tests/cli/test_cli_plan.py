@@ -16,6 +16,7 @@ import yaml
 from click.testing import CliRunner, Result
 from e2e_support.target import embedded_cluster
 from support.fleet import Fleet, overheard
+from support.nodebudgets import a_node_budget_manifest
 
 from gracectl.cli.root import root
 from gracectl.model import names
@@ -119,6 +120,22 @@ def test_nodes_by_their_labels_are_foretold_together(place: Place) -> None:
         "evictionBurst": 100,
         "settings": None,
     }
+
+
+def test_a_budget_for_nodes_that_would_refuse_is_told_to_who_may_see_it(place: Place, tmp_path: Path) -> None:
+    cluster = Fleet(place.admin, tmp_path)
+    path = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
+    cluster.call("POST", path, a_node_budget_manifest("pool", {"pool": "a"}, maxUnavailable=0))
+    try:
+        told = foretold(place.admin, "worker-1", "plain")
+        cautions = {node["name"]: [each["kind"] for each in node["cautions"]] for node in told["nodes"]}
+        assert "NodeBudgetForbids" in cautions["worker-1"]
+        assert "NodeBudgetForbids" not in cautions["plain"]
+        assert "its deletion would be refused: node disruption budget pool" in plan(place.admin, "worker-1").stdout
+        (unseen,) = foretold(place.reader, "worker-1")["nodes"]
+        assert "NodeBudgetForbids" not in [each["kind"] for each in unseen["cautions"]]
+    finally:
+        cluster.call("DELETE", f"{path}/pool")
 
 
 def test_the_longest_time_of_a_replacement_is_the_settings_or_what_is_said(place: Place, tmp_path: Path) -> None:

@@ -100,13 +100,14 @@ async def test_explain_warns_of_what_a_grace_period_does(claimed: tuple[Kubectl,
 
 
 @pytest.mark.parametrize("options", [(), ("--server-side",)], ids=["client-side", "server-side"])
-async def test_the_definition_is_applied_again_and_again(lonely_kubectl: Kubectl, options: tuple[str, ...]) -> None:
-    kubectl, name = lonely_kubectl, "customresourcedefinition.apiextensions.k8s.io/nodeclaims.karpenter.sh"
+async def test_the_definitions_are_applied_again_and_again(lonely_kubectl: Kubectl, options: tuple[str, ...]) -> None:
+    kubectl, kind = lonely_kubectl, "customresourcedefinition.apiextensions.k8s.io"
+    names = (f"{kind}/nodeclaims.karpenter.sh", f"{kind}/nodedisruptionbudgets.termination.karpenter.sh")
     first = await kubectl("apply", "-f", "-", *options, stdin=manifests())
-    assert first == f"{name} {'serverside-applied' if options else 'created'}\n"
-    await kubectl("wait", "--for=condition=Established", name)
+    assert first.splitlines() == [f"{name} {'serverside-applied' if options else 'created'}" for name in names]
+    await kubectl("wait", "--for=condition=Established", *names)
     again = await kubectl("apply", "-f", "-", *options, stdin=manifests())
-    assert again == f"{name} {'serverside-applied' if options else 'unchanged'}\n"
+    assert again.splitlines() == [f"{name} {'serverside-applied' if options else 'unchanged'}" for name in names]
     assert (await kubectl.run("diff", "-f", "-", *options, stdin=manifests())).code == 0
     await kubectl.apply(FULL_V1, options=options)
     await kubectl.apply(FULL_V1BETA1, options=options)

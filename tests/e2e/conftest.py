@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_support.definition import claims_served
+from e2e_support.definition import BUDGETS_FOR_NODES, CLAIMS, served
 from e2e_support.story import Story, told
 from e2e_support.target import Target, chosen_target
 
@@ -42,7 +42,14 @@ async def story(target: Target, tmp_path: Path) -> AsyncIterator[Story]:
 @pytest.fixture(scope="session")
 def node_claims(target: Target) -> Iterator[None]:
     """The cluster serves node claims, whether or not it did before; for all stories of this run that need them."""
-    with claims_served(target):
+    with served(target, CLAIMS):
+        yield
+
+
+@pytest.fixture(scope="session")
+def node_budgets(target: Target) -> Iterator[None]:
+    """Likewise, budgets for nodes."""
+    with served(target, BUDGETS_FOR_NODES):
         yield
 
 
@@ -50,4 +57,11 @@ def node_claims(target: Target) -> Iterator[None]:
 async def claim_story(target: Target, node_claims: None, tmp_path: Path) -> AsyncIterator[Story]:
     """A story that also has node claims."""
     async with told(target, str(next(NUMBERS)), tmp_path, with_claims=True) as story:
+        yield story
+
+
+@pytest.fixture
+async def budget_story(target: Target, node_claims: None, node_budgets: None, tmp_path: Path) -> AsyncIterator[Story]:
+    """A story that has node claims and budgets for nodes."""
+    async with told(target, str(next(NUMBERS)), tmp_path, with_claims=True, with_budgets=True) as story:
         yield story

@@ -1,4 +1,4 @@
-"""Node claims on a cluster that may not know them: their definition is lent for as long as stories need it.
+"""Our kinds on a cluster that may not know them: a definition is lent for as long as stories need it.
 
 What somebody else has put there is used and left as it is. Ours is marked, so that whichever run of stories is the last
 one to need it takes it away, even if the one that brought it did not live to do so.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
+import msgspec
 import pytest
 
 from e2e_support.names import LABEL
@@ -21,52 +22,63 @@ from gracectl.sim.world.client import WorldApi, ask
 from gracectl.sim.world.nodeclaims import NODE_CLAIMS
 from gracectl.sim.world.paths import DEFINITIONS, path_of
 
-NAME = "nodeclaims.karpenter.sh"
+NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
 SECONDS = 30.0
 
 
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of ours: the name of its definition, and where its objects are."""
+
+    definition: str
+    path: str
+
+
+CLAIMS = Kind("nodeclaims.karpenter.sh", NODE_CLAIMS)
+BUDGETS_FOR_NODES = Kind("nodedisruptionbudgets.termination.karpenter.sh", NODE_BUDGETS)
+
+
 @contextmanager
-def claims_served(target: Target) -> Iterator[None]:
-    """While the block lasts, the cluster serves node claims. Skips the test where we may not see to that."""
-    anyio.run(_lend, target)
+def served(target: Target, kind: Kind) -> Iterator[None]:
+    """While the block lasts, the cluster serves this kind. Skips the test where we may not see to that."""
+    anyio.run(_lend, target, kind)
     try:
         yield
     finally:
-        anyio.run(_take_away, target)
+        anyio.run(_take_away, target, kind)
 
 
-async def _lend(target: Target) -> None:
+async def _lend(target: Target, kind: Kind) -> None:
     async with connected(target.kubeconfig) as api:
-        status, _ = await api.call("GET", path_of(DEFINITIONS, name=NAME))
+        status, _ = await api.call("GET", path_of(DEFINITIONS, name=kind.definition))
         if status == 404:
-            status, _ = await api.call("POST", DEFINITIONS, _marked())
+            status, _ = await api.call("POST", DEFINITIONS, _marked(kind))
         if status not in (200, 201, 409):
-            pytest.skip(f"no node claims here, and their definition cannot be put in ({status})")
-        await _until_served(api)
+            pytest.skip(f"no {kind.definition} here, and their definition cannot be put in ({status})")
+        await _until_served(api, kind)
 
 
-def _marked() -> JsonObject:
-    (definition,) = (each for each in shipped_definitions() if each["metadata"]["name"] == NAME)
+def _marked(kind: Kind) -> JsonObject:
+    (definition,) = (each for each in shipped_definitions() if each["metadata"]["name"] == kind.definition)
     labels = {**definition["metadata"].get("labels", {}), LABEL: "lent"}
     return {**definition, "metadata": {**definition["metadata"], "labels": labels}}
 
 
-async def _until_served(api: WorldApi) -> None:
+async def _until_served(api: WorldApi, kind: Kind) -> None:
     """A server that has taken a definition does not serve it at once."""
     clock = SystemClock()
     with anyio.fail_after(SECONDS):
-        while (await api.call("GET", NODE_CLAIMS))[0] != 200:
+        while (await api.call("GET", kind.path))[0] != 200:
             await clock.sleep(0.1)
 
 
-async def _take_away(target: Target) -> None:
+async def _take_away(target: Target, kind: Kind) -> None:
     clock = SystemClock()
     async with connected(target.kubeconfig) as api:
-        _, claims = await api.call("GET", NODE_CLAIMS)
-        status, definition = await api.call("GET", path_of(DEFINITIONS, name=NAME))
-        if status != 200 or LABEL not in definition["metadata"].get("labels", {}) or claims["items"]:
+        _, objects = await api.call("GET", kind.path)
+        status, definition = await api.call("GET", path_of(DEFINITIONS, name=kind.definition))
+        if status != 200 or LABEL not in definition["metadata"].get("labels", {}) or objects["items"]:
             return
-        await ask(api, "DELETE", path_of(DEFINITIONS, name=NAME), allow=(404,))
+        await ask(api, "DELETE", path_of(DEFINITIONS, name=kind.definition), allow=(404,))
         with anyio.fail_after(SECONDS):
-            while (await api.call("GET", path_of(DEFINITIONS, name=NAME)))[0] == 200:
+            while (await api.call("GET", path_of(DEFINITIONS, name=kind.definition)))[0] == 200:
                 await clock.sleep(0.1)

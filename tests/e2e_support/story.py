@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from e2e_support import manifests
+from e2e_support.definition import NODE_BUDGETS
 from e2e_support.names import LABEL
 from e2e_support.program import Program, running
 from e2e_support.sight import Scope, Sight
@@ -29,9 +30,9 @@ from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
 from gracectl.sim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
-PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS}
+PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS, "NodeDisruptionBudget": NODE_BUDGETS}
 TIMES = {"renewDeadlineSeconds": 4, "retryPeriodSeconds": 1}
-WITHOUT_NAMESPACE = ("Node", "NodeClaim", "Namespace")
+WITHOUT_NAMESPACE = ("Node", "NodeClaim", "NodeDisruptionBudget", "Namespace")
 
 
 class Story:
@@ -59,6 +60,7 @@ class Story:
         self._stack = stack
         self._nodes: list[str] = []
         self._claims: list[str] = []
+        self._node_budgets: list[str] = []
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
@@ -90,7 +92,7 @@ class Story:
         """Merge a change into an object or its status."""
         path = self._path(kind, name, "status" if status else "")
         # Only built-in kinds know strategic patches.
-        content_type = STRATEGIC if status and kind != "NodeClaim" else MERGE
+        content_type = STRATEGIC if status and kind in KINDS else MERGE
         _, answer = await ask(self.api, "PATCH", path, change, content_type=content_type)
         changed: JsonObject = answer
         return changed
@@ -122,6 +124,10 @@ class Story:
             lambda: all(self._takes_pods(name) and (not managed or self.is_held(name)) for name in names),
         )
         return names
+
+    def adopt(self, node: str) -> None:
+        """Take away this node, too, when the story ends."""
+        self._nodes.append(node)
 
     async def claim(self, node: str, **spec: Any) -> JsonObject:
         """The claim of a node, once the keeper holds it; `spec` as its manifest writes it."""
@@ -158,6 +164,26 @@ class Story:
         """A budget, once it has been counted."""
         await self.create(manifests.budget(name, app, **bound))
         await self.counted(name)
+
+    async def node_budget(self, name: str, **bound: int | str) -> str:
+        """A budget over the nodes of the story, once it has been counted. Returns its name."""
+        name = f"{self.run}-{name}"
+        self._node_budgets.append(name)
+        spec = {"selector": {"matchLabels": {LABEL: self.run}}, **bound}
+        labels = {LABEL: self.run}
+        await self.create(
+            {
+                "apiVersion": "termination.karpenter.sh/v1alpha2",
+                "kind": "NodeDisruptionBudget",
+                "metadata": {"name": name, "labels": labels},
+                "spec": spec,
+            }
+        )
+        await self.sight.until(
+            f"budget {name} is counted",
+            lambda: "observedGeneration" in ((self.sight.get("NodeDisruptionBudget", name) or {}).get("status") or {}),
+        )
+        return name
 
     async def counted(self, name: str) -> None:
         """Wait until the disruption controller has looked at a budget as it is now."""
@@ -206,6 +232,18 @@ class Story:
         events = (e for e in self.sight.all("Event") if e["involvedObject"].get("uid") == uid)
         return [event["message"] for event in events if event["reason"] == reason]
 
+    def most_ending(self) -> int:
+        """How many nodes were being deleted at once, at most."""
+        deleted: set[str] = set()
+        most = 0
+        for seen in self.sight.journal:
+            if seen.kind == "Node" and seen.type == "DELETED":
+                deleted.discard(seen.uid)
+            elif seen.kind == "Node" and "deletionTimestamp" in seen.object["metadata"]:
+                deleted.add(seen.uid)
+            most = max(most, len(deleted))
+        return most
+
     async def until_gone(self, *nodes: str, seconds: float = 30.0) -> None:
         """Wait until nodes are no more."""
         await self.sight.until(
@@ -243,6 +281,8 @@ class Story:
         for kind in WORKLOADS:
             collection = path_of(KINDS[kind], self.namespace)
             await self.api.call("DELETE", collection, {"propagationPolicy": "Background"})
+        for name in self._node_budgets:
+            await self.api.call("DELETE", self._path("NodeDisruptionBudget", name))
         held = [("Node", name) for name in self._nodes] + [("NodeClaim", name) for name in self._claims]
         for path in (self._path(kind, name) for kind, name in held):
             await self.api.call("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
@@ -263,13 +303,16 @@ class Story:
 
 
 @asynccontextmanager
-async def told(target: Target, name: str, folder: Path, *, with_claims: bool = False) -> AsyncIterator[Story]:
+async def told(
+    target: Target, name: str, folder: Path, *, with_claims: bool = False, with_budgets: bool = False
+) -> AsyncIterator[Story]:
     """A story with its own namespace, watched from before its first object; cleaned up at the end.
 
-    `with_claims`: the cluster serves node claims, and the story sees its own.
+    `with_claims`, `with_budgets`: the cluster serves node claims, or budgets for nodes, and the story sees its own.
     """
     run = f"{target.run}-{name}"
-    more = (Scope("NodeClaim", NODE_CLAIMS, {"labelSelector": f"{LABEL}={run}"}),) if with_claims else ()
+    wanted = {"NodeClaim": with_claims, "NodeDisruptionBudget": with_budgets}
+    more = (Scope(kind, PATHS[kind], {"labelSelector": f"{LABEL}={run}"}) for kind in wanted if wanted[kind])
     async with connected(target.kubeconfig) as api, AsyncExitStack() as stack:
         story = Story(target, api, run, folder, stack, *more)
         try:

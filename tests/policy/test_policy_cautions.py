@@ -212,6 +212,7 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         Kind.NOT_MANAGED,
         Kind.NOT_HELD,
         Kind.NOBODY_ACTS,
+        Kind.NODE_BUDGET_FORBIDS,
         Kind.SEVERAL_CLAIMS,
         Kind.UNREADABLE_DEADLINE,
     }
@@ -269,6 +270,7 @@ def test_what_matters_most_comes_first() -> None:
         Kind.NOT_MANAGED,
         Kind.NOT_HELD,
         Kind.NOBODY_ACTS,
+        Kind.NODE_BUDGET_FORBIDS,
         Kind.NEVER_DRAINS,
         Kind.MAY_NEVER_DRAIN,
         Kind.OVERDUE,

@@ -160,15 +160,20 @@ async def test_the_definition_can_be_left_out() -> None:
     async with running(read("server: {crds: false}\nnodes: [{name: a}]")) as (cluster, _):
         assert await listed(cluster, DEFINITIONS) == {}
     async with running(read("nodes: [{name: a}]")) as (cluster, _):
-        (definition,) = (await listed(cluster, DEFINITIONS)).values()
+        definitions = await listed(cluster, DEFINITIONS)
         assert await listed(cluster, CLAIM) == {}
+    assert list(definitions) == [
+        "nodeclaims.karpenter.sh",
+        "nodedisruptionbudgets.termination.karpenter.sh",
+    ]
+    definition = definitions["nodeclaims.karpenter.sh"]
     assert [each["type"] for each in definition["status"]["conditions"]] == ["NamesAccepted", "Established"]
     assert definition["status"]["storedVersions"] == ["v1"]
 
 
 @pytest.mark.parametrize("start", ["grown", "settled"])
 async def test_a_definition_of_ones_own_takes_the_place_of_ours(start: str) -> None:
-    (definition,) = shipped_definitions()
+    definition, _ = shipped_definitions()
     mine = {**definition, "metadata": {**definition["metadata"], "labels": {"mine": "yes"}}}
     claim = {
         "apiVersion": "karpenter.sh/v1beta1",
@@ -283,7 +288,7 @@ async def test_a_claim_needs_its_definition() -> None:
 
 
 def test_what_ships_is_the_callers_to_change() -> None:
-    (one,), (other,) = shipped_definitions(), shipped_definitions()
+    (one, _), (other, _) = shipped_definitions(), shipped_definitions()
     versions = one["spec"]["versions"]
     versions[0]["schema"]["openAPIV3Schema"]["description"] = "changed"
     assert versions[1]["schema"]["openAPIV3Schema"]["description"] != "changed"

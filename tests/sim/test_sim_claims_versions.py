@@ -51,7 +51,7 @@ def path(version: str) -> str:
 
 def schema(version: str) -> dict[str, Any]:
     """The schema of a version of the shipped definition."""
-    (definition,) = shipped_definitions()
+    definition, _ = shipped_definitions()
     found = {f"karpenter.sh/{each['name']}": each for each in definition["spec"]["versions"]}
     whole: dict[str, Any] = found[version]["schema"]["openAPIV3Schema"]
     return whole

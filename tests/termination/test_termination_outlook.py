@@ -10,6 +10,7 @@ from support.builders import NOW, READY, a_node, a_pod, owned_by
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.policy.cautions import Kind
@@ -17,7 +18,7 @@ from gracectl.policy.deadlines import Origin
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.settings import NodeGroup, PolicySettings
 from gracectl.termination.observed import Observed, observe_nothing_yet
-from gracectl.termination.outlook import NodeOutlook, Outlook, outlook
+from gracectl.termination.outlook import NodeOutlook, Outlook, outlook, under_budgets
 from gracectl.termination.settings import TerminationSettings
 
 GROUPS = (NodeGroup(LabelSelector({"pool": "a"})), NodeGroup(LabelSelector({}), termination_grace_seconds=1800.0))
@@ -204,3 +205,35 @@ def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         )
     ]
+
+
+def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_nobody_has_deleted() -> None:
+    budget = NodeDisruptionBudget(
+        name="pool-a",
+        uid="b",
+        selector=LabelSelector({"pool": "a"}),
+        min_available="100%",
+        expected_nodes=1,
+        current_available=1,
+        desired_available=1,
+    )
+    nodes = (
+        a_good_node("held", labels={"pool": "a"}),
+        a_good_node("other", labels={"pool": "b"}),
+        a_good_node("deleted", labels={"pool": "a"}, deletion_timestamp=NOW),
+    )
+    asked = ("held", "other", "deleted")
+    told = under_budgets(outlook(observed(*nodes), TerminationSettings(), asked, NOW, Assumptions()), (budget,), NOW)
+    found = {
+        node.name: [each for each in node.cautions if each.kind is Kind.NODE_BUDGET_FORBIDS] for node in told.nodes
+    }
+    assert (found["other"], found["deleted"]) == ([], [])
+    [caution] = found["held"]
+    assert caution.kind.is_grave
+    assert caution.objects == ("pool-a",)
+    assert caution.message == (
+        "its deletion would be refused: node disruption budget pool-a allows no node to end now (1 of 1 available, 1 "
+        "required by minAvailable 100%); change or delete the budget, which lets no Ready node end"
+    )
+    kept = outlook(observed(*nodes), TerminationSettings(), ("held",), NOW, Assumptions(), keeps=True)
+    assert under_budgets(kept, (budget,), NOW) == kept

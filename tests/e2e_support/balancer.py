@@ -1,0 +1,59 @@
+"""What a Service is in a cluster: one address, and each connection goes to the next of those that listen behind it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+import anyio
+import anyio.abc
+
+HOST = "127.0.0.1"
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of this machine on which nobody listens just now."""
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@asynccontextmanager
+async def balanced(ports: list[int]) -> AsyncIterator[int]:
+    """A port whose connections go to these in turn, and past those that do not listen; how often, nobody knows."""
+    turns = count()
+    listener = await anyio.create_tcp_listener(local_host=HOST)
+
+    async def serve(client: anyio.abc.SocketStream) -> None:
+        async with client:
+            for _ in ports:
+                try:
+                    backend = await anyio.connect_tcp(HOST, ports[next(turns) % len(ports)])
+                except OSError:
+                    continue
+                async with backend, anyio.create_task_group() as group:
+                    group.start_soon(_pass_on, client, backend)
+                    group.start_soon(_pass_on, backend, client)
+                return
+
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, serve)
+        yield listener.extra(anyio.abc.SocketAttribute.local_port)
+        group.cancel_scope.cancel()
+
+
+async def _pass_on(source: anyio.abc.SocketStream, sink: anyio.abc.SocketStream) -> None:
+    """Until one of them goes; then the other one is of no use either."""
+    try:
+        async for piece in source:
+            await sink.send(piece)
+        await sink.send_eof()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        await sink.aclose()
