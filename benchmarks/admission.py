@@ -20,6 +20,7 @@ from benchmarks.wire import Connection, connected
 from gracectl.admission.nodebudgets import NodeBudgetWriting
 from gracectl.admission.nodeclaims import NodeClaimWriting
 from gracectl.admission.nodes import NodeCreation, NodeDeletion
+from gracectl.admission.reviews import Handler
 from gracectl.admission.server import LARGEST_BODY, Reception
 from gracectl.admission.webhooks import (
     NODE_BUDGET_WRITING,
@@ -116,7 +117,7 @@ async def served(nodes: list[dict[str, Any]], budgets: list[dict[str, Any]]) -> 
     gate = Gate(client, known, counted, clock, rng=random.Random(1))
     counted.replace(decode_node_budget(orjson.dumps(budget)) for budget in budgets)
     known.replace(decode_node(orjson.dumps(node)) for node in nodes)
-    handlers = {
+    handlers: dict[Webhook, Handler] = {
         NODE_CREATION: NodeCreation(LabelSelector()),
         NODE_DELETION: NodeDeletion(gate, lambda: True),
         NODE_BUDGET_WRITING: NodeBudgetWriting(known),
@@ -159,7 +160,7 @@ def a_node(number: int) -> dict[str, Any]:
         {"names": [f"registry.example.com/team/image-{each}@sha256:{'0' * 64}", f"image-{each}:v1.2.3"]}
         for each in range(50)
     ]
-    fields = {f"f:label-{each}.example.com/some-key": {} for each in range(80)}
+    fields: dict[str, dict[str, str]] = {f"f:label-{each}.example.com/some-key": {} for each in range(80)}
     labels = {f"label-{each}.example.com/some-key": f"value-{each}" for each in range(20)}
     return {
         "metadata": {

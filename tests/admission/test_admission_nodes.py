@@ -68,7 +68,7 @@ async def test_a_deadline_that_nobody_can_read_is_warned_of_and_the_node_comes()
 @pytest.mark.parametrize("node", [None, [], {"metadata": {"labels": 3}}])
 async def test_what_is_no_node_is_no_question(node: object) -> None:
     with pytest.raises(NotAReview, match=r"request\.object"):
-        await ask(creation, a_review("CREATE", "nodes", **{"object": node}))
+        await ask(creation, a_review("CREATE", "nodes", object=node))
 
 
 async def test_a_node_goes_when_its_budgets_let_it() -> None:

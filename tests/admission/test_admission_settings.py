@@ -1,4 +1,4 @@
-"""Settings of admission: what cannot work is refused with its field and remedy; and the rights that follow from them."""
+"""Settings of admission: what cannot work is refused with its field and remedy; and the rights that follow."""
 
 from __future__ import annotations
 
