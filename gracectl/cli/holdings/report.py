@@ -6,6 +6,7 @@ Invariant: fields are added, never renamed or taken away; the order of lists is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -45,23 +46,6 @@ class BlockedReport(Reported, frozen=True):
     waits: str | None
 
 
-class NodeBudgetReport(Reported, frozen=True, kw_only=True):
-    """A budget for nodes; the figures of its status, and `counted` what the nodes say now."""
-
-    name: str
-    min_available: int | str | None
-    max_unavailable: int | str | None
-    state: str
-    problem: str | None
-    expected: int
-    available: int
-    required: int
-    allowed: int
-    counted: CountReport
-    held_by: tuple[HolderReport, ...]
-    blocks: tuple[BlockedReport, ...]
-
-
 class CountReport(Reported, frozen=True):
     """What the nodes say now, whoever has or has not counted them."""
 
@@ -71,22 +55,34 @@ class CountReport(Reported, frozen=True):
     allowed: int
 
 
-class PodBudgetReport(Reported, frozen=True, kw_only=True):
-    """A PodDisruptionBudget; the figures of its status."""
+class BudgetReport(Reported, frozen=True, kw_only=True):
+    """What budgets of both kinds have in common; the figures are those of the status."""
 
-    namespace: str
     name: str
     min_available: int | str | None
     max_unavailable: int | str | None
     state: str
     problem: str | None
     expected: int
-    healthy: int
     required: int
     allowed: int
-    missing: int
     held_by: tuple[HolderReport, ...]
     blocks: tuple[BlockedReport, ...]
+
+
+class NodeBudgetReport(BudgetReport, frozen=True, kw_only=True):
+    """A budget for nodes."""
+
+    available: int
+    counted: CountReport
+
+
+class PodBudgetReport(BudgetReport, frozen=True, kw_only=True):
+    """A PodDisruptionBudget."""
+
+    namespace: str
+    healthy: int
+    missing: int
 
 
 class Report(Reported, frozen=True, kw_only=True):
@@ -111,38 +107,38 @@ def report(told: Standings) -> Report:
 def _of_nodes(holding: NodeHolding) -> NodeBudgetReport:
     budget, counted = holding.budget, holding.counted
     return NodeBudgetReport(
-        name=budget.name,
-        min_available=budget.min_available,
-        max_unavailable=budget.max_unavailable,
-        state=holding.state.value,
-        problem=harmless(holding.problem, LONGEST) or None,
-        expected=budget.expected_nodes,
+        **_common(holding),
         available=budget.current_available,
+        expected=budget.expected_nodes,
         required=budget.desired_available,
-        allowed=budget.disruptions_allowed,
         counted=CountReport(counted.expected, counted.available, counted.desired, counted.allowed),
-        held_by=_holders(holding.holders),
-        blocks=_blocked(holding.blocked),
     )
 
 
 def _of_pods(holding: PodHolding) -> PodBudgetReport:
     budget = holding.budget
     return PodBudgetReport(
+        **_common(holding),
         namespace=budget.namespace,
-        name=budget.name,
-        min_available=budget.min_available,
-        max_unavailable=budget.max_unavailable,
-        state=holding.state.value,
-        problem=harmless(holding.problem, LONGEST) or None,
-        expected=budget.expected_pods,
         healthy=budget.current_healthy,
+        expected=budget.expected_pods,
         required=budget.desired_healthy,
-        allowed=budget.disruptions_allowed,
         missing=holding.missing,
-        held_by=_holders(holding.holders),
-        blocks=_blocked(holding.blocked),
     )
+
+
+def _common(holding: NodeHolding | PodHolding) -> dict[str, Any]:
+    budget = holding.budget
+    return {
+        "name": budget.name,
+        "min_available": budget.min_available,
+        "max_unavailable": budget.max_unavailable,
+        "state": holding.state.value,
+        "problem": harmless(holding.problem, LONGEST) or None,
+        "allowed": budget.disruptions_allowed,
+        "held_by": _holders(holding.holders),
+        "blocks": _blocked(holding.blocked),
+    }
 
 
 def _holders(holders: Sequence[Holder]) -> tuple[HolderReport, ...]:
