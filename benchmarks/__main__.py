@@ -11,13 +11,14 @@ import click
 import msgspec
 from rich.console import Console
 
-from benchmarks import deadlines, pdb_chain, server, tracing, wheel
+from benchmarks import admission, deadlines, pdb_chain, server, tracing, wheel
 from benchmarks.report import Outcome, show
 
 Benchmark = Callable[[], Awaitable[Outcome]]
 
 SCENARIOS: dict[str, Benchmark] = {
     "pdb-chain": pdb_chain.run,
+    "admission": admission.run,
     "deadlines": deadlines.run,
     "server": server.run,
     "tracing": tracing.run,

@@ -37,7 +37,7 @@ class NodeBudgetWriting:
         written = _read(raw)
         if written.metadata.deletion_timestamp is not None:
             return YES
-        if question.old_object is not None and _read(question.old_object).spec == written.spec:
+        if question.old_object is not None and _canonical(_read(question.old_object)) == _canonical(written):
             return YES
         try:
             budget = NODE_BUDGETS.decode(raw)
@@ -108,6 +108,11 @@ def _read(raw: msgspec.Raw) -> _Written:
         return _WRITTEN.decode(raw)
     except msgspec.DecodeError as error:
         raise NotAReview(f"request.object is no NodeDisruptionBudget: {error}") from error
+
+
+def _canonical(written: _Written) -> bytes:
+    """The spec, so that two that say the same are the same. (To Python, 1 is true.)"""
+    return msgspec.json.encode(written.spec, order="deterministic")
 
 
 _WRITTEN = msgspec.json.Decoder(_Written)

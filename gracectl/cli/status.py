@@ -72,7 +72,7 @@ def status(cluster: ClusterChoice, nodes: NodeChoice | None, **wanted: Any) -> N
           why, until, deleteAt, budgets [name],
           lane {number, of, after, open},
           protection {kind, value, until, valid, capped}}]}],
-      claims [{name, since, sinceSeconds, deadline, waitsFor}],
+      claims [{name, nodes, since, sinceSeconds, deadline, waitsFor}],
       gone [{name, uid, afterSeconds}]
 
     Exit code 0: the nodes were looked at, or with -w all that were named are gone; 3 also if there is no such node.

@@ -60,6 +60,17 @@ DEFAULTS: dict[str, Any] = {
     "log": {"format": "auto", "level": "info"},
     "metrics": {"listen": ""},
     "probes": {"listen": ""},
+    "admission": {
+        "listen": "",
+        "service": None,
+        "url": "",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 10,
+        "certificates": {"certFile": "", "keyFile": "", "caFile": ""},
+        "secret": "gracectl-webhook-tls",
+        "name": "gracectl",
+        "register": True,
+    },
 }
 
 
@@ -156,8 +167,8 @@ def test_what_is_no_namespace_is_refused(settings_file: Path) -> None:
 # A list of one word is what that one wants.
 @pytest.mark.parametrize("field", [each for each in paths(DEFAULTS) if each != "karpenter.namespaces"])
 def test_a_value_of_a_wrong_type_names_its_field(settings_file: Path, field: str) -> None:
-    section, _, name = field.partition(".")
-    text = f"{section}: {{{name}: [wrong]}}" if name else f"{section}: [wrong]"
+    *sections, name = field.split(".")
+    text = "".join(f"{section}: {{" for section in sections) + f"{name}: [wrong]" + "}" * len(sections)
     message = refused(settings_file, text)
     assert message.startswith((f"{field}: Expected ", f"{field}[0]: Expected "))
 

@@ -44,6 +44,13 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ok", "gone", "unavailable", "refused", "failed", "unanswered"),
     ),
     "gracectl_provider_call_duration_seconds": (("state", "terminate"),),
+    "gracectl_admission_requests_total": (
+        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim"),
+        ("allowed", "patched", "denied", "invalid", "unready", "failed"),
+    ),
+    "gracectl_admission_request_duration_seconds": (
+        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim"),
+    ),
     "gracectl_fenced_writes_total": (("refused", "cut"),),
     "gracectl_events_total": (("written", "merged", "dropped", "failed"),),
     "gracectl_trace_spans_total": (("exported", "failed", "dropped"),),

@@ -272,7 +272,8 @@ async def test_a_token_is_not_told_even_by_a_server_that_repeats_it(
 
 @pytest.mark.anyio
 @pytest.mark.real_time
-async def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("section", "more"), [("metrics", ""), ("admission", ", service: {name: gracectl}")])
+async def test_a_port_that_is_taken(tmp_path: Path, section: str, more: str) -> None:
     """Nothing has been changed by then: the server has been asked who we are, and that was all."""
     face = HttpFace(ApiServer(SystemClock()))
     url = await face.start()
@@ -280,13 +281,13 @@ async def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             listen = f"127.0.0.1:{taken.getsockname()[1]}"
             settings = tmp_path / "settings.yaml"
-            settings.write_text(f"metrics: {{listen: '{listen}'}}\n")
+            settings.write_text(f"{section}: {{listen: '{listen}'{more}}}\n")
             ended = await run_with_token(url, "", tmp_path, "--config", str(settings))
     finally:
         await face.stop()
     assert ended.returncode == CONFIGURATION
     told = ended.stderr.decode()
-    assert f"gracectl: metrics.listen: cannot listen on {listen}: " in told
+    assert f"gracectl: {section}.listen: cannot listen on {listen}: " in told
     assert "address already in use; choose another address" in told
     assert "Traceback" not in told
 

@@ -215,6 +215,7 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
         "Drains",
         "Evictions and budgets",
         "Budgets for nodes",
+        "Admission",
         "Deadlines",
         "Protection",
         "API server, watches and provider",

@@ -1,0 +1,102 @@
+"""`gracectl budgets`: what the budgets for nodes and pods allow, who uses them up, and what they keep from leaving."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
+from gracectl.cli.failures import interruptible, run_async, told_to_people
+from gracectl.cli.forecasts.report import as_json
+from gracectl.cli.holdings.report import Standings, report
+from gracectl.cli.holdings.table import table
+from gracectl.cli.paper import paper, put
+from gracectl.config import Settings
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import Forbidden
+from gracectl.kube.reading import is_served, read_served
+from gracectl.kube.resources import NODE_BUDGETS
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.termination.holdings import State, node_holdings, pod_holdings
+from gracectl.termination.sight import look
+
+UNKNOWN = "the cluster does not know them; `gracectl crds | kubectl apply --server-side -f -` adds their definition"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says of the answer."""
+
+    namespace: str
+    blocking: bool
+    output: Literal["table", "json"]
+
+
+@click.command()
+@click.option("-n", "--namespace", default="", metavar="NAME", help="PodDisruptionBudgets of one namespace only.")
+@click.option("--blocking", is_flag=True, help="Only budgets that allow nothing now, and those that are not in order.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object, for machines."
+)
+@cluster_options
+def budgets(cluster: ClusterChoice, **wanted: Any) -> None:
+    """Say what budgets allow, who holds them, and what they block.
+
+    Of NodeDisruptionBudgets and PodDisruptionBudgets: how many of how many are available, how many must be, how many
+    may go now. Below each: who counts as unavailable and why, and which nodes or pods may not go now, first those that
+    somebody wants to go. Changes nothing; only the cluster's own objects are read. Which nodes are to end by themselves
+    depends on the controller's settings: give them with --config. Needs to list nodes, pods, poddisruptionbudgets,
+    volumeattachments, nodeclaims and nodedisruptionbudgets. The page docs/budgets.md explains every word.
+
+    \b
+    -o json prints one object:
+      at, unseen,
+      nodeBudgets [{name, minAvailable, maxUnavailable,
+        state [allowing|spent|uncounted|unobserved], problem,
+        expected, available, required, allowed,
+        counted {expected, available, required, allowed},
+        heldBy [{name, reason, since}], blocks [{name, waits}]}],
+      podBudgets [{namespace, name, minAvailable, maxUnavailable,
+        state, problem, expected, healthy, required, allowed, missing,
+        heldBy [{name, reason, since}], blocks [{name, waits}]}]
+
+    Exit code 0: the budgets were looked at, whatever they allow.
+    """
+    told = msgspec.convert(wanted, Wanted)
+    with told_to_people():
+        settings = cluster.settings()
+        with interruptible():
+            found = run_async(lambda: _seen(cluster, told, settings))
+        if told.output == "json":
+            click.echo(as_json(report(found)))
+        else:
+            console = paper()
+            put(console, table(found, console.width))
+
+
+async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> Standings:
+    async with connected(cluster) as there:
+        observed = await look(there.client, lambda node: True)
+        for_nodes, unseen = await _for_nodes(there.client)
+        now = there.clock.now()
+    policy = settings.termination
+    nodes = None if for_nodes is None else node_holdings(observed, for_nodes, policy, now)
+    pods = pod_holdings(observed, policy, now, wanted.namespace)
+    if wanted.blocking:
+        nodes = (
+            None if nodes is None else tuple(each for each in nodes if each.state is not State.ALLOWING or each.problem)
+        )
+        pods = tuple(each for each in pods if each.state is not State.ALLOWING or each.problem)
+    return Standings(at=now, nodes=nodes, pods=pods, unseen=unseen, only_blocking=wanted.blocking)
+
+
+async def _for_nodes(client: KubeClient) -> tuple[list[NodeDisruptionBudget] | None, str]:
+    """The budgets for nodes; or None, and why."""
+    try:
+        found = await read_served(client, (NODE_BUDGETS,))
+    except Forbidden as refusal:
+        return None, str(refusal)
+    if not found and not await is_served(client, (NODE_BUDGETS,)):
+        return None, UNKNOWN
+    return found, ""

@@ -1,0 +1,1 @@
+"""How budgets that stand are shown."""

@@ -1,0 +1,129 @@
+"""Certificates that are replaced while an API server asks without a break: not one question is refused."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from support.hosted import NODES, SECRET, Hosted, free_port, hosted, post
+
+from gracectl.admission import admission, files, office, rotation, secret
+from gracectl.model import names
+from gracectl.runtime.certificates import Issued, issue
+from gracectl.runtime.clock import SystemClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+
+HOSTS = ("gracectl.infra.svc", "gracectl.infra.svc.cluster.local", "gracectl.infra")
+DAY = 86_400.0
+NODE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "dry"}}
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes minutes takes parts of a second; each is as much longer than another as it is in life."""
+    monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
+    for module, name, seconds in (
+        (files, "LOOK_SECONDS", 0.02),
+        (secret, "LOOK_SECONDS", 0.05),
+        (office, "LOOK_SECONDS", 0.05),
+        (rotation, "SETTLING_SECONDS", 0.5),
+        (admission, "SETTLING_SECONDS", 0.5),
+        (admission, "FILES_SETTLE", 0.5),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+
+
+def made(age: float = 0.0) -> Issued:
+    """A certificate of our own, as old as this."""
+    return issue(HOSTS, SystemClock().now() - age, rotation.LIFE_SECONDS)
+
+
+def put(folder: Path, issued: Issued) -> dict[str, str]:
+    """Write files; returns the settings that name them."""
+    contents = {"certFile": issued.pair.certificate, "keyFile": issued.pair.key, "caFile": issued.authority}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return {name: str(folder / name) for name in contents}
+
+
+@asynccontextmanager
+async def asking(place: Hosted) -> AsyncIterator[list[Any]]:
+    """While the block runs somebody creates nodes without a break, dry, each over a connection of its own and over a
+    kept one in turn; yields what they look like. An answer without our finalizer is one that nobody gave."""
+    seen: list[Any] = []
+
+    async def ask() -> None:
+        while True:
+            response = await place.ask("POST", NODES, NODE, dryRun="All")
+            seen.append(response.body["metadata"].get("finalizers"))
+            if len(seen) % 2:
+                # The next question finds no connection, and shakes hands.
+                await place.server.aclose()
+            await anyio.sleep(0.005)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        yield seen
+        group.cancel_scope.cancel()
+
+
+async def is_shown(port: int, issued_authority: bytes) -> bool:
+    """Whether new connections are answered by a certificate of this authority."""
+    try:
+        return (await post(port, "/mutate/nodes", b"", issued_authority))[0] == 400
+    except (OSError, anyio.BrokenResourceError):
+        return False
+
+
+async def until_shown(port: int, authority: bytes) -> None:
+    with anyio.fail_after(20):
+        while not await is_shown(port, authority):
+            await SystemClock().sleep(0.02)
+
+
+async def test_files_that_change_with_their_authority(tmp_path: Path) -> None:
+    first, second = made(), made()
+    certificates = put(tmp_path, first)
+    port = free_port()
+    async with hosted() as place, place.controller(port=port, admission={"certificates": certificates}):
+        await place.routed(port)
+        await place.until(place.is_registered)
+        async with asking(place) as seen:
+            await until_shown(port, first.authority)
+            put(tmp_path, second)
+            assert await is_shown(port, first.authority)
+            await until_shown(port, second.authority)
+            await anyio.sleep(0.2)
+        assert len(seen) > 20
+        assert {tuple(each or ()) for each in seen} == {(names.FINALIZER,)}
+
+
+async def test_a_certificate_of_our_own_whose_time_has_come() -> None:
+    old = made(age=61 * DAY)
+    async with hosted() as place:
+        data = {"tls.crt": old.pair.certificate, "tls.key": old.pair.key, "ca.crt": old.authority}
+        encoded = {name: b64encode(value).decode() for name, value in data.items()}
+        body = {"metadata": {"name": SECRET.rpartition("/")[2]}, "type": "kubernetes.io/tls", "data": encoded}
+        await place.call("POST", SECRET.rpartition("/")[0], body)
+        port = free_port()
+        async with place.controller(port=port):
+            await place.routed(port)
+            await place.until(place.is_registered)
+            async with asking(place) as seen:
+                await until_shown(port, old.authority)
+                bundle = b64decode((await place.call("GET", SECRET))["data"]["ca.crt"])
+                assert old.authority in bundle
+                new = bundle.replace(old.authority, b"")
+                await until_shown(port, new)
+                assert not await is_shown(port, old.authority)
+                await anyio.sleep(0.2)
+            kept = (await place.call("GET", SECRET))["data"]
+            assert set(kept) == {"tls.crt", "tls.key", "ca.crt"}
+        assert len(seen) > 20
+        assert {tuple(each or ()) for each in seen} == {(names.FINALIZER,)}

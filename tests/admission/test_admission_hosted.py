@@ -1,0 +1,214 @@
+"""Whole controllers over HTTPS: an API server that asks them when nodes come and go, and when nobody answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import cycle
+from typing import Any
+
+import anyio
+import pytest
+from support.hosted import CONFIGURATION, NODES, Hosted, free_port, hosted
+from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
+
+from gracectl.admission import admission, office
+from gracectl.app import Controller
+from gracectl.model import names
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+
+DENIED = (
+    'admission webhook "delete.nodes.gracectl.io" denied the request: node n1 may not end now: node disruption budget '
+    "pool-a allows no node to end now (2 of 2 available, 2 required by minAvailable 100%); change or delete the "
+    "budget, which lets no Ready node end"
+)
+
+
+@pytest.fixture(autouse=True)
+def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here is told late of a replica that goes."""
+    monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
+
+
+def a_node(name: str, **metadata: Any) -> dict[str, Any]:
+    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, **metadata}}
+
+
+async def registered(place: Hosted, port: int) -> None:
+    await place.routed(port)
+    await place.until(place.is_registered)
+
+
+async def test_a_node_has_the_finalizer_from_birth() -> None:
+    async with hosted() as place:
+        port = free_port()
+        async with place.controller(port=port):
+            await registered(place, port)
+            made = await place.call("POST", NODES, a_node("n1"))
+            assert made["metadata"]["finalizers"] == [names.FINALIZER]
+            labels = {names.CONTROL_PLANE_ROLE: ""}
+            assert "finalizers" not in (await place.call("POST", NODES, a_node("cp", labels=labels)))["metadata"]
+
+
+async def test_a_deletion_that_breaks_a_budget_is_denied_and_a_dry_run_counts_nothing() -> None:
+    async with hosted() as place:
+        port = free_port()
+        await place.add_nodes("n1", "n2", pool="a")
+        async with place.controller(port=port):
+            await registered(place, port)
+            await place.create_budget(minAvailable="100%")
+            for query in ({}, {"dryRun": "All"}):
+                response = await place.ask("DELETE", f"{NODES}/n1", **query)
+                assert (response.status, response.body["reason"]) == (429, "TooManyRequests")
+                assert response.body["message"] == DENIED
+                [cause] = response.body["details"]["causes"]
+                assert (cause["reason"], cause["field"]) == ("NodeDisruptionBudget", "pool-a")
+                assert "retry-after" not in {name.lower() for name in response.headers}
+            await place.call("PATCH", f"{NODE_BUDGETS}/pool-a", {"spec": {"minAvailable": 1}})
+            table = place.server.store.table("nodedisruptionbudgets.termination.karpenter.sh")
+
+            def status() -> Any:
+                budget: Any = table.get("", "pool-a")
+                return budget["status"]
+
+            await place.until(lambda: status()["disruptionsAllowed"] == 1)
+            assert (await place.ask("DELETE", f"{NODES}/n1", **{"dryRun": "All"})).status == 200
+            assert not status().get("disruptedNodes")
+            assert (await place.ask("DELETE", f"{NODES}/n1")).status == 200
+            assert (
+                await place.ask("DELETE", f"{NODES}/n1")
+            ).status == 200  # a node that is going is asked for by nobody
+            assert (await place.ask("DELETE", f"{NODES}/n2")).status == 429
+
+
+async def test_what_is_written_into_budgets_and_claims_is_judged() -> None:
+    async with hosted() as place:
+        port = free_port()
+        async with place.controller(port=port):
+            await registered(place, port)
+            odd = a_node_budget_manifest(minAvailable=1) | {"spec": {"minAvailable": 1}}
+            response = await place.ask("POST", NODE_BUDGETS, odd)
+            assert response.status == 201
+            assert "selects no node" in response.headers["warning"]
+            wrong = a_node_budget_manifest("b", minAvailable=1)
+            wrong["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "Like"}]}
+            response = await place.ask("POST", NODE_BUDGETS, wrong)
+            assert response.status == 422
+            assert "spec.selector: 'Like' is no selector operator" in response.body["message"]
+            claim = {
+                "apiVersion": "karpenter.sh/v1",
+                "kind": "NodeClaim",
+                "metadata": {"name": "c1", "annotations": {names.TERMINATION_TIMESTAMP: "noon"}},
+                "spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}, "requirements": []},
+            }
+            response = await place.ask("POST", "/apis/karpenter.sh/v1/nodeclaims", claim)
+            assert response.status == 422
+            assert "'noon' is no RFC 3339 time" in response.body["message"]
+
+
+@pytest.mark.parametrize(("policy", "status"), [("Fail", 500), ("Ignore", 200)])
+async def test_with_nobody_to_ask_the_failure_policy_decides_and_only_about_ready_nodes(
+    policy: str, status: int
+) -> None:
+    async with hosted() as place:
+        port = free_port()
+        await place.add_nodes("n1", "n2", "n3", pool="a")
+        async with place.controller(port=port, admission={"failurePolicy": policy}):
+            await registered(place, port)
+            await place.until(lambda: all(_finalizers(place, name) for name in ("n1", "n2", "n3")))
+        ready = await place.ask("DELETE", f"{NODES}/n1")
+        assert ready.status == status
+        if status == 500:
+            assert 'failed calling webhook "delete.nodes.gracectl.io"' in ready.body["message"]
+        place.cluster.kubelet.kill("n2")
+        gone = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        await place.call("PATCH", f"{NODES}/n2/status", gone)
+        assert (await place.ask("DELETE", f"{NODES}/n2")).status == 200
+        assert (await place.ask("POST", NODES, a_node("n4"))).status == 201
+        assert (await place.ask("DELETE", f"{NODES}/n4")).status == 200  # it has no status at all
+        assert (await place.ask("POST", NODE_BUDGETS, a_node_budget_manifest(minAvailable=1))).status == 201
+
+
+def _finalizers(place: Hosted, name: str) -> list[str]:
+    node = place.node(name)
+    assert node is not None
+    found: list[str] = node["metadata"].get("finalizers") or []
+    return found
+
+
+@asynccontextmanager
+async def three_replicas(place: Hosted) -> AsyncIterator[dict[int, tuple[Controller, anyio.Event]]]:
+    """Three that contend for a Lease, by the ports at which they answer."""
+    async with AsyncExitStack() as stack:
+        found = {}
+        for port in (free_port() for _ in range(3)):
+            running = place.controller(port=port, leaderElection={"enabled": True, "namespace": "infra"})
+            found[port] = await stack.enter_async_context(running)
+        await registered(place, next(iter(found)))
+        await place.until(lambda: all(check.is_ok for each, _ in found.values() for check in each.readiness()))
+        yield found
+
+
+def leads(controller: Controller) -> bool:
+    election = controller.statistics().election
+    return election is not None and election.is_leading
+
+
+async def test_every_replica_answers_whoever_leads_and_goes() -> None:
+    async with hosted() as place, three_replicas(place) as replicas:
+        for port in replicas:
+            await place.routed(port)
+            made = await place.call("POST", NODES, a_node(f"n{port}"))
+            assert made["metadata"]["finalizers"] == [names.FINALIZER]
+        [leader] = [port for port, (controller, _) in replicas.items() if leads(controller)]
+        replicas.pop(leader)[1].set()
+        await place.routed(*replicas)
+        await place.until(lambda: any(leads(controller) for controller, _ in replicas.values()))
+        made = await place.call("POST", NODES, a_node("later"))
+        assert made["metadata"]["finalizers"] == [names.FINALIZER]
+
+
+async def test_deletions_at_once_through_three_replicas_never_break_a_budget() -> None:
+    async with hosted() as place, three_replicas(place) as replicas:
+        pool = [f"n{number}" for number in range(20)]
+        await place.add_nodes(*pool, pool="a")
+        await place.create_budget(minAvailable="80%")
+        statuses: Counter[int] = Counter()
+        turns = cycle(replicas)
+
+        async def delete(name: str) -> None:
+            await place.routed(next(turns))
+            statuses[(await place.ask("DELETE", f"{NODES}/{name}")).status] += 1
+
+        async with anyio.create_task_group() as group:
+            for name in (*pool, *pool, *pool[:10]):
+                group.start_soon(delete, name)
+        going = [name for name in pool if (node := place.node(name)) is None or "deletionTimestamp" in node["metadata"]]
+        assert len(going) == 4
+        assert set(statuses) == {200, 429}
+
+
+async def test_readiness_waits_for_a_certificate() -> None:
+    async with hosted() as place:
+        await place.call("DELETE", "/api/v1/namespaces/infra")
+        async with place.controller(port=free_port()) as (controller, _):
+            await controller.wait_live()
+            [check] = [each for each in controller.readiness() if each.name == "admission"]
+            assert (check.is_ok, check.seen) == (False, "there is no certificate yet")
+            assert not place.is_registered()
+
+
+async def test_a_configuration_that_somebody_spoils_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "LOOK_SECONDS", 0.05)
+    async with hosted() as place:
+        port = free_port()
+        await place.add_nodes("n1", "n2", pool="a")
+        async with place.controller(port=port):
+            await registered(place, port)
+            await place.create_budget(minAvailable="100%")
+            await place.call("PATCH", CONFIGURATION.format("validating"), {"webhooks": []})
+            table = place.server.store.table("validatingwebhookconfigurations.admissionregistration.k8s.io")
+            await place.until(lambda: bool((table.get("", "gracectl") or {}).get("webhooks")))
+            assert (await place.ask("DELETE", f"{NODES}/n1")).status == 429

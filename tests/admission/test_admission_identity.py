@@ -1,0 +1,148 @@
+"""Which certificate a process shows, when it shows another one, and whom it tells others to trust."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+import pytest
+
+from gracectl.admission.files import FiledCertificate
+from gracectl.admission.identity import RETAINED_SECONDS, Identity, Material
+from gracectl.admission.settings import CertificateFiles
+from gracectl.runtime.certificates import Issued, Pair, issue
+from gracectl.runtime.clock import LoopClock
+
+pytestmark = pytest.mark.anyio
+
+HOSTS = ("gracectl.infra.svc",)
+SETTLING = 60.0
+
+
+def made(clock: LoopClock, life: float = 86_400.0, hosts: tuple[str, ...] = HOSTS) -> Issued:
+    return issue(hosts, clock.now(), life)
+
+
+def material(issued: Issued, *more: Issued) -> Material:
+    return Material(issued.pair, b"".join(each.authority for each in (issued, *more)))
+
+
+async def test_the_first_certificate_is_shown_at_once() -> None:
+    clock = LoopClock()
+    identity, first = Identity(clock, SETTLING, HOSTS), made(clock)
+    assert not identity.is_good()
+    assert identity.bundle() == b""
+    assert identity.offer(material(first))
+    assert identity.shown == first.pair
+    assert identity.is_good()
+    assert identity.bundle() == first.authority
+
+
+async def test_only_tls_of_today_is_spoken() -> None:
+    assert Identity(LoopClock(), SETTLING).context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+async def test_one_of_a_new_authority_is_shown_when_that_has_been_known_for_long_enough() -> None:
+    clock = LoopClock()
+    identity, first, second = Identity(clock, SETTLING, HOSTS), made(clock), made(clock)
+    identity.offer(material(first))
+    assert not identity.offer(material(second))
+    assert set(identity.bundle().split(b"-----BEGIN")) == set((first.authority + second.authority).split(b"-----BEGIN"))
+    await clock.sleep(SETTLING - 1)
+    assert not identity.offer(material(second))
+    assert identity.shown == first.pair
+    await clock.sleep(1)
+    assert identity.offer(material(second))
+    assert identity.shown == second.pair
+
+
+async def test_one_whose_authority_was_announced_is_shown_at_once() -> None:
+    clock = LoopClock()
+    identity, first, second = Identity(clock, SETTLING, HOSTS), made(clock), made(clock)
+    identity.offer(material(first, second))
+    await clock.sleep(SETTLING)
+    assert identity.offer(material(second, first))
+
+
+@pytest.mark.parametrize("why", ["expired", "for another host"])
+async def test_nothing_is_waited_for_where_what_is_shown_is_of_no_use(why: str) -> None:
+    clock = LoopClock()
+    identity = Identity(clock, SETTLING, HOSTS)
+    identity.offer(material(made(clock, life=10) if why == "expired" else made(clock, hosts=("other",))))
+    await clock.sleep(10)
+    assert not identity.is_good()
+    assert identity.offer(material(made(clock)))
+
+
+async def test_where_nobody_says_whom_to_trust_nobody_waits() -> None:
+    clock = LoopClock()
+    identity, second = Identity(clock, SETTLING), made(clock)
+    identity.offer(Material(made(clock).pair))
+    assert identity.offer(Material(second.pair))
+    assert (identity.shown, identity.bundle()) == (second.pair, b"")
+
+
+async def test_an_old_authority_stays_for_a_while_and_not_beyond_its_own_end() -> None:
+    clock = LoopClock()
+    identity, first, brief, second = Identity(clock, 0, HOSTS), made(clock), made(clock, life=100), made(clock)
+    identity.offer(material(first, brief))
+    identity.offer(material(second))
+    assert brief.authority in identity.bundle()
+    await clock.sleep(101)
+    assert identity.bundle() == first.authority + second.authority
+    await clock.sleep(RETAINED_SECONDS)
+    identity.offer(material(second))
+    assert identity.bundle() == second.authority
+
+
+async def test_what_cannot_be_used_replaces_nothing() -> None:
+    clock = LoopClock()
+    identity, first, second = Identity(clock, SETTLING, HOSTS), made(clock), made(clock)
+    identity.offer(material(first))
+    for bad in (Pair(second.pair.certificate, first.pair.key), Pair(b"", b""), Pair(second.pair.certificate, b"x")):
+        with pytest.raises(ValueError, match=r"."):
+            identity.offer(Material(bad, second.authority))
+        assert identity.shown == first.pair
+    with pytest.raises(ValueError, match="PEM"):
+        identity.offer(Material(second.pair, b"no bundle"))
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def put(folder: Path, issued: Issued, *, key: bytes = b"") -> CertificateFiles:
+    """Write it as cert-manager's Secrets are mounted."""
+    (folder / "tls.crt").write_bytes(issued.pair.certificate)
+    (folder / "tls.key").write_bytes(key or issued.pair.key)
+    (folder / "ca.crt").write_bytes(issued.authority)
+    return CertificateFiles(*(str(folder / name) for name in ("tls.crt", "tls.key", "ca.crt")))
+
+
+async def test_files_are_taken_when_they_change_and_a_pair_that_is_none_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = LoopClock()
+    identity, first, second = Identity(clock, 0.0), made(clock), made(clock)
+    filed = FiledCertificate(put(tmp_path, first), identity, clock)
+    filed.look()
+    assert identity.shown == first.pair
+    put(tmp_path, second, key=first.pair.key)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            filed.look()
+    crt, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    assert caplog.messages == [
+        f"there is no certificate in {crt} and {key}: the key is not that of the certificate; the one that was there "
+        "is kept"
+    ]
+    assert identity.shown == first.pair
+    put(tmp_path, second)
+    filed.look()
+    assert identity.shown == second.pair
+    crt.unlink()
+    with caplog.at_level(logging.WARNING):
+        filed.look()
+    assert len(caplog.messages) == 2
+    assert "No such file" in caplog.messages[1]
+    assert identity.shown == second.pair

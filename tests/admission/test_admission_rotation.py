@@ -1,0 +1,109 @@
+"""How a certificate of our own is replaced: each write by itself, and that at no time anybody refuses anybody."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gracectl.admission.rotation import LIFE_SECONDS, SETTLING_SECONDS, Kept, begun, following
+from gracectl.runtime.certificates import Pair, authorities_in, facts_of, issue, vouching
+
+NOW = 1_767_225_600.0
+DAY = 86_400.0
+HOSTS = ("gracectl.infra.svc", "gracectl.infra.svc.cluster.local")
+SPENT = NOW + 61 * DAY
+
+
+def is_trusted(pair: Pair, bundle: bytes, now: float) -> bool:
+    """What an API server with this bundle says to the pair."""
+    facts = facts_of(pair.certificate)
+    vouchers = vouching(pair.certificate, authorities_in(bundle))
+    return facts.begins <= now < facts.ends and any(facts_of(each).ends > now for each in vouchers)
+
+
+def test_the_first_one_is_good_for_ninety_days_and_left_alone_for_sixty() -> None:
+    kept = begun(HOSTS, NOW)
+    facts = facts_of(kept.pair.certificate)
+    assert (facts.names, facts.ends) == (frozenset(HOSTS), NOW + LIFE_SECONDS)
+    assert LIFE_SECONDS == 90 * DAY
+    assert is_trusted(kept.pair, kept.authorities, NOW)
+    for day in (0, 30, 59):
+        assert following(kept, HOSTS, NOW + day * DAY, trusted_for=1e9) is None
+
+
+def test_it_is_replaced_in_two_writes_the_second_when_everybody_knows_the_authority() -> None:
+    first = begun(HOSTS, NOW)
+    second = following(first, HOSTS, SPENT, trusted_for=1e9)
+    assert second is not None
+    assert second.pair == first.pair
+    assert second.upcoming is not None
+    assert is_trusted(second.upcoming, second.authorities, SPENT)
+    assert is_trusted(first.pair, second.authorities, SPENT)
+    assert following(second, HOSTS, SPENT, trusted_for=SETTLING_SECONDS - 1) is None
+    third = following(second, HOSTS, SPENT, trusted_for=SETTLING_SECONDS)
+    assert third == Kept(second.upcoming, second.authorities)
+    assert following(third, HOSTS, SPENT, trusted_for=1e9) is None
+    # The old authority goes when nobody could be trusted by it any more.
+    fourth = following(third, HOSTS, NOW + 90 * DAY, trusted_for=1e9)
+    assert fourth is not None
+    assert fourth.pair == third.pair
+    assert authorities_in(fourth.authorities) == vouching(third.pair.certificate, authorities_in(third.authorities))
+
+
+def test_what_is_of_no_use_is_replaced_at_once_and_its_authority_still_trusted() -> None:
+    first = begun(HOSTS, NOW)
+    other = issue(HOSTS, NOW, LIFE_SECONDS)
+    for pair in (Pair(first.pair.certificate, other.pair.key), Pair(b"", b""), other.pair):
+        mended = following(Kept(pair, first.authorities), HOSTS, NOW, trusted_for=0)
+        assert mended is not None
+        assert mended.upcoming is None
+        assert is_trusted(mended.pair, mended.authorities, NOW)
+        assert first.authorities in mended.authorities
+    moved = following(first, ("elsewhere.infra.svc",), NOW, trusted_for=0)
+    assert moved is not None
+    assert facts_of(moved.pair.certificate).names == {"elsewhere.infra.svc"}
+    late = following(first, HOSTS, NOW + 91 * DAY, trusted_for=0)
+    assert late is not None
+    assert authorities_in(late.authorities) == vouching(late.pair.certificate, authorities_in(late.authorities))
+
+
+def test_an_upcoming_pair_takes_the_place_of_one_that_is_lost_and_goes_if_it_is_none_itself() -> None:
+    laid = following(begun(HOSTS, NOW), HOSTS, SPENT, trusted_for=0)
+    assert laid is not None
+    assert laid.upcoming is not None
+    lost = Kept(Pair(b"", b""), laid.authorities, laid.upcoming)
+    assert following(lost, HOSTS, SPENT, trusted_for=0) == Kept(laid.upcoming, laid.authorities)
+    spoilt = Kept(laid.pair, laid.authorities, Pair(laid.upcoming.certificate, laid.pair.key))
+    assert following(spoilt, HOSTS, SPENT, trusted_for=0) == Kept(laid.pair, laid.authorities)
+
+
+def test_a_bundle_that_somebody_has_spoilt_is_made_anew() -> None:
+    first = begun(HOSTS, NOW)
+    mended = following(Kept(first.pair, b"spoilt"), HOSTS, NOW, trusted_for=0)
+    assert mended is not None
+    assert is_trusted(mended.pair, mended.authorities, NOW)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_over_years_nobody_who_trusts_what_is_old_enough_refuses_what_is_shown(seed: int) -> None:
+    """Replicas read the Secret up to ten seconds late, servers know a bundle only SETTLING_SECONDS after it was told;
+    leaders come and go, and with them what is known of how long a bundle has been told."""
+    rng = random.Random(seed)
+    now, kept = NOW, begun(HOSTS, NOW)
+    told, told_since = kept.authorities, NOW - 1e9
+    trusted = kept.authorities
+    while now < NOW + 400 * DAY:
+        now += rng.choice((15.0, 15.0, 15.0, 5 * DAY))
+        if now - told_since >= SETTLING_SECONDS:
+            trusted = told
+        watched_since = told_since if rng.random() < 0.8 else now
+        trusted_for = now - watched_since if told == kept.authorities else 0.0
+        before = kept
+        kept = following(kept, HOSTS, now, trusted_for) or kept
+        if rng.random() < 0.2:
+            continue  # killed after the write, before anybody was told of it
+        for shown in (before.pair, kept.pair):
+            assert is_trusted(shown, trusted, now)
+        if told != kept.authorities:
+            told, told_since = kept.authorities, now

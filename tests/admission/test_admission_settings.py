@@ -1,0 +1,173 @@
+"""Settings of admission: what cannot work is refused with its field and remedy; and the rights that follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.inprocess import InProcessTransport
+from support.rights import guarded, rule
+
+from gracectl.admission.rights import admission_rights
+from gracectl.admission.settings import AdmissionSettings
+from gracectl.config import ConfigError, load_settings
+from gracectl.kube.access import missing_rights
+from gracectl.kube.client import KubeClient
+from gracectl.runtime.clock import LoopClock
+
+SERVICE = {"name": "gracectl", "namespace": "infra"}
+
+
+def settings(**fields: Any) -> AdmissionSettings:
+    return msgspec.convert({"listen": ":8443", **fields}, AdmissionSettings)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "{listen: ':8443'}",
+            "admission.service: is needed for the API server to find us; give its name, or a url, or set register to "
+            "false",
+        ),
+        (
+            "{listen: ':8443', register: false}",
+            "admission.service: is needed to make a certificate in its name; give its name, or a url, or certificates",
+        ),
+        (
+            "{listen: ':8443', service: {name: a}, url: 'https://a'}",
+            "admission.url: is given beside service; remove one of them",
+        ),
+        (
+            "{listen: ':8443', url: 'http://a'}",
+            "admission.url: 'http://a' is no address such as https://gracectl.example.com:8443",
+        ),
+        (
+            "{listen: ':8443', url: 'https://a:0'}",
+            "admission.url: 'https://a:0' is no address such as https://gracectl.example.com:8443",
+        ),
+        (
+            "{listen: ':8443', url: 'https://a:x'}",
+            "admission.url: 'https://a:x' is no address such as https://gracectl.example.com:8443",
+        ),
+        (
+            "{listen: ':8443', url: 'https://a/?b=c'}",
+            "admission.url: 'https://a/?b=c' has a user, a query or a fragment, which API servers do not send; remove "
+            "it",
+        ),
+        (
+            "{listen: ':8443', service: {name: a}, certificates: {certFile: x}}",
+            "admission.certificates.keyFile: is needed beside certFile; give both, or neither",
+        ),
+        (
+            "{listen: ':8443', service: {name: a}, certificates: {keyFile: x}}",
+            "admission.certificates.certFile: is needed beside keyFile; give both, or neither",
+        ),
+        (
+            "{listen: ':8443', service: {name: a}, certificates: {caFile: x}}",
+            "admission.certificates.caFile: is given without a certificate; give certFile and keyFile, or remove it (a "
+            "certificate that gracectl makes has an authority of its own)",
+        ),
+        ("{listen: '8443'}", "admission.listen: '8443' is no address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
+        (
+            "{listen: ':9090', service: {name: a}}\nmetrics: {listen: ':9090'}",
+            "admission.listen: :9090 is where metrics.listen is served without TLS; choose another port",
+        ),
+        ("{listen: ':8443', service: {}}", "admission.service: Object missing required field `name`"),
+        ("{timeoutSeconds: 31}", "admission.timeoutSeconds: Expected `int` <= 30"),
+        (
+            "{failurePolicy: fail}",
+            "admission.failurePolicy: Invalid enum value 'fail'; choose one of Fail, Ignore",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_field(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"admission: {text}")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    assert str(caught.value) == f"settings file {file}: {why}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "{url: nonsense, certificates: {caFile: x}}",  # it is off
+        "{listen: ':8443', service: {name: gracectl}}",
+        "{listen: ':8443', url: 'https://10.0.0.1:8443/hooks'}",
+        "{listen: ':8443', register: false, certificates: {certFile: a, keyFile: b}}",
+        "{listen: ':0', service: {name: a}}\nmetrics: {listen: ':0'}",
+    ],
+)
+def test_what_can_work_is_taken(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"admission: {text}")
+    load_settings(file)
+
+
+def test_the_certificate_bears_the_names_by_which_it_is_asked_for() -> None:
+    assert settings(service=SERVICE).hosts == (
+        "gracectl.infra.svc",
+        "gracectl.infra.svc.cluster.local",
+        "gracectl.infra",
+    )
+    assert settings(url="https://hooks.example.com:8443/x").hosts == ("hooks.example.com",)
+    assert settings(url="https://[::1]:8443").hosts == ("::1",)
+
+
+MUTATING = "mutatingwebhookconfigurations"
+VALIDATING = "validatingwebhookconfigurations"
+GROUP = " in API group admissionregistration.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("fields", "rights"),
+    [
+        ({"listen": ""}, []),
+        (
+            {"service": SERVICE},
+            [
+                "get secrets gracectl-webhook-tls in namespace infra",
+                "update secrets gracectl-webhook-tls in namespace infra",
+                "create secrets in namespace infra",
+                *(
+                    text
+                    for plural in (MUTATING, VALIDATING)
+                    for text in (
+                        f"get {plural} gracectl{GROUP}",
+                        f"update {plural} gracectl{GROUP}",
+                        f"create {plural}{GROUP}",
+                    )
+                ),
+            ],
+        ),
+        (
+            {"register": False, "name": "chart", "certificates": {"certFile": "a", "keyFile": "b"}},
+            [f"{verb} {plural} chart{GROUP}" for plural in (MUTATING, VALIDATING) for verb in ("get", "patch")],
+        ),
+    ],
+)
+def test_it_needs_as_little_as_does(fields: dict[str, Any], rights: list[str]) -> None:
+    assert [str(right) for right in admission_rights(settings(**fields))] == rights
+
+
+@pytest.mark.anyio
+async def test_rights_by_name_are_asked_for_by_name() -> None:
+    clock = LoopClock()
+    mine = {
+        "verbs": ["get", "update"],
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": ["gracectl-webhook-tls"],
+    }
+    server = await guarded(clock, "gracectl", mine, rule("create", "secrets"))
+    client = KubeClient(InProcessTransport(server, clock, token="t"), clock)
+    wanted = admission_rights(settings(service=SERVICE))
+    missing = await missing_rights(client, wanted)
+    assert missing == tuple(right for right in wanted if right.plural != "secrets")
+    another = admission_rights(settings(service=SERVICE, secret="another"))
+    refused = [str(right) for right in await missing_rights(client, another) if right.plural == "secrets"]
+    assert refused == [f"{verb} secrets another in namespace infra" for verb in ("get", "update")]

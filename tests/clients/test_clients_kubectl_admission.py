@@ -1,0 +1,55 @@
+"""What people see of our webhooks who use kubectl: denials and warnings, word for word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from clients.place import served
+from support.hosted import free_port, hosted
+from support.kubectl import Kubectl, needs_kubectl
+from support.nodebudgets import a_node_budget_manifest
+
+from gracectl.admission import admission
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
+
+DENIED = (
+    'Error from server (TooManyRequests): admission webhook "delete.nodes.gracectl.io" denied the request: node n1 may '
+    "not end now: node disruption budget pool-a allows no node to end now (2 of 2 available, 2 required by "
+    "minAvailable 2); change or delete the budget, which lets no Ready node end\n"
+)
+
+
+async def test_a_denial_says_which_budget_and_what_to_do_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
+    async with hosted() as place, served(place.server, tmp_path) as kubeconfig:
+        kubectl = Kubectl(kubeconfig, tmp_path)
+        port = free_port()
+        await place.add_nodes("n1", "n2", pool="a")
+        async with place.controller(port=port):
+            await place.routed(port)
+            await place.until(place.is_registered)
+            await place.create_budget(minAvailable=2)
+            with anyio.fail_after(20):  # a client that is told when to come again would do so ten times in silence
+                printed = await kubectl.run("delete", "node", "n1")
+            assert (printed.code, printed.err) == (1, DENIED)
+            printed = await kubectl.run("delete", "node", "--all", "--wait=false")
+            assert printed.code == 1
+            assert printed.err.count("node disruption budget pool-a allows no node to end now") == 2
+            odd = a_node_budget_manifest("odd", maxUnavailable=0)
+            assert await kubectl.apply(odd) == "nodedisruptionbudget.termination.karpenter.sh/odd created\n"
+            printed = await kubectl.run(
+                "apply",
+                "-f",
+                "-",
+                stdin='{"apiVersion": "termination.karpenter.sh/v1alpha2", '
+                '"kind": "NodeDisruptionBudget", "metadata": {"name": "none"}, "spec": {"maxUnavailable": 0}}',
+            )
+            assert printed.err == (
+                "Warning: spec.selector: is empty and selects no node; name labels (matchLabels) for it to have an "
+                "effect\n"
+            )
