@@ -53,6 +53,7 @@ from gracectl.telemetry.server import CannotListen, Door, Servers
 from gracectl.telemetry.spans import SpanSink
 from gracectl.termination.census import census
 from gracectl.termination.ending import Progress
+from gracectl.termination.karpenter import KarpenterWatch
 from gracectl.termination.observed import observe_nothing_yet
 from gracectl.termination.rights import MissingRights, rights_for
 from gracectl.termination.samples import Work, protection_samples, work_samples
@@ -125,6 +126,7 @@ class Controller:
         self._begun = clock.monotonic()
         self._stop = anyio.Event()
         self._fence = fence = Fence(clock)
+        self._karpenter = self._neighbours(rng)
         self._election = self._candidacy(rng)
         self._means = Means(
             client=self._client.fenced(fence),
@@ -170,7 +172,14 @@ class Controller:
             renew_deadline=wanted.renew_deadline_seconds,
             retry_period=wanted.retry_period_seconds,
         )
-        return Election(self._transport, self._clock, self._fence, settings, rng=rng)
+        return Election(self._transport, self._clock, self._fence, settings, may_lead=self._karpenter.is_clear, rng=rng)
+
+    def _neighbours(self, rng: random.Random) -> KarpenterWatch:
+        """Whether a Karpenter leads, where one is to be looked for."""
+        wanted, place = self._settings.leader_election, self._lease_namespace
+        client = KubeClient(self._transport, self._clock, settings=IMPATIENT, rng=rng)
+        own = (place, wanted.name) if wanted.enabled else None
+        return KarpenterWatch(client, self._clock, (*self._settings.karpenter.namespaces, place), own=own)
 
     def _webhooks(self) -> Admission:
         """The admission server."""
@@ -188,13 +197,18 @@ class Controller:
         return self._settings.leader_election.namespace or own_namespace() or ELSEWHERE
 
     async def check(self) -> str:
-        """Make sure of the server and of our rights; returns its version. Raises ApiError or MissingRights."""
+        """Make sure of the server, of our rights, and that no Karpenter leads; returns the server's version.
+
+        Raises ApiError, MissingRights, or LiveKarpenter.
+        """
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease_namespace)
         rights += admission_rights(self._settings.admission)
         if missing := await missing_rights(client, rights):
             raise MissingRights(missing)
+        # The last, because freshness is judged by the server's clock, which its answers have told us by now.
+        await self._karpenter.refuse()
         return version
 
     async def run(self, stop: anyio.Event) -> None:
@@ -336,6 +350,9 @@ class Controller:
             yield Check(f"cache of {cache.name}", cache.live, seen)
         if self._admission:
             yield self._admission.readiness()
+        if rival := self._karpenter.rival:
+            # Who is told of it can do nothing better with another process; so it is ready all the same.
+            yield Check("karpenter", True, f"{rival.words}, so this process stands by")
 
     def statistics(self) -> ControllerStatistics:
         """What every part has done so far."""

@@ -32,7 +32,7 @@ from gracectl.policy.settings import (
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.runtime.documents import DocumentError, document, file_text
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
-from gracectl.termination.settings import InstanceSettings, TerminationSettings
+from gracectl.termination.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 
 
 class ConfigError(Exception):
@@ -101,6 +101,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     provider: ProviderSettings = ProviderSettings()
     client: ClientSettings = ClientSettings()
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
+    karpenter: KarpenterSettings = KarpenterSettings()
     plan: PlanSettings = PlanSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()

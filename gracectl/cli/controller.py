@@ -30,7 +30,7 @@ def controller(cluster: ClusterChoice) -> None:
     """Watch a cluster and end its deleted nodes gracefully.
 
     Runs until SIGTERM or SIGINT: finishes the writes that are under way and exits with 0; a second signal ends it at
-    once.
+    once. Where a live Karpenter leads it does not begin: both answer for the same finalizer.
     """
     with told_to_people():
         settings = cluster.settings()

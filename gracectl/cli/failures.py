@@ -1,7 +1,7 @@
 """How a command ends: one clear message on stderr, and an exit code that scripts can rely on.
 
-0: done. 1: gracectl itself failed. 2: bad usage or configuration, nothing was changed. 3: the cluster refused, could
-not be reached or failed. 4: the time that was given is over; the work goes on.
+0: done. 1: gracectl itself failed. 2: bad usage or configuration, or a live Karpenter on the cluster; nothing was
+changed. 3: the cluster refused, could not be reached or failed. 4: the time that was given is over; the work goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.runtime.groups import leaves
 from gracectl.runtime.supervise import PartDied
+from gracectl.termination.karpenter import LiveKarpenter
 from gracectl.termination.rights import MissingRights
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def interruptible(words: Callable[[], str] = lambda: "interrupted") -> Iterator[
 def _explained(error: Exception) -> tuple[str, int] | None:
     """What to say of a failure, and the exit code; None for one that nobody foresaw."""
     match error:
-        case ConfigError() | CredentialsError():
+        case ConfigError() | CredentialsError() | LiveKarpenter():
             return str(error), MISUSED
         case MissingRights(rights=rights):
             listed = "\n".join(f"  - {right}" for right in rights)

@@ -131,9 +131,12 @@ class Election:
         fence: Fence,
         settings: ElectionSettings,
         *,
+        may_lead: Callable[[], Awaitable[bool]] | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """`may_lead` is asked before the lease is taken: as long as it says no, or raises ApiError, we stand by."""
         self._clock = clock
+        self._may_lead = may_lead
         self._fence = fence
         self._settings = settings
         self._rng = rng or random.Random()
@@ -222,17 +225,20 @@ class Election:
     async def _try_to_acquire(self) -> bool:
         if not await self._lock.look():
             # One that was deleted under its holder is still his until it would have run out.
-            if self._lock.held_for() and not self._lock.is_ours:
+            if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_free_to_lead():
                 return False
             await self._send(self._lock.create)
             self._was_released = False
             return True
-        if self._lock.held_for() and not self._lock.is_ours:
+        if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_free_to_lead():
             return False
         was_released = not self._lock.holder
         await self._send(self._lock.take)
         self._was_released = was_released
         return True
+
+    async def _is_free_to_lead(self) -> bool:
+        return self._may_lead is None or await self._may_lead()
 
     # Leading.
 

@@ -34,16 +34,24 @@ async def read_all(
 
 async def read_served(client: KubeClient, versions: tuple[Resource[T], ...]) -> list[T]:
     """All objects in the first version that the server serves; none where it serves no version. Raises ApiError."""
+    found = await read_first_served(client, versions)
+    return [] if found is None else found[1]
+
+
+async def read_first_served(
+    client: KubeClient, versions: tuple[Resource[T], ...]
+) -> tuple[Resource[T], list[T]] | None:
+    """The first version that the server serves, and all objects in it; None where it serves none. Raises ApiError."""
     for version in versions:
         try:
-            return await read_all(client, version)
+            return version, await read_all(client, version)
         except NotServed:
             continue
         except Forbidden as refusal:
             if await is_absent(client, versions, refusal):
-                return []
+                return None
             raise
-    return []
+    return None
 
 
 async def is_absent(client: KubeClient, versions: tuple[Resource[T], ...], refusal: ApiError) -> bool:

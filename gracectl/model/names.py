@@ -128,6 +128,8 @@ NODE_DELETION_WEBHOOK: Final = "delete.nodes.gracectl.io"
 NODE_BUDGET_WEBHOOK: Final = "write.nodedisruptionbudgets.gracectl.io"
 NODE_CLAIM_WEBHOOK: Final = "write.nodeclaims.gracectl.io"
 """Which webhook of a configuration is which; people see them in front of a denial."""
+WEBHOOK_DOMAIN: Final = ".gracectl.io"
+"""With which the names of all our webhooks end, of other releases too."""
 NODE_BUDGET_CAUSE: Final = "NodeDisruptionBudget"
 """Cause type in the Status of a deletion of a node that a node disruption budget refuses (429); its field is the
 budget's name."""

@@ -12,6 +12,7 @@ from gracectl.policy.settings import PolicySettings
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 NOT_CONTROL_PLANE = LabelSelector(
     match_expressions=(Requirement(key=names.CONTROL_PLANE_ROLE, operator="DoesNotExist"),)
@@ -25,6 +26,12 @@ class InstanceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     poll_maximum_seconds: Seconds = 10.0
     retry_initial_seconds: Seconds = 1.0
     retry_maximum_seconds: Seconds = 300.0
+
+
+class KarpenterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where the Lease of a Karpenter may be, beside the namespace of our own: while it is fresh, we do not act."""
+
+    namespaces: tuple[Namespace, ...] = ("kube-system", "karpenter")
 
 
 class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -55,6 +55,7 @@ DEFAULTS: dict[str, Any] = {
         "renewDeadlineSeconds": 10.0,
         "retryPeriodSeconds": 2.0,
     },
+    "karpenter": {"namespaces": ("kube-system", "karpenter")},
     "plan": {"replacementSeconds": 30.0},
     "log": {"format": "auto", "level": "info"},
     "metrics": {"listen": ""},
@@ -159,7 +160,12 @@ def test_an_empty_selector_takes_every_node(settings_file: Path) -> None:
     assert load_settings(settings_file).termination.node_selector.matches({names.CONTROL_PLANE_ROLE: ""})
 
 
-@pytest.mark.parametrize("field", list(paths(DEFAULTS)))
+def test_what_is_no_namespace_is_refused(settings_file: Path) -> None:
+    assert refused(settings_file, "karpenter: {namespaces: [Wrong]}").startswith("karpenter.namespaces[0]: ")
+
+
+# A list of one word is what that one wants.
+@pytest.mark.parametrize("field", [each for each in paths(DEFAULTS) if each != "karpenter.namespaces"])
 def test_a_value_of_a_wrong_type_names_its_field(settings_file: Path, field: str) -> None:
     *sections, name = field.split(".")
     text = "".join(f"{section}: {{" for section in sections) + f"{name}: [wrong]" + "}" * len(sections)

@@ -1,0 +1,1 @@
+"""What `gracectl uninstall` does, in order, and how it is told."""

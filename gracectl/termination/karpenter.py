@@ -1,0 +1,134 @@
+"""Whether a live Karpenter leads on this cluster, as its Lease shows it.
+
+It owns the same finalizer: where both act, one lets nodes go that the other still drains, and instances are left over.
+So nothing of ours begins while its Lease is fresh; one that has run out, or was released, is no obstacle. Whoever may
+not read Leases of a namespace sees no Karpenter there, which is told once and stops nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import Forbidden, NotFound
+from gracectl.kube.requests import Key
+from gracectl.kube.resources import LEASES
+from gracectl.model import names
+from gracectl.model.foreign import harmless
+from gracectl.model.lease import Lease
+from gracectl.model.times import format_time
+from gracectl.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class Rival(msgspec.Struct, frozen=True, kw_only=True):
+    """A Karpenter that leads. `since`, `renewed`: Unix seconds, by its clock; `seconds`: how long its Lease is still
+    fresh if it stops now."""
+
+    lease: Key
+    holder: str
+    since: float | None
+    renewed: float
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        """Which it is, for people."""
+        namespace, name = self.lease
+        since = "" if self.since is None else f" since {format_time(self.since)}"
+        return (
+            f"a Karpenter leads on this cluster: {harmless(self.holder)} holds the Lease {namespace}/{name}{since} and "
+            f"has renewed it at {format_time(self.renewed)}; it answers for the finalizer {names.FINALIZER} as well"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do, before one tries again."""
+        return (
+            f"uninstall Karpenter or scale it to zero (kubectl -n {self.lease[0]} scale deployment karpenter "
+            f"--replicas=0), and try again when that Lease has run out, {max(1, round(self.seconds))} s after it was "
+            "renewed last"
+        )
+
+
+class LiveKarpenter(Exception):
+    """Nothing was begun, because a live Karpenter leads; `rival` says which."""
+
+    def __init__(self, rival: Rival) -> None:
+        super().__init__(f"{rival.words}. Nothing was changed; {rival.remedy}")
+        self.rival = rival
+
+
+class KarpenterWatch:
+    """Looks for Karpenter's Lease in these namespaces, each time anew. Invariant: asks for nothing but `get`, and by
+    name, so that a Role of one rule is enough."""
+
+    def __init__(self, client: KubeClient, clock: Clock, namespaces: Iterable[str], *, own: Key | None = None) -> None:
+        """`own`: the Lease for which we contend ourselves; it is no rival's, whatever its name."""
+        self._client = client
+        self._clock = clock
+        keys = dict.fromkeys((namespace, names.KARPENTER_LEASE) for namespace in namespaces)
+        self._keys = [key for key in keys if key != own]
+        self._unseen: dict[str, None] = {}
+        self._told_of = ""
+        self.rival: Rival | None = None
+        """Who led when `look` looked last."""
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The namespaces whose Leases we may not read."""
+        return tuple(self._unseen)
+
+    async def look(self) -> Rival | None:
+        """Who leads now; None: nobody, as far as we may see. Raises ApiError when the server could not be asked."""
+        found = [rival for key in self._keys if (rival := await self._rival_at(key)) is not None]
+        self.rival = max(found, key=lambda rival: rival.renewed, default=None)
+        return self.rival
+
+    async def refuse(self) -> None:
+        """Raises LiveKarpenter if one leads; or ApiError."""
+        if (rival := await self.look()) is not None:
+            raise LiveKarpenter(rival)
+
+    async def is_clear(self) -> bool:
+        """Whether nobody leads; what has changed since the last call is logged. Raises ApiError."""
+        rival = await self.look()
+        told_of = "" if rival is None else rival.holder
+        if rival is not None and told_of != self._told_of:
+            logger.warning("%s. Nothing is begun beside it, and this process stands by; %s", rival.words, rival.remedy)
+        elif rival is None and self._told_of:
+            logger.info("no Karpenter leads any more: this process may lead again")
+        self._told_of = told_of
+        return rival is None
+
+    async def _rival_at(self, key: Key) -> Rival | None:
+        try:
+            lease = await self._client.get(LEASES, key)
+        except NotFound:
+            return None
+        except Forbidden as refusal:
+            if key[0] not in self._unseen:
+                logger.info("whether a Karpenter leads in namespace %s cannot be seen: %s", key[0], refusal)
+            self._unseen[key[0]] = None
+            return None
+        return judged(lease, self._clock.now())
+
+
+def judged(lease: Lease, now: float) -> Rival | None:
+    """Who holds this Lease at `now`, an instant of the server; None if it is nobody's, or has run out."""
+    if not lease.holder or lease.renew_time is None:
+        return None
+    seconds = lease.renew_time + lease.duration_seconds - now
+    if seconds <= 0:
+        return None
+    return Rival(
+        lease=lease.key,
+        holder=lease.holder,
+        since=lease.acquire_time,
+        renewed=lease.renew_time,
+        seconds=lease.duration_seconds,
+    )

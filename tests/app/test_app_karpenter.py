@@ -1,0 +1,162 @@
+"""gracectl beside a live Karpenter: neither a process nor a tenure begins, and both do when it is gone."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from app.test_app_controller import EVERYTHING
+from support.inprocess import InProcessTransport
+from support.karpenter import HOLDER, karpenter_leads, karpenter_renews, leases_of
+from support.rights import RBAC, account_token, grant
+from support.stage import Stage, finalizers_of, staged, the_settings
+
+from gracectl.app import Controller
+from gracectl.config import Settings
+from gracectl.model import names
+from gracectl.sim.extensions.shipped import shipped_definitions
+from gracectl.sim.faults import Refuse, Rule
+from gracectl.termination.karpenter import LiveKarpenter
+
+pytestmark = pytest.mark.anyio
+
+
+def a_controller(stage: Stage, settings: Settings | None = None) -> Controller:
+    return Controller(settings or stage.settings, stage.transport, stage.clock, stage.provider)
+
+
+def writes(stage: Stage) -> list[str]:
+    """What was changed so far; questions about rights change nothing."""
+    asked = [each for each in stage.transport.executed if each.request.method != "GET"]
+    found = [f"{each.operation.verb} {each.operation.resource}" for each in asked]
+    return [each for each in found if "reviews" not in each]
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "karpenter", "ours"])
+async def test_a_start_beside_a_live_karpenter_is_refused_with_who_it_is_and_what_to_do(namespace: str) -> None:
+    async with staged("n1") as stage:
+        await karpenter_leads(stage, namespace)
+        with pytest.raises(LiveKarpenter) as caught:
+            await a_controller(stage, the_settings(leaderElection={"namespace": "ours"})).check()
+        told = str(caught.value)
+        assert f"{HOLDER} holds the Lease {namespace}/karpenter-leader-election since 2026-01-01T00:00:0" in told
+        assert "Nothing was changed" in told
+        assert f"kubectl -n {namespace} scale deployment karpenter --replicas=0" in told
+        assert "15 s after" in told
+        assert writes(stage) == []
+
+
+async def test_a_lease_is_fresh_until_its_duration_is_over_and_not_longer() -> None:
+    async with staged("n1") as stage:
+        await karpenter_leads(stage)
+        await stage.clock.sleep(14.9)
+        with pytest.raises(LiveKarpenter):
+            await a_controller(stage).check()
+        await stage.clock.sleep(0.2)
+        await a_controller(stage).check()
+
+
+async def test_a_released_lease_and_one_elsewhere_are_no_obstacle() -> None:
+    async with staged("n1") as stage:
+        await karpenter_leads(stage, holderIdentity="")
+        await karpenter_leads(stage, "another")
+        await a_controller(stage).check()
+        with pytest.raises(LiveKarpenter, match="another/karpenter-leader-election"):
+            await a_controller(stage, the_settings(karpenter={"namespaces": ["another"]})).check()
+
+
+async def test_our_own_lease_is_no_karpenters_whatever_its_name() -> None:
+    settings = the_settings(leaderElection={"name": names.KARPENTER_LEASE})
+    async with staged("n1", settings=settings) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await a_controller(stage).check()
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+async def test_a_right_to_that_one_lease_is_enough_and_without_it_none_is_seen(
+    may_read: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1", definitions=shipped_definitions()[:0]) as stage:
+        await karpenter_leads(stage, "karpenter")
+        token = await account_token(stage.server, "gracectl", "kube-system")
+        account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
+        await grant(stage.server, account, *EVERYTHING[:-1])
+        if may_read:
+            await allow_reading(stage, account)
+        stage.transport = InProcessTransport(stage.server, stage.clock, token=token)
+        if may_read:
+            with pytest.raises(LiveKarpenter):
+                await a_controller(stage).check()
+            return
+        controller = a_controller(stage)
+        await controller.check()
+        await controller.check()
+        told = [each.message for each in caplog.records if "whether a Karpenter leads" in each.message]
+        assert [each.split(":")[0] for each in told] == [
+            "whether a Karpenter leads in namespace kube-system cannot be seen",
+            "whether a Karpenter leads in namespace karpenter cannot be seen",
+        ]
+
+
+async def allow_reading(stage: Stage, account: dict[str, str]) -> None:
+    """Karpenter's Lease in its namespace, by name."""
+    group, meta = "rbac.authorization.k8s.io", {"metadata": {"name": "sees-karpenter"}}
+    one = {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get"],
+        "resourceNames": [names.KARPENTER_LEASE],
+    }
+    await stage.call("POST", f"{RBAC}/namespaces/karpenter/roles", {**meta, "rules": [one]})
+    role = {"kind": "Role", "name": "sees-karpenter", "apiGroup": group}
+    binding = {**meta, "roleRef": role, "subjects": [account]}
+    await stage.call("POST", f"{RBAC}/namespaces/karpenter/rolebindings", binding)
+
+
+async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_when_it_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1", settings=Settings()) as stage:
+        async with stage.controller() as first:
+            await stage.settle(first)
+        stage.transport.executed.clear()
+        await stage.patch_node("n1", {"metadata": {"finalizers": None}})
+        await karpenter_leads(stage)
+        async with stage.controller() as second:
+            await second.wait_live()
+            await karpenter_renews(stage, 60)
+            assert writes(stage) == []
+            (told,) = [check.seen for check in second.readiness() if check.name == "karpenter"]
+            assert HOLDER in told
+            assert all(check.is_ok for check in second.readiness())
+            node = stage.node("n1")
+            assert node is not None
+            assert finalizers_of(node) == []
+            gone = stage.clock.monotonic()
+            await stage.settle(second)
+            # It runs out 14 s after the last second; a standby looks every two to 4.4 s.
+            assert 14 <= stage.clock.monotonic() - gone <= 14 + 4.4
+            assert [check for check in second.readiness() if check.name == "karpenter"] == []
+    told_of = [each.message for each in caplog.records if "Karpenter" in each.message]
+    assert len(told_of) == 2
+    assert "this process stands by" in told_of[0]
+    assert told_of[1] == "no Karpenter leads any more: this process may lead again"
+
+
+async def test_whoever_cannot_ask_whether_a_karpenter_lives_does_not_take_over() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        blind = Rule(fault=Refuse(500), path=names.KARPENTER_LEASE)
+        stage.transport.before.add(blind)
+        async with stage.controller() as controller:
+            await stage.clock.sleep(30)
+            assert writes(stage) == []
+            stage.transport.before.remove(blind)
+            await stage.settle(controller)
+
+
+async def test_a_karpenter_that_never_held_its_lease_has_none() -> None:
+    async with staged("n1") as stage:
+        await stage.call("POST", leases_of("kube-system"), {"metadata": {"name": names.KARPENTER_LEASE}, "spec": {}})
+        await a_controller(stage).check()
