@@ -83,11 +83,6 @@ class Gate:
         await self.nodes.wait_live()
         await self.budgets.wait_live()
 
-    def refusal(self, node: Node) -> Refusal | None:
-        """What is known to speak against the end of the node now; nobody is asked and nothing is written."""
-        found = (self._refused(budget, node) for budget in self._over(node))
-        return next((refusal for refusal in found if refusal is not None), None)
-
     async def admit(
         self, node: Node, *, dry_run: bool = False, is_forced: bool = False, is_watching: bool = False
     ) -> Refusal | None:
@@ -149,12 +144,11 @@ class Gate:
         async with self._turns[name]:
             budget, is_fresh = self.ledger.budget(name), is_watching
             while budget is not None and governs(budget, node):
-                verdict = self._verdict(budget, node)
                 if is_admitted(budget, node, self._clock.now()):
                     return None
-                if verdict.leave is not Leave.ALLOWED and not is_forced:
+                if not is_forced and (refusal := self._refused(budget, node)) is not None:
                     if is_fresh:
-                        return _refusal(budget, verdict)
+                        return refusal
                     budget, is_fresh = await self.ledger.look_up(name), True
                     continue
                 try:
