@@ -85,7 +85,9 @@ class Office:
     async def look(self) -> bool:
         """See to everything once; whether all is as it should be."""
         is_kept = await self._tried("certificate", self._keep_certificate)
-        return is_kept and self._is_serving() and await self._tried("webhook configurations", self._keep_registered)
+        if not self._is_serving():
+            return False
+        return await self._tried("webhook configurations", self._keep_registered) and is_kept
 
     async def _keep_certificate(self) -> None:
         if self._custody is not None:

@@ -9,6 +9,7 @@ import msgspec
 
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.settings import ELSEWHERE, Name
+from gracectl.runtime.certificates import written_alike
 from gracectl.telemetry.settings import HIGHEST_PORT, Address, parse_address
 
 HTTPS_PORT: Final = 443
@@ -76,7 +77,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     def hosts(self) -> tuple[str, ...]:
         """The names that our certificate must bear, the one that an API server looks for first."""
         if self.service is None:
-            return (urlsplit(self.url).hostname or "",)
+            return (written_alike(urlsplit(self.url).hostname or ""),)
         short = f"{self.service.name}.{self.namespace}"
         return (f"{short}.svc", f"{short}.svc.cluster.local", short)
 
@@ -126,7 +127,7 @@ def _validate_url(url: str) -> None:
     try:
         parts: SplitResult | None = urlsplit(url)
         assert parts is not None
-        is_good = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+        is_good = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0 and url.isascii()
     except ValueError:
         parts, is_good = None, False
     if parts is None or not is_good:

@@ -134,24 +134,26 @@ def _load_into(context: ssl.SSLContext, pair: Pair) -> None:
 @contextmanager
 def _readable(content: bytes) -> Iterator[str]:
     """A path at which the content can be read; on Linux it never touches a disk, and the root may be read-only."""
-    if hasattr(os, "memfd_create"):
+    try:
         descriptor = os.memfd_create("gracectl")
-        try:
-            with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(content)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-    else:
+    except (AttributeError, OSError):  # not Linux, or a sandbox that does not have it
         with tempfile.NamedTemporaryFile(prefix="gracectl-") as file:
             file.write(content)
             file.flush()
             yield file.name
+        return
+    with os.fdopen(descriptor, "wb") as memory:
+        memory.write(content)
+        memory.flush()
+        yield f"/proc/self/fd/{descriptor}"
 
 
 def _read(pem: bytes) -> list[x509.Certificate]:
     """All certificates of a text, at least one. ValueError if there is none or one cannot be read."""
-    return x509.load_pem_x509_certificates(pem)
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except x509.InvalidVersion as error:
+        raise ValueError(str(error)) from error
 
 
 def _vouches(authority: x509.Certificate, chain: Iterable[x509.Certificate]) -> bool:
@@ -171,12 +173,22 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return frozenset()
+    except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        raise ValueError(str(error)) from error
     addresses = found.get_values_for_type(x509.IPAddress)
     return frozenset((*found.get_values_for_type(x509.DNSName), *map(str, addresses)))
 
 
 def _times(certificate: x509.Certificate) -> tuple[float, float]:
     return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
+
+
+def written_alike(host: str) -> str:
+    """The host as `Facts` has it: an IP address has several spellings."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -52,6 +52,12 @@ def put(folder: Path, issued: Issued) -> dict[str, str]:
     return {name: str(folder / name) for name in contents}
 
 
+@pytest.fixture
+def lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is told to stop is told so some time before everybody knows of it."""
+    monkeypatch.setattr(admission, "LINGER_SECONDS", 0.5)
+
+
 @asynccontextmanager
 async def asking(place: Hosted) -> AsyncIterator[list[Any]]:
     """While the block runs somebody creates nodes without a break, dry, each over a connection of its own and over a
@@ -125,5 +131,28 @@ async def test_a_certificate_of_our_own_whose_time_has_come() -> None:
                 await anyio.sleep(0.2)
             kept = (await place.call("GET", SECRET))["data"]
             assert set(kept) == {"tls.crt", "tls.key", "ca.crt"}
+        assert len(seen) > 20
+        assert {tuple(each or ()) for each in seen} == {(names.FINALIZER,)}
+
+
+@pytest.mark.usefixtures("lingering")
+async def test_a_replica_that_is_told_to_stop_answers_until_everybody_knows() -> None:
+    first, second = free_port(), free_port()
+    lease = {"enabled": True, "namespace": "infra"}
+    async with (
+        hosted() as place,
+        place.controller(port=first, leaderElection=lease) as (going, stop),
+        place.controller(port=second, leaderElection=lease) as (staying, _),
+    ):
+        await place.routed(first)
+        await place.until(place.is_registered)
+        await place.until(lambda: all(check.is_ok for check in (*going.readiness(), *staying.readiness())))
+        async with asking(place) as seen:
+            await anyio.sleep(0.1)
+            stop.set()
+            await anyio.sleep(0.3)  # so long the Service goes on leading to it
+            assert not all(check.is_ok for check in going.readiness())
+            await place.routed(second)
+            await anyio.sleep(0.6)
         assert len(seen) > 20
         assert {tuple(each or ()) for each in seen} == {(names.FINALIZER,)}

@@ -27,6 +27,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.runtime.certificates import authorities_in, facts_of, issue, vouching
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.core import ApiServer
+from gracectl.sim.faults.rules import Refuse, Rule
 from gracectl.sim.server.api import JsonObject, Request
 
 pytestmark = pytest.mark.anyio
@@ -437,3 +438,40 @@ async def test_nothing_is_asked_that_the_rights_do_not_name(register: bool) -> N
     asked = {(each.operation.verb, each.operation.plural) for each in world.transport.executed}
     assert asked <= granted
     assert {name for each in world.transport.executed if (name := each.operation.name)} <= {KEY[1], "gracectl"}
+
+
+@pytest.mark.parametrize("field", ["tls.crt", "tls.key", "ca.crt", "next.crt", "next.key"])
+@pytest.mark.parametrize("spoilt", ["", "not base64!", "AAAA", "cut", "other"])
+async def test_whatever_somebody_writes_into_the_secret_is_mended_in_the_end(field: str, spoilt: str) -> None:
+    world = await a_world()
+    replica = world.replica()
+    await replica.office.look()
+    await world.clock.sleep(LIFE_SECONDS * 2 / 3)
+    await replica.office.look()
+    secret = await world.call("GET", SECRET)
+    good = secret["data"][field]
+    contents = {
+        "cut": b64encode(b64decode(good)[:-40]).decode(),
+        "other": b64encode(issue(("elsewhere",), world.clock.now(), DAY).pair.certificate).decode(),
+    }
+    data = {**secret["data"], field: contents.get(spoilt, spoilt)}
+    table = world.server.store.table("secrets")
+    table.get(*KEY)["data"] = data  # type: ignore[index]  # past the server's own checks
+    for _ in range(4):
+        await replica.office.look()
+        await world.clock.sleep(SETTLING_SECONDS)
+    kept = await world.kept()
+    assert set(kept) == {"tls.crt", "tls.key", "ca.crt"}
+    assert vouching(kept["tls.crt"], authorities_in(kept["ca.crt"]))
+    assert shown_by(replica) == kept["tls.crt"]
+
+
+async def test_configurations_are_mended_while_the_secret_cannot_be_read() -> None:
+    world = await a_world()
+    replica = world.replica()
+    await replica.office.look()
+    before = await world.configuration()
+    await world.call("DELETE", CONFIGURATION.format("validating"))
+    world.transport.before.add(Rule(fault=Refuse(403), path="/secrets"))
+    assert not await replica.office.look()
+    assert (await world.configuration())["webhooks"] == before["webhooks"]

@@ -45,6 +45,10 @@ def settings(**fields: Any) -> AdmissionSettings:
             "admission.url: 'http://a' is no address such as https://gracectl.example.com:8443",
         ),
         (
+            "{listen: ':8443', url: 'https://b\u00fccher.example'}",
+            "admission.url: 'https://b\u00fccher.example' is no address such as https://gracectl.example.com:8443",
+        ),
+        (
             "{listen: ':8443', url: 'https://a:0'}",
             "admission.url: 'https://a:0' is no address such as https://gracectl.example.com:8443",
         ),
@@ -115,7 +119,7 @@ def test_the_certificate_bears_the_names_by_which_it_is_asked_for() -> None:
         "gracectl.infra",
     )
     assert settings(url="https://hooks.example.com:8443/x").hosts == ("hooks.example.com",)
-    assert settings(url="https://[::1]:8443").hosts == ("::1",)
+    assert settings(url="https://[0:0::1]:8443").hosts == ("::1",)
 
 
 MUTATING = "mutatingwebhookconfigurations"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from contextlib import suppress
 
@@ -72,6 +73,23 @@ def test_new_handshakes_show_what_was_loaded_last() -> None:
     load(context, second.pair)
     assert handshake(context, second.authority, NAMES[0]) is None
     assert handshake(context, first.authority, NAMES[0]) is not None
+
+
+def test_a_pair_is_loaded_where_there_are_no_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(name: str) -> int:
+        raise PermissionError(name)
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    issued = issue(NAMES, SystemClock().now(), 3600)
+    assert handshake(served(issued.pair), issued.authority, NAMES[0]) is None
+
+
+def test_no_file_is_left_open() -> None:
+    pair = issue(NAMES, NOW, 3600).pair
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        served(pair)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("broken", ["key of another", "no key", "no certificate", "locked key"])
