@@ -74,12 +74,13 @@ class Uninstall:
         """Do it all. Raises LiveKarpenter or ConfigError, when nothing was changed, and ApiError, when it could not be
         finished."""
         lease = await self._lease()
-        await self._look_for_karpenter(lease)
         seen = await survey(self._client)  # who may not even look changes nothing
         if await is_served(self._client, (NODE_BUDGETS,)):
             self._definitions.append(NODE_BUDGETS.qualified)
         if seen.claims_resource is not None:
             self._definitions.append(seen.claims_resource.qualified)
+        # Behind a few answers, which have told us the server's time: whether a Lease is fresh depends on it.
+        await self._look_for_karpenter(lease)
         if self._wanted.dry_run:
             return await self._foretold(lease, seen)
         if self._wanted.wait:

@@ -1,0 +1,61 @@
+"""Admission that is taken off a cluster while its controllers run: nobody puts it back, or the finalizer onto nodes."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, free_port, hosted
+from support.stage import finalizers_of, the_settings
+
+from gracectl.admission import admission
+from gracectl.cli.leaving.procedure import Uninstall, Wanted
+from gracectl.cli.leaving.report import Outcome
+from gracectl.kube.client import IMPATIENT, KubeClient
+from gracectl.model import names
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+
+LEADING = {"namespace": "infra", "leaseDurationSeconds": 3, "renewDeadlineSeconds": 2, "retryPeriodSeconds": 0.5}
+
+
+@pytest.fixture(autouse=True)
+def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here is told late of a replica that goes."""
+    monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
+
+
+async def test_beside_a_replica_that_answers_all_of_it_goes_and_stays_away() -> None:
+    settings = the_settings(leaderElection=LEADING, admission={"service": {"name": "gracectl", "namespace": "infra"}})
+    async with hosted() as place:
+        port = free_port()
+        await place.add_nodes("n1")
+        async with place.controller(port=port, leaderElection=LEADING):
+            await place.routed(port)
+            await place.until(place.is_registered)
+            await place.until(lambda: names.FINALIZER in _finalizers(place, "n1"))
+            client = KubeClient(place.transport.line(), place.clock, settings=IMPATIENT)
+            report = await Uninstall(client, place.clock, settings, Wanted(), print).run()
+            assert report.failures == ()
+            removed = {(each.kind, each.name) for each in report.removals if each.outcome is Outcome.REMOVED}
+            assert removed == {
+                ("MutatingWebhookConfiguration", "gracectl"),
+                ("ValidatingWebhookConfiguration", "gracectl"),
+                ("Secret", "infra/gracectl-webhook-tls"),
+                ("Node", "n1"),
+            }
+            made = await place.call("POST", NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n2"}})
+            assert finalizers_of(made) == []
+            await place.clock.sleep(5)
+            assert not place.is_registered()
+            for path in (CONFIGURATION.format("mutating"), CONFIGURATION.format("validating"), SECRET):
+                assert (await place.ask("GET", path)).status == 404
+            assert _finalizers(place, "n1") == []
+            assert (await place.ask("DELETE", f"{NODES}/n1")).status == 200
+            with anyio.fail_after(5):
+                await place.until(lambda: place.node("n1") is None)
+
+
+def _finalizers(place: Hosted, name: str) -> list[str]:
+    node = place.node(name)
+    assert node is not None
+    return finalizers_of(node)
