@@ -75,8 +75,14 @@ class KarpenterWatch:
         self._keys = [key for key in keys if key != own]
         self._unseen: dict[str, None] = {}
         self._told_of = ""
-        self.rival: Rival | None = None
-        """Who led when `look` looked last."""
+        self._seen: Rival | None = None
+
+    @property
+    def rival(self) -> Rival | None:
+        """Who led when `look` looked last, for as long as his Lease would be fresh without being renewed: whoever need
+        not look any more, as another process leads, knows nothing of what came afterwards."""
+        seen = self._seen
+        return seen if seen is not None and self._clock.now() < seen.renewed + seen.seconds else None
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -86,8 +92,8 @@ class KarpenterWatch:
     async def look(self) -> Rival | None:
         """Who leads now; None: nobody, as far as we may see. Raises ApiError when the server could not be asked."""
         found = [rival for key in self._keys if (rival := await self._rival_at(key)) is not None]
-        self.rival = max(found, key=lambda rival: rival.renewed, default=None)
-        return self.rival
+        self._seen = max(found, key=lambda rival: rival.renewed, default=None)
+        return self._seen
 
     async def refuse(self) -> None:
         """Raises LiveKarpenter if one leads; or ApiError."""

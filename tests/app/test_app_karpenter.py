@@ -145,6 +145,20 @@ async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_whe
     assert told_of[1] == "no Karpenter leads any more: this process may lead again"
 
 
+async def test_of_two_that_stood_by_the_one_that_does_not_lead_then_tells_nothing_of_karpenter_either() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        await karpenter_leads(stage)
+        async with stage.controller() as first, stage.controller() as second:
+            for each in (first, second):
+                await each.wait_live()
+            await stage.clock.sleep(5)
+            for each in (first, second):
+                assert "karpenter" in [check.name for check in each.readiness()]
+            await stage.clock.sleep(30)
+            for each in (first, second):
+                assert "karpenter" not in [check.name for check in each.readiness()]
+
+
 async def test_whoever_cannot_ask_whether_a_karpenter_lives_does_not_take_over() -> None:
     async with staged("n1", settings=Settings()) as stage:
         blind = Rule(fault=Refuse(500), path=names.KARPENTER_LEASE)
