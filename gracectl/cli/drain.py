@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +14,7 @@ import msgspec
 
 from gracectl.cli.awaited import Awaited
 from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
+from gracectl.cli.durations import duration
 from gracectl.cli.elapsed import elapsed
 from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Ask, Errand, Refused
 from gracectl.cli.failures import REFUSED, UNFINISHED, complain, interruptible, run_async, told_to_people
@@ -31,7 +31,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
-from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration, parse_seconds
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.policy.cautions import data_lost
 from gracectl.policy.kept import is_kept, kept_since
@@ -51,19 +51,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None
 
 
-def _seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """A Go duration, or a bare number of seconds."""
-    if text is None:
-        return None
-    try:
-        seconds = float(text) if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text) else parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; write it as 10m, 1h30m or 90s, or as a number of seconds.") from error
-    if seconds < 0:
-        raise click.BadParameter(f"{text} is negative; 0 waits as long as it takes.")
-    return seconds
-
-
 @click.command()
 @node_arguments
 @click.option("--keep", is_flag=True, help="For maintenance: the node stays, and is kept empty until it is given back.")
@@ -71,7 +58,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.option("--dry-run", is_flag=True, help="Foretell what would happen, as plan does; nothing is changed.")
 @click.option(
     "--timeout",
-    callback=_seconds,
+    callback=duration("waits as long as it takes"),
     metavar="DURATION",
     help="Watch no longer than this: 10m, 90s, or seconds; 0: as long as it takes, the default.",
 )

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
+from gracectl.cli.durations import duration
 from gracectl.cli.failures import REFUSED, complain, interruptible, run_async, told_to_people
 from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.leaving import words
@@ -18,7 +19,6 @@ from gracectl.cli.leaving.procedure import Uninstall, Wanted
 from gracectl.cli.leaving.report import Report
 from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
-from gracectl.model.durations import parse_seconds
 
 INTERRUPTED = (
     "interrupted; what came off stays off, but the Lease runs out soon, and a controller that still runs then puts "
@@ -26,23 +26,12 @@ INTERRUPTED = (
 )
 
 
-def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> float:
-    if text is None:
-        return 0.0
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; write it as 10m, 1h30m or 90s, or as a number of seconds.") from error
-    if seconds < 0:
-        raise click.BadParameter(f"{text} is negative.")
-    return seconds
-
-
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Say what would be done; nothing is changed.")
 @click.option(
     "--wait",
-    callback=_seconds,
+    default="0",
+    callback=duration("waits for nothing, the default"),
     metavar="DURATION",
     help="Let the controller finish the terminations under way first, for so long at most: 10m, 90s, or seconds.",
 )

@@ -112,6 +112,15 @@ def test_the_help_and_the_page_name_every_field() -> None:
             assert f"`{field.encode_name}" in page, field.encode_name
 
 
+@pytest.mark.parametrize("text", ["90", "90s", "1m30s", "0"])
+def test_a_wait_may_be_a_number_of_seconds(text: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    result = CliRunner().invoke(root, ["uninstall", f"--wait={text}", "--kubeconfig", missing])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("gracectl: ")
+    assert missing in result.stderr
+
+
 @pytest.mark.parametrize("text", ["soon", "-1"])
 def test_a_wait_that_cannot_be_read(text: str) -> None:
     result = CliRunner().invoke(root, ["uninstall", f"--wait={text}"])
