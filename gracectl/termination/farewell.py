@@ -39,7 +39,8 @@ IN_VAIN: Final = 10
 """So many rounds without any success, and what is left is given up."""
 
 RETURNS: Final = 3
-"""Who finds our finalizer on one object again so often is not late: somebody puts it back."""
+"""Who finds our finalizer on one object again so often, when nobody who has led can put it there any more, is not late:
+somebody else puts it back."""
 
 Thing = Node | NodeClaim
 FINISHED: Final = (names.SUCCEEDED, names.FAILED)
@@ -125,7 +126,8 @@ class Farewell:
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._times: Counter[str] = Counter()  # removals, by uid
+        self._times: Counter[str] = Counter()  # removals from when all is to be quiet, by uid
+        self._successes = 0
         self._given_up: set[str] = set()
         self.removed: dict[tuple[str, str], None] = {}
         self.failed: dict[tuple[str, str], str] = {}
@@ -151,7 +153,8 @@ class Farewell:
             if not left and began >= quiet_at():
                 return seen
             if left:
-                in_vain = 0 if await self._take_off(_only(seen, left)) else in_vain + 1
+                is_quiet = began >= quiet_at()
+                in_vain = 0 if await self._take_off(_only(seen, left), is_quiet=is_quiet) else in_vain + 1
                 if in_vain >= IN_VAIN:
                     return seen
             await self._clock.sleep(PAUSE_SECONDS if left else max(quiet_at() - self._clock.monotonic(), 0.0))
@@ -170,21 +173,21 @@ class Farewell:
         uids = {node.uid for node in seen.nodes} | {claim.uid for claim in seen.claims}
         return uids - self._given_up
 
-    async def _take_off(self, seen: Survey) -> bool:
-        """Whether it came off any."""
-        before = self._times.total()
+    async def _take_off(self, seen: Survey, *, is_quiet: bool) -> bool:
+        """Whether it came off any. `is_quiet`: whoever puts it back from now on is none of those who have led."""
+        before = self._successes
         limit = anyio.CapacityLimiter(AT_ONCE)
         nodes = msgspec.structs.replace(NODES, abandonable=True)
         async with anyio.create_task_group() as group:
             for node in seen.nodes:
-                group.start_soon(self._let_go, nodes, node, limit)
+                group.start_soon(self._let_go, nodes, node, limit, is_quiet)
             if seen.claims_resource is not None:
                 claims = msgspec.structs.replace(seen.claims_resource, abandonable=True)
                 for claim in seen.claims:
-                    group.start_soon(self._let_go, claims, claim, limit)
-        return self._times.total() > before
+                    group.start_soon(self._let_go, claims, claim, limit, is_quiet)
+        return self._successes > before
 
-    async def _let_go(self, resource: Resource[H], thing: H, limit: anyio.CapacityLimiter) -> None:
+    async def _let_go(self, resource: Resource[H], thing: H, limit: anyio.CapacityLimiter, is_quiet: bool) -> None:
         key = (resource.kind, thing.name)
         async with limit:
             try:
@@ -194,7 +197,8 @@ class Farewell:
             except ApiError as error:
                 self.failed[key] = str(error)
             else:
-                self._times[thing.uid] += 1
+                self._successes += 1
+                self._times[thing.uid] += is_quiet
                 self.removed[key] = None
                 self.failed.pop(key, None)
 

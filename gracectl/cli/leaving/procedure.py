@@ -45,6 +45,9 @@ LOOK_SECONDS: Final = 2.0
 FORGOTTEN_SECONDS: Final = 3.0
 """Servers of a control plane may send requests to a webhook for a moment after its configuration was deleted."""
 
+RETURNS: Final = 3
+"""Configurations that are there again so often are made by somebody whom nothing here stops."""
+
 Tell = Callable[[str], None]
 
 
@@ -69,6 +72,7 @@ class Uninstall:
         self._notes: list[str] = []
         self._removals: list[Removal] = []
         self._definitions: list[str] = []
+        self._forgotten_at = clock.monotonic()  # from then on no webhook of ours is asked any more
 
     async def run(self) -> Report:
         """Do it all. Raises LiveKarpenter or ConfigError, when nothing was changed, and ApiError, when it could not be
@@ -179,21 +183,27 @@ class Uninstall:
 
     async def _take_off(self, takeover: Takeover | None) -> Report:
         namespace = self._wanted.namespace or (takeover.namespace if takeover else "")
-        quiet_at = await self._take_admission_away(namespace)
+        await self._take_admission_away(namespace)
         if takeover is not None and takeover.previous:
             seconds = takeover.quiet_at - self._clock.monotonic()
             self._tell(words.taken_over(takeover.previous, seconds))
         farewell = Farewell(self._client, self._clock)
-        seen = await farewell.run(lambda: max(quiet_at, takeover.quiet_at if takeover else 0.0))
+        for times in range(1, RETURNS + 1):
+            seen = await farewell.run(lambda: max(self._forgotten_at, takeover.quiet_at if takeover else 0.0))
+            # Whoever led may have made the configurations anew until a moment ago, as he did the finalizers.
+            if not await self._take_admission_away(namespace, gives_up=times == RETURNS):
+                break
         self._removals += [Removal(kind, name, Outcome.REMOVED) for kind, name in farewell.removed]
         self._removals += [Removal(*key, Outcome.FAILED, why) for key, why in farewell.failed.items()]
         return self._report(None, seen, tuple(farewell.endings.values()))
 
-    async def _take_admission_away(self, namespace: str) -> float:
-        """The monotonic instant from which on no webhook of ours is asked any more."""
+    async def _take_admission_away(self, namespace: str, *, gives_up: bool = False) -> bool:
+        """Whether anything of it was deleted. `gives_up`: what is there is made again and again, and only told."""
+        has_deleted = False
         for leftover in await leftovers(self._client, self._settings.admission, self._secrets_namespace(namespace)):
-            if leftover.why:
-                self._note(leftover, Outcome.FAILED)
+            why = leftover.why or (words.MADE_ANEW if gives_up else "")
+            if why:
+                self._note(msgspec.structs.replace(leftover, why=why), Outcome.FAILED)
                 continue
             try:
                 await take_away(self._client, leftover)
@@ -201,8 +211,10 @@ class Uninstall:
                 self._note(msgspec.structs.replace(leftover, why=str(error)), Outcome.FAILED)
             else:
                 self._note(leftover, Outcome.REMOVED)
-        were_any = any(each.outcome is Outcome.REMOVED for each in self._removals)
-        return self._clock.monotonic() + (FORGOTTEN_SECONDS if were_any else 0.0)
+                has_deleted = True
+        if has_deleted:
+            self._forgotten_at = self._clock.monotonic() + FORGOTTEN_SECONDS
+        return has_deleted
 
     async def _leftovers(self, lease: Lease | None) -> list[Leftover]:
         namespace = self._secrets_namespace(self._wanted.namespace or (lease.namespace if lease else ""))
@@ -215,7 +227,8 @@ class Uninstall:
     def _note(self, leftover: Leftover, outcome: Outcome) -> None:
         if not leftover.is_ours:
             outcome = Outcome.LEFT
-        self._removals.append(Removal(leftover.resource.kind, leftover.name, outcome, leftover.why))
+        known = [each for each in self._removals if (each.kind, each.name) != (leftover.resource.kind, leftover.name)]
+        self._removals = [*known, Removal(leftover.resource.kind, leftover.name, outcome, leftover.why)]
 
     def _report(self, lease: LeaseReport | None, seen: Survey, ends: tuple[Ending, ...]) -> Report:
         return Report(

@@ -20,6 +20,12 @@ WITHOUT_ELECTION: Final = (
     "the settings say that the controller leads without leader election: nothing keeps one that runs from putting "
     "finalizers back; stop it first"
 )
+GIVEN_BACK: Final = '{"spec":{"holderIdentity":""}}'
+"""The patch of a Lease after which anybody may take it at once, whatever he has seen of it before."""
+MADE_ANEW: Final = (
+    "somebody makes it anew again and again; stop whoever does (a gracectl that runs without leader election), and run "
+    "this once more"
+)
 NOBODY_TO_WAIT_FOR: Final = "no controller leads, so nothing was waited for"
 
 _OF: Final = {"Node": "node", "NodeClaim": "node claim"}
@@ -124,8 +130,8 @@ def last_words(report: Report) -> Iterator[str]:
     if lease is not None and lease.held_until is not None:
         yield (
             f"The Lease {lease.namespace}/{lease.name} is held until {lease.held_until}, so that no controller that "
-            f"still runs begins anew. To use gracectl again before: kubectl -n {lease.namespace} delete lease "
-            f"{lease.name}"
+            f"still runs begins anew. To use gracectl again before: kubectl -n {lease.namespace} patch lease "
+            f"{lease.name} --type merge -p '{GIVEN_BACK}'"
         )
     elif lease is not None and report.dry_run:
         held = f" from {harmless(lease.previous_holder)}" if lease.previous_holder else ""
