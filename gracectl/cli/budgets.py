@@ -13,6 +13,7 @@ from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.holdings.report import Standings, report
 from gracectl.cli.holdings.table import table
 from gracectl.cli.paper import paper, put
+from gracectl.cli.program import command
 from gracectl.config import Settings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
@@ -20,21 +21,22 @@ from gracectl.kube.reading import is_served, read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.termination.holdings import State, node_holdings, pod_holdings
+from gracectl.termination.leadership import read_leadership
 from gracectl.termination.sight import look
-
-UNKNOWN = "the cluster does not know them; `gracectl crds | kubectl apply --server-side -f -` adds their definition"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says of the answer."""
 
     namespace: str
+    all_namespaces: bool
     blocking: bool
     output: Literal["table", "json"]
 
 
 @click.command()
 @click.option("-n", "--namespace", default="", metavar="NAME", help="PodDisruptionBudgets of one namespace only.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces, the default.")
 @click.option("--blocking", is_flag=True, help="Only budgets that allow nothing now, and those that are not in order.")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object, for machines."
@@ -47,7 +49,8 @@ def budgets(cluster: ClusterChoice, **wanted: Any) -> None:
     may go now. Below each: who counts as unavailable and why, and which nodes or pods may not go now, first those that
     somebody wants to go. Changes nothing; only the cluster's own objects are read. Which nodes are to end by themselves
     depends on the controller's settings: give them with --config. Needs to list nodes, pods, poddisruptionbudgets,
-    volumeattachments, nodeclaims and nodedisruptionbudgets. The page docs/budgets.md explains every word.
+    volumeattachments, nodeclaims and nodedisruptionbudgets; who may also list leases is told when no controller counts.
+    The page docs/budgets.md explains every word.
 
     \b
     -o json prints one object:
@@ -64,6 +67,8 @@ def budgets(cluster: ClusterChoice, **wanted: Any) -> None:
     Exit code 0: the budgets were looked at, whatever they allow.
     """
     told = msgspec.convert(wanted, Wanted)
+    if told.namespace and told.all_namespaces:
+        raise click.UsageError("give -n or -A, not both")
     with told_to_people():
         settings = cluster.settings()
         with interruptible():
@@ -79,6 +84,7 @@ async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> S
     async with connected(cluster) as there:
         observed = await look(there.client, lambda node: True)
         for_nodes, unseen = await _for_nodes(there.client)
+        leadership = await read_leadership(there.client, settings.leader_election, there.clock)
         now = there.clock.now()
     policy = settings.termination
     nodes = None if for_nodes is None else node_holdings(observed, for_nodes, policy, now)
@@ -88,7 +94,9 @@ async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> S
             None if nodes is None else tuple(each for each in nodes if each.state is not State.ALLOWING or each.problem)
         )
         pods = tuple(each for each in pods if each.state is not State.ALLOWING or each.problem)
-    return Standings(at=now, nodes=nodes, pods=pods, unseen=unseen, only_blocking=wanted.blocking)
+    return Standings(
+        at=now, nodes=nodes, pods=pods, unseen=unseen, leadership=leadership, only_blocking=wanted.blocking
+    )
 
 
 async def _for_nodes(client: KubeClient) -> tuple[list[NodeDisruptionBudget] | None, str]:
@@ -98,5 +106,6 @@ async def _for_nodes(client: KubeClient) -> tuple[list[NodeDisruptionBudget] | N
     except Forbidden as refusal:
         return None, str(refusal)
     if not found and not await is_served(client, (NODE_BUDGETS,)):
-        return None, UNKNOWN
+        add = f"{command('crds')} | kubectl apply --server-side -f -"
+        return None, f"the cluster does not know them; `{add}` adds their definition"
     return found, ""

@@ -17,7 +17,7 @@ from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
-from gracectl.policy.budgets import Leave, failure_of
+from gracectl.policy.budgets import Leave, failure_of, may_leave
 from gracectl.policy.kept import is_in_maintenance
 from gracectl.policy.nodebudgets import (
     Tally,
@@ -187,28 +187,32 @@ def _pod_holding(
 ) -> PodHolding:
     selected = [pod for pod in pods if selects(budget.selector, pod.labels)]
     failure = failure_of(budget)
-    rivals = sorted(
-        other.name
-        for other in budgets
+    rivals = [
+        other
+        for other in sorted(budgets, key=lambda other: other.name)
         if other.namespace == budget.namespace
         and other.name != budget.name
         and any(selects(other.selector, pod.labels) for pod in selected)
-    )
-    state = _pod_state(budget, failure)
-    holders = tuple(_pod_holders(budget, selected))
+    ]
     blocked = [
         Blocked(_called(pod), leaving.get(pod.node_name, ""))
         for pod in selected
-        if state is not State.ALLOWING and pod.ready and pod.deletion_timestamp is None
+        if pod.name not in budget.disrupted_pods and _is_blocked(pod, budget, rivals)
     ]
     return PodHolding(
         budget=budget,
-        state=state,
-        problem=_pod_problem(selected, failure, rivals),
-        holders=holders,
+        state=_pod_state(budget, failure),
+        problem=_pod_problem(selected, failure, [other.name for other in rivals]),
+        holders=tuple(_pod_holders(budget, selected)),
         missing=max(budget.expected_pods - len(selected), 0),
         blocked=_waiting_first(blocked),
     )
+
+
+def _is_blocked(pod: Pod, budget: PodDisruptionBudget, rivals: Sequence[PodDisruptionBudget]) -> bool:
+    """Whether the eviction API would refuse it: a pod that is not Ready as well, unless its budget lets such go."""
+    over = (budget, *(other for other in rivals if selects(other.selector, pod.labels)))
+    return may_leave(pod, over).leave not in (Leave.FREE, Leave.ALLOWED)
 
 
 def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> State:

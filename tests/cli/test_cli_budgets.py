@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
+from support.builders import NOW, READY, a_node
 from support.fleet import Fleet, fleet, overheard
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
+from support.standings import observed
 
 from gracectl.cli.holdings.report import (
     BlockedReport,
@@ -19,8 +22,16 @@ from gracectl.cli.holdings.report import (
     NodeBudgetReport,
     PodBudgetReport,
     Report,
+    Standings,
 )
+from gracectl.cli.holdings.table import table
+from gracectl.cli.paper import text_of
 from gracectl.model import names
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.selectors import LabelSelector
+from gracectl.termination.holdings import node_holdings
+from gracectl.termination.leadership import NOTHING_KNOWN, Lead, Leadership
+from gracectl.termination.settings import TerminationSettings
 
 pytestmark = pytest.mark.real_time
 
@@ -112,6 +123,52 @@ def test_who_may_not_see_budgets_for_nodes_is_told_so_and_sees_the_others(place:
     stranger = place.run("budgets", as_=place.user("stranger", *rights(READS[0])))
     assert stranger.exit_code == 3
     assert "list" in stranger.stderr
+
+
+def test_one_namespace_or_all_of_them(place: Fleet) -> None:
+    assert in_json(place, "-A")["podBudgets"] == in_json(place)["podBudgets"]
+    both = place.run("budgets", "-A", "-n", "default")
+    assert both.exit_code == 2
+    assert "give -n or -A, not both" in both.stderr
+
+
+LEADS = Leadership(Lead.LEADS, "infra/gracectl", "a", NOW)
+GONE = "no controller leads, a\N{REPLACEMENT CHARACTER} has the Lease infra/gracectl"
+NOBODY = Leadership(Lead.NOBODY, "infra/gracectl", "a\x1b", NOW)
+
+
+@pytest.mark.parametrize(
+    ("leadership", "generation", "words"),
+    [
+        (LEADS, 2, "! it has just changed, and is being counted"),
+        (
+            NOBODY,
+            2,
+            f"! it is not counted yet: {GONE}",
+        ),
+        (NOTHING_KNOWN, 2, "! it is not counted yet; is `gracectl controller` running?"),
+        (LEADS, 1, "! its status is out of date (1 of 1 are available now)"),
+        (
+            NOBODY,
+            1,
+            f"! its status is out of date (1 of 1 are available now): {GONE}",
+        ),
+        (NOTHING_KNOWN, 1, "! its status is out of date (1 of 1 are available now); is `gracectl controller` running?"),
+    ],
+)
+def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:
+    budget = NodeDisruptionBudget(
+        "pool",
+        "u",
+        generation=generation,
+        observed_generation=1,
+        selector=LabelSelector({"pool": "a"}),
+        min_available=0,
+    )
+    nodes = (a_node("n", conditions=READY, labels={"pool": "a"}),)
+    found = node_holdings(observed(*nodes), (budget,), TerminationSettings(), NOW)
+    told = Standings(at=NOW, nodes=found, pods=(), leadership=leadership)
+    assert words in text_of(Console(width=1000), table(told, 1000))
 
 
 def test_nothing_is_written(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,28 @@ def test_of_the_pods_that_may_not_go_those_come_first_whose_node_empties() -> No
     )
 
 
+def test_a_pod_that_is_not_ready_is_kept_by_a_budget_that_lacks_healthy_ones_and_not_by_one_that_lets_it_go() -> None:
+    """What keeps a node whose only pod crashes again and again."""
+    pods = (a_pod("ill", ready=False), a_pod("pending", ready=False, phase=names.PENDING), a_pod("well"))
+    short = a_budget("web", disruptions_allowed=0, current_healthy=1, desired_healthy=2, expected_pods=3)
+    (found,) = held_pods(*pods, budgets=(short,))
+    assert found.blocked == (Blocked("shop/ill"), Blocked("shop/well"))
+    lenient = msgspec.structs.replace(short, unhealthy_pod_eviction_policy=names.ALWAYS_ALLOW)
+    (found,) = held_pods(*pods, budgets=(lenient,))
+    assert found.blocked == (Blocked("shop/well"),)
+
+
+def test_a_pod_under_several_budgets_is_blocked_whatever_they_allow() -> None:
+    both = (a_budget("one", disruptions_allowed=5), a_budget("two", disruptions_allowed=5))
+    assert [each.blocked for each in held_pods(a_pod("a"), budgets=both)] == [(Blocked("shop/a"),)] * 2
+
+
+def test_a_pod_whose_eviction_was_granted_is_not_said_to_be_blocked() -> None:
+    budget = a_budget("web", disruptions_allowed=0, disrupted_pods={"a": NOW - 2})
+    (found,) = held_pods(a_pod("a"), a_pod("b"), budgets=(budget,))
+    assert found.blocked == (Blocked("shop/b"),)
+
+
 def test_pods_under_several_budgets_and_budgets_over_no_pods_are_told() -> None:
     one, two = a_budget("one"), a_budget("two")
     none = a_budget("none", selector=LabelSelector({"app": "nobody"}))

@@ -14,6 +14,7 @@ from gracectl.cli.forecasts.report import Reported
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.termination.holdings import Blocked, Holder, NodeHolding, PodHolding
+from gracectl.termination.leadership import NOTHING_KNOWN, Leadership
 
 LONGEST = 300
 """Characters of what is wrong with a budget, in which others' words stand."""
@@ -21,13 +22,14 @@ LONGEST = 300
 
 class Standings(msgspec.Struct, frozen=True, kw_only=True):
     """All that was asked for. `nodes` None: the cluster does not know budgets for nodes, or nobody lets us see them,
-    as `unseen` says. `at`: Unix seconds by the server's clock. `only_blocking`: those that allow something are left
-    out."""
+    as `unseen` says. `leadership`: who counts budgets for nodes, if anybody. `at`: Unix seconds by the server's clock.
+    `only_blocking`: those that allow something are left out."""
 
     at: float
     nodes: tuple[NodeHolding, ...] | None
     pods: tuple[PodHolding, ...]
     unseen: str = ""
+    leadership: Leadership = NOTHING_KNOWN
     only_blocking: bool = False
 
 

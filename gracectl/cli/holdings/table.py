@@ -12,18 +12,21 @@ from rich.text import Text
 from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.table import GAP, INDENT, name_width
 from gracectl.cli.holdings.report import LONGEST, Standings
+from gracectl.cli.program import command
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
 from gracectl.policy.nodebudgets import Tally, bound_of
 from gracectl.termination.holdings import Blocked, Holder, NodeHolding, PodHolding, State
+from gracectl.termination.leadership import Lead, Leadership
 
 SHOWN = 3
 """Of those who hold a budget and of those whom it blocks, so many are named."""
 
 STYLES = {State.ALLOWING: "green", State.SPENT: "yellow", State.UNCOUNTED: "red", State.UNOBSERVED: "yellow"}
-IS_COUNTED = "it is not counted yet; is `gracectl controller` running?"
-IS_OUT_OF_DATE = "its status is out of date ({}); is `gracectl controller` running?"
+IS_COUNTED = "it has just changed, and is being counted"
+IS_NOT_COUNTED = "it is not counted yet"
+IS_OUT_OF_DATE = "its status is out of date ({} of {} are available now)"
 
 
 def table(told: Standings, width: int) -> RenderableType:
@@ -37,7 +40,9 @@ def _parts(told: Standings, width: int) -> Iterator[RenderableType]:
     if told.nodes is None:
         yield Text(f"Budgets for nodes: {told.unseen}", "dim")
     elif told.nodes:
-        yield from _section("budget for nodes", "available", [_node_row(each) for each in told.nodes], width, told.at)
+        yield from _section(
+            "budget for nodes", "available", [_node_row(each, told.leadership) for each in told.nodes], width, told.at
+        )
     else:
         yield Text(_none(told, "budget for nodes"))
     yield Text()
@@ -66,16 +71,25 @@ class _Row:
         self.missing = holding.missing if isinstance(holding, PodHolding) else 0
 
 
-def _node_row(holding: NodeHolding) -> _Row:
-    budget = holding.budget
+def _node_row(holding: NodeHolding, leadership: Leadership) -> _Row:
+    budget, counted = holding.budget, holding.counted
     figures = (budget.expected_nodes, budget.current_available, budget.desired_available, budget.disruptions_allowed)
     row = _Row(budget.name, harmless(bound_of(budget)), figures, holding)
-    if holding.state is State.UNOBSERVED:
+    if holding.state is State.UNOBSERVED and leadership.state is Lead.LEADS:
         row.complaints.append(IS_COUNTED)
-    elif holding.counted != Tally(*figures[:3]):
-        counted = holding.counted
-        row.complaints.append(IS_OUT_OF_DATE.format(f"{counted.available} of {counted.expected} are available now"))
+    elif holding.state is State.UNOBSERVED:
+        row.complaints.append(IS_NOT_COUNTED + _who_counts(leadership))
+    elif counted != Tally(*figures[:3]):
+        out_of_date = IS_OUT_OF_DATE.format(counted.available, counted.expected)
+        row.complaints.append(out_of_date + _who_counts(leadership))
     return row
+
+
+def _who_counts(leadership: Leadership) -> str:
+    """Why nobody has counted a budget for nodes, as far as that is known."""
+    if leadership.state is Lead.NOBODY:
+        return f": no controller leads, {harmless(leadership.words, LONGEST)}"
+    return "" if leadership.state is Lead.LEADS else f"; is `{command('controller')}` running?"
 
 
 def _pod_row(holding: PodHolding) -> _Row:
