@@ -17,12 +17,13 @@ from gracectl.cli.program import command
 from gracectl.config import Settings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
-from gracectl.kube.reading import is_served, read_served
+from gracectl.kube.reading import is_served, read_all, read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.termination.holdings import State, node_holdings, pod_holdings
 from gracectl.termination.leadership import read_leadership
-from gracectl.termination.sight import look
+from gracectl.termination.observed import Observed, observe_nothing_yet
+from gracectl.termination.sources import fresh_sources
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +50,8 @@ def budgets(cluster: ClusterChoice, **wanted: Any) -> None:
     may go now. Below each: who counts as unavailable and why, and which nodes or pods may not go now, first those that
     somebody wants to go. Changes nothing; only the cluster's own objects are read. Which nodes are to end by themselves
     depends on the controller's settings: give them with --config. Needs to list nodes, pods, poddisruptionbudgets,
-    volumeattachments, nodeclaims and nodedisruptionbudgets; who may also list leases is told when no controller counts.
-    The page docs/budgets.md explains every word.
+    nodeclaims and nodedisruptionbudgets; with -n the rights to pods and poddisruptionbudgets of that namespace will do
+    for those. Who may also list leases is told when no controller counts. The page docs/budgets.md explains every word.
 
     \b
     -o json prints one object:
@@ -82,8 +83,8 @@ def budgets(cluster: ClusterChoice, **wanted: Any) -> None:
 
 async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> Standings:
     async with connected(cluster) as there:
-        observed = await look(there.client, lambda node: True)
-        for_nodes, unseen = await _for_nodes(there.client)
+        observed, unseen = await _observed(there.client, wanted.namespace)
+        for_nodes, unseen = (None, unseen) if unseen else await _for_nodes(there.client)
         leadership = await read_leadership(there.client, settings.leader_election, there.clock)
         now = there.clock.now()
     policy = settings.termination
@@ -97,6 +98,23 @@ async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> S
     return Standings(
         at=now, nodes=nodes, pods=pods, unseen=unseen, leadership=leadership, only_blocking=wanted.blocking
     )
+
+
+async def _observed(client: KubeClient, namespace: str) -> tuple[Observed, str]:
+    """PodDisruptionBudgets with all pods that they may select, those too that no node has yet; and nodes with their
+    claims, or why nodes are not seen: whoever looks after one namespace need not be allowed to."""
+    sources = fresh_sources()
+    observed = observe_nothing_yet()
+    observed.budgets.replace(await read_all(client, sources.budgets, namespace=namespace))
+    concerned = {budget.namespace for budget in observed.budgets.values()}
+    pods = await read_all(client, sources.pods, namespace=namespace, keep=lambda pod: pod.namespace in concerned)
+    observed.pods.replace(pods)
+    try:
+        observed.nodes.replace(await read_all(client, sources.nodes))
+        observed.claims.replace(await read_served(client, sources.claims))
+    except Forbidden as refusal:
+        return observed, str(refusal)
+    return observed, ""
 
 
 async def _for_nodes(client: KubeClient) -> tuple[list[NodeDisruptionBudget] | None, str]:

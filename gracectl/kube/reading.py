@@ -20,16 +20,18 @@ async def read_all(
     resource: Resource[T],
     selection: Selection = ALL,
     *,
+    namespace: str = "",
     keep: Callable[[T], bool] = lambda _: True,
 ) -> list[T]:
-    """All objects of one consistent version, of each page only those to keep. Raises ApiError.
+    """All objects of one consistent version, of each page only those to keep; over all namespaces unless one is named.
+    Raises ApiError.
 
     A server may forget the version of a list before its last page (Gone): then it is begun again, once.
     """
     try:
-        return await _listed(client, resource, selection, keep)
+        return await _listed(client, resource, namespace, selection, keep)
     except Gone:
-        return await _listed(client, resource, selection, keep)
+        return await _listed(client, resource, namespace, selection, keep)
 
 
 async def read_served(client: KubeClient, versions: tuple[Resource[T], ...]) -> list[T]:
@@ -77,10 +79,10 @@ async def is_served(client: KubeClient, versions: tuple[Resource[T], ...]) -> bo
 
 
 async def _listed(
-    client: KubeClient, resource: Resource[T], selection: Selection, keep: Callable[[T], bool]
+    client: KubeClient, resource: Resource[T], namespace: str, selection: Selection, keep: Callable[[T], bool]
 ) -> list[T]:
     found: list[T] = []
-    async with aclosing(client.list(resource, selection=selection)) as pages:
+    async with aclosing(client.list(resource, namespace=namespace, selection=selection)) as pages:
         async for page in pages:
             found += filter(keep, page.items)
     return found

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.intorpercent import scaled_value
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
@@ -73,8 +74,8 @@ def problem_of(budget: NodeDisruptionBudget) -> str | None:
     return f"spec.{field}: {value!r} is negative; give 0 or more" if least < 0 or str(value).startswith("-") else None
 
 
-def bound_of(budget: NodeDisruptionBudget) -> str:
-    """`minAvailable 80%`: what the budget asks for, as people have written it."""
+def bound_of(budget: NodeDisruptionBudget | PodDisruptionBudget) -> str:
+    """`minAvailable 80%`: what a budget of either kind asks for, as people have written it."""
     if budget.min_available is not None:
         return f"minAvailable {budget.min_available}"
     return "no bound" if budget.max_unavailable is None else f"maxUnavailable {budget.max_unavailable}"

@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from e2e_support import manifests
 from rich.cells import cell_len
 from rich.console import Console
 from support.builders import NOW, READY, a_node
-from support.fleet import Fleet, fleet, overheard
+from support.fleet import PODS, RUN, Fleet, fleet, overheard
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
+from support.rights import RBAC
 from support.standings import observed
 
 from gracectl.cli.holdings.report import (
@@ -40,7 +42,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text(encoding="u
 READS = (
     ("", ["nodes", "pods"]),
     ("policy", ["poddisruptionbudgets"]),
-    ("storage.k8s.io", ["volumeattachments"]),
     ("karpenter.sh", ["nodeclaims"]),
     ("termination.karpenter.sh", ["nodedisruptionbudgets"]),
 )
@@ -169,6 +170,35 @@ def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership
     found = node_holdings(observed(*nodes), (budget,), TerminationSettings(), NOW)
     told = Standings(at=NOW, nodes=found, pods=(), leadership=leadership)
     assert words in text_of(Console(width=1000), table(told, 1000))
+
+
+def test_who_looks_after_one_namespace_sees_its_budgets(place: Fleet) -> None:
+    narrow = place.user("narrow")
+    rules = rights(("", ["pods"]), ("policy", ["poddisruptionbudgets"]))
+    place.ask("POST", f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "narrow"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "narrow"},
+        "roleRef": {"kind": "Role", "name": "narrow"},
+        "subjects": [{"kind": "ServiceAccount", "name": "narrow", "namespace": "default"}],
+    }
+    place.ask("POST", f"{RBAC}/namespaces/default/rolebindings", binding)
+    told = in_json(place, "-n", "default", as_=narrow)
+    assert told["nodeBudgets"] is None
+    assert "add the verb list on nodes" in told["unseen"]
+    assert [each["name"] for each in told["podBudgets"]] == ["web"]
+    assert place.run("budgets", as_=narrow).exit_code == 3
+
+
+def test_a_pod_that_no_node_has_yet_is_there_all_the_same(place: Fleet) -> None:
+    place.ask(
+        "POST", PODS, manifests.pod("homeless", RUN, labels={"app": "homeless"}, spec={"nodeSelector": {"no": "where"}})
+    )
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "homeless"}}
+    budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"app": "homeless"}}}
+    place.ask("POST", PDBS, budget)
+    (found,) = (each for each in in_json(place, "-n", "default")["podBudgets"] if each["name"] == "homeless")
+    assert (found["problem"], found["missing"]) == (None, 0)
+    assert found["heldBy"] == [{"name": "default/homeless", "reason": "is pending", "since": None}]
 
 
 def test_nothing_is_written(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

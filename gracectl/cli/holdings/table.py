@@ -94,13 +94,8 @@ def _who_counts(leadership: Leadership) -> str:
 
 def _pod_row(holding: PodHolding) -> _Row:
     budget = holding.budget
-    bound = "no bound"
-    if budget.min_available is not None:
-        bound = f"minAvailable {budget.min_available}"
-    elif budget.max_unavailable is not None:
-        bound = f"maxUnavailable {budget.max_unavailable}"
     figures = (budget.expected_pods, budget.current_healthy, budget.desired_healthy, budget.disruptions_allowed)
-    row = _Row(f"{budget.namespace}/{budget.name}", harmless(bound), figures, holding)
+    row = _Row(f"{budget.namespace}/{budget.name}", harmless(bound_of(budget)), figures, holding)
     if holding.state is State.UNOBSERVED:
         row.complaints.append("it has just changed, and Kubernetes counts it anew")
     return row
