@@ -42,6 +42,9 @@ async def replicas(story: Story, number: int, **admission: Any) -> AsyncIterator
                 settings = {"listen": f"{HOST}:{each}", **own, **admission}
                 # What is asked for in the second of a story must not wait for the last Lease.
                 started.append(await story.controller(admission=settings))
+            for program in started:
+                # A Service leads to nobody who is not ready; this balancer does.
+                await program.until_said("is shown, good until")
             await _until_asked(story)
             yield started
         finally:
