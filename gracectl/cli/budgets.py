@@ -20,7 +20,7 @@ from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import is_served, read_all, read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.termination.holdings import State, node_holdings, pod_holdings
+from gracectl.termination.holdings import NodeHolding, PodHolding, State, node_holdings, pod_holdings
 from gracectl.termination.leadership import read_leadership
 from gracectl.termination.observed import Observed, observe_nothing_yet
 from gracectl.termination.sources import fresh_sources
@@ -91,13 +91,15 @@ async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> S
     nodes = None if for_nodes is None else node_holdings(observed, for_nodes, policy, now)
     pods = pod_holdings(observed, policy, now, wanted.namespace)
     if wanted.blocking:
-        nodes = (
-            None if nodes is None else tuple(each for each in nodes if each.state is not State.ALLOWING or each.problem)
-        )
-        pods = tuple(each for each in pods if each.state is not State.ALLOWING or each.problem)
+        nodes = None if nodes is None else tuple(filter(_needs_somebody, nodes))
+        pods = tuple(filter(_needs_somebody, pods))
     return Standings(
         at=now, nodes=nodes, pods=pods, unseen=unseen, leadership=leadership, only_blocking=wanted.blocking
     )
+
+
+def _needs_somebody(holding: NodeHolding | PodHolding) -> bool:
+    return holding.state is not State.ALLOWING or bool(holding.problem)
 
 
 async def _observed(client: KubeClient, namespace: str) -> tuple[Observed, str]:

@@ -16,6 +16,7 @@ STATES = {
     Leave.UNCOUNTED: "uncounted",
     Leave.UNOBSERVED: "unobserved",
 }
+"""How a budget stands, in the word that metrics and `gracectl budgets` have for it."""
 
 
 def gate_samples(gate: Gate) -> Iterator[Sample]:

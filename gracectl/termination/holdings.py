@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from gracectl.disruption.samples import STATES
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
@@ -89,13 +90,6 @@ WAITS = {
 }
 """Why a node is to end that nobody has deleted."""
 
-_STATES = {
-    Leave.ALLOWED: State.ALLOWING,
-    Leave.SPENT: State.SPENT,
-    Leave.UNCOUNTED: State.UNCOUNTED,
-    Leave.UNOBSERVED: State.UNOBSERVED,
-}
-
 
 def node_holdings(
     observed: Observed, budgets: Collection[NodeDisruptionBudget], settings: TerminationSettings, now: float
@@ -136,7 +130,7 @@ def _node_holding(
     settings: TerminationSettings,
     now: float,
 ) -> NodeHolding:
-    state = _STATES[standing_of(budget)]
+    state = State(STATES[standing_of(budget)])
     blocked: list[Blocked] = []
     if state is not State.ALLOWING:
         alive = (node for node in nodes if is_available(node) and not is_admitted(budget, node, now))
