@@ -148,6 +148,11 @@ def forced_at(tools: Tools, ending: ClaimEnding, node: Node) -> float | None:
     return min((entry.delete_at for entry in decision.pods if entry.delete_at is not None), default=deadline.at)
 
 
+def _is_due(tools: Tools, ending: ClaimEnding, node: Node) -> bool:
+    at = forced_at(tools, ending, node)
+    return at is not None and at <= tools.clock.now()
+
+
 async def _delete_nodes(tools: Tools, ending: ClaimEnding) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
     """Delete the nodes that nobody has deleted; returns by name why it was not possible, and what does not allow it."""
     refusals: dict[str, ApiError] = {}
@@ -155,9 +160,9 @@ async def _delete_nodes(tools: Tools, ending: ClaimEnding) -> tuple[dict[str, Ap
     for node in ending.nodes:
         if node.deletion_timestamp is None and node.uid not in ending.deleted:
             try:
-                due = forced_at(tools, ending, node)
-                is_forced = due is not None and due <= tools.clock.now()
-                refusal = await tools.gate.admit(node, is_forced=is_forced, is_watching=True)
+                refusal = await tools.gate.admit(node, is_watching=True)
+                if refusal is not None and _is_due(tools, ending, node):
+                    refusal = await tools.gate.admit(node, is_forced=True, is_watching=True)
                 if refusal is not None:
                     held[node.name] = refusal
                     continue
