@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import anyio
 import msgspec
 
+from gracectl.kube.amend import amend
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch, StrategicPatch
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
+from gracectl.model.pointers import pointer
 from gracectl.model.times import format_time
 from gracectl.termination.held import AnyHeld, H, Held, Told
 from gracectl.termination.steps import Tools
-from gracectl.termination.writes import amend, pointer
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.reading import read_all, read_first_served
@@ -29,7 +30,6 @@ from gracectl.termination.finalizer import removal
 from gracectl.termination.held import H
 from gracectl.termination.sight import MANY
 from gracectl.termination.sources import bound_to
-from gracectl.termination.writes import amend
 
 AT_ONCE: Final = 20
 PAUSE_SECONDS: Final = 1.0
