@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from gracectl.disruption.gate import Refusal
 from gracectl.kube.amend import amend, delete
+from gracectl.kube.conditions import Word
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -21,7 +22,7 @@ from gracectl.policy.ownership import belongs
 from gracectl.policy.plan import plan
 from gracectl.termination.announce import announce
 from gracectl.termination.claim_ending import ClaimEnding
-from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.conditions import set_condition
 from gracectl.termination.deadline import publish
 from gracectl.termination.finalizer import addition, let_go
 from gracectl.termination.instance import end_instance, leave_instance

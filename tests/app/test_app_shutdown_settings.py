@@ -1,4 +1,4 @@
-"""What the settings file says to the agent: by which order pods leave a machine that shuts down, or that there is none."""
+"""What the settings file says to the agent: by which order pods leave a machine that shuts down, or that none does."""
 
 from __future__ import annotations
 
