@@ -88,55 +88,62 @@ class ShutdownJournal:
         if names:
             attributes["gracectl.pods.left"] = names
         error = f"{len(names)} of {count} pods were still there at the end of the period" if names else ""
-        self._emit(f"range {words}", self._range_id(number), self._id, (since, now), attributes, error=error)
+        self._emit(
+            Span(
+                trace=self._trace,
+                id=self._range_id(number),
+                parent=self._id,
+                name=f"range {words}",
+                start=since,
+                end=now,
+                attributes=attributes,
+                error=error,
+            )
+        )
 
     def close(self, now: float, outcome: str, error: str = "") -> None:
         """The shutdown has gone as far as it concerns us."""
         for found in self._pods.values():
             self._tell_pod(found, now, "still there when its time was over")
         self._pods.clear()
-        attributes = {**self._subject, "gracectl.outcome": outcome}
-        self._emit("shut down node", self._id, self._parent, (self._began, now), attributes, error=error)
+        self._emit(
+            Span(
+                trace=self._trace,
+                id=self._id,
+                parent=self._parent,
+                name="shut down node",
+                start=self._began,
+                end=now,
+                attributes={**self._subject, "gracectl.outcome": outcome},
+                error=error,
+            )
+        )
 
     def _tell_pod(self, found: _Open, now: float, error: str) -> None:
         pod = found.pod
-        attributes = known(
-            k8s__namespace__name=pod.namespace,
-            k8s__pod__name=pod.name,
-            k8s__pod__uid=pod.uid,
-            gracectl__grace__requested_seconds=grace_of(pod),
-            gracectl__grace__granted_seconds=found.granted,
-        )
         left = "left behind" if error else "deleted" if found.granted is not None else "terminated by somebody else"
-        moments = tuple(found.moments)
-        self._emit(f"pod {left}", None, found.parent, (found.since, now), attributes, error=error, moments=moments)
+        self._emit(
+            Span(
+                trace=self._trace,
+                parent=found.parent,
+                name=f"pod {left}",
+                start=found.since,
+                end=now,
+                attributes=known(
+                    k8s__namespace__name=pod.namespace,
+                    k8s__pod__name=pod.name,
+                    k8s__pod__uid=pod.uid,
+                    gracectl__grace__requested_seconds=grace_of(pod),
+                    gracectl__grace__granted_seconds=found.granted,
+                ),
+                moments=tuple(found.moments),
+                error=error,
+            )
+        )
 
     def _range_id(self, number: int) -> int:
         return self._trace.span("shutdown", f"{self._began:.3f}", str(number))
 
-    def _emit(
-        self,
-        name: str,
-        id_: int | None,
-        parent: int | None,
-        times: tuple[float, float],
-        attributes: dict[str, Value],
-        *,
-        error: str = "",
-        moments: tuple[Moment, ...] = (),
-    ) -> None:
+    def _emit(self, span: Span) -> None:
         if self._sink is not None:
-            start, end = times
-            self._sink.emit(
-                Span(
-                    trace=self._trace,
-                    id=id_,
-                    parent=parent,
-                    name=name,
-                    start=start,
-                    end=end,
-                    attributes=attributes,
-                    moments=moments,
-                    error=error,
-                )
-            )
+            self._sink.emit(span)

@@ -10,4 +10,4 @@ RIGHTS = (
     *(Right(verb, "pods") for verb in ("get", "list", "watch", "delete")),
     *(Right(verb, "events") for verb in ("create", "patch")),
 )
-"""Everything that it ever asks of a cluster. A role cannot say "only those of its own node"; an admission policy can."""
+"""Everything that it ever asks of a cluster. A role cannot say "only on its own node"; an admission policy can."""

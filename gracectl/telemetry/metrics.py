@@ -328,7 +328,7 @@ SHUTDOWN_DELAY: Final = _gauge(
 SHUTDOWNS: Final = _counter(
     "shutdowns_total",
     "outcome",
-    help="Shutdowns of the machine: all pods have left (finished), some had not in time (overdue), called off (cancelled).",
+    help="Shutdowns of the machine: all pods left (finished), some did not in time (overdue), called off (cancelled).",
 )
 SHUTDOWN_BEGAN: Final = _gauge(
     "shutdown_start_timestamp_seconds", help="When the last shutdown of the machine began, in Unix time; 0: none has."
