@@ -21,13 +21,12 @@ import msgspec
 from gracectl.agent.announcer import AgentAnnouncer
 from gracectl.agent.bulletin import Bulletin
 from gracectl.agent.cordon import giving_back, is_marked
-from gracectl.agent.dropin import DropIn
 from gracectl.agent.journal import ShutdownJournal
+from gracectl.agent.machine import Machine
 from gracectl.agent.samples import AgentStatistics, Outcome
 from gracectl.agent.sequence import ShutdownSequence
-from gracectl.agent.settings import AgentSettings
 from gracectl.agent.shutdown import Shutdown, ShutdownMeans
-from gracectl.agent.watch import ShutdownWatch, Watched
+from gracectl.agent.watch import Watched
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.amend import amend
@@ -60,16 +59,14 @@ RETRY_SECONDS: Final = (0.5, 30.0)
 
 
 class AgentMeans(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent of `node` works with. `own_uid`: of the pod that it runs in, "" outside of one. `deleting` must
-    not repeat requests (see PodDeleter). `spans` None: nobody wants traces."""
+    """What the agent of a machine works with. `deleting` must not repeat requests (see PodDeleter). `spans` None:
+    nobody wants traces."""
 
-    node: str
-    own_uid: str
+    machine: Machine
     client: KubeClient
     deleting: KubeClient
     recorder: EventRecorder
     clock: Clock
-    settings: AgentSettings
     eviction: EvictionSettings
     spans: SpanSink | None
     rng: random.Random
@@ -80,21 +77,20 @@ class Agent:
 
     def __init__(self, means: AgentMeans, policy: PolicySettings, disabled: Callable[[str], None]) -> None:
         self._means = means
+        self._name = means.machine.node
         self._policy = policy
         self._disabled = disabled
         self.nodes: Cache[Node] = Cache("nodes")
         self.pods: Cache[Pod] = Cache("pods")
         sharing = Sharing()
         self.reflectors: tuple[Reflector[Any], ...] = (
-            self._reflector(NODES.read_by(NodeDecoder(sharing)), self.nodes, named(means.node)),
-            self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(means.node)),
+            self._reflector(NODES.read_by(NodeDecoder(sharing)), self.nodes, named(means.machine.node)),
+            self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(means.machine.node)),
         )
         self._deleter = PodDeleter(means.deleting, self.pods, means.clock, means.eviction, self._deletion_backoff)
-        self._announcer = AgentAnnouncer(means.recorder, means.node, self.node)
+        self._announcer = AgentAnnouncer(means.recorder, means.machine.node, self.node)
         self._bulletin = Bulletin(means.client, means.clock, self.node, self._backoff)
-        directory = means.settings.logind_drop_in_directory
-        drop_in = DropIn(directory) if directory else None
-        self._watch = ShutdownWatch(means.settings.address, drop_in, means.clock, self, rng=means.rng)
+        self._watch = means.machine.watcher(self)
         self._watched = Watched()
         self._order: Order | None = None
         self._shutdown: Shutdown | None = None
@@ -135,7 +131,7 @@ class Agent:
 
     def node(self) -> Node | None:
         """Our node, if the API server has shown it."""
-        return self.nodes.get("", self._means.node)
+        return self.nodes.get("", self._name)
 
     def configure(self, policy: PolicySettings) -> None:
         """Other settings count from now on; for a shutdown that is under way those of its beginning do."""
@@ -156,7 +152,7 @@ class Agent:
         seconds = min(order.total, delay)
         clock = self._means.clock
         means = ShutdownMeans(
-            self._means.node,
+            self._name,
             self.node,
             self._means.client,
             clock,
@@ -191,7 +187,7 @@ class Agent:
     def watched(self, state: Watched) -> None:
         """See ShutdownListener."""
         before, self._watched = self._watched, state
-        node = self._means.node
+        node = self._name
         if state.is_locked and not before.is_locked:
             logger.info("when the machine shuts down, it waits up to %g s", state.delay or 0, extra={"node": node})
         if state.problem and state.problem != before.problem:
@@ -245,7 +241,7 @@ class Agent:
                     wait = backoff.next()
                     logger.warning(
                         "node %s: what a shutdown has left on it could not be taken off: %s",
-                        self._means.node,
+                        self._name,
                         error,
                     )
             with anyio.move_on_after(wait):
@@ -253,8 +249,10 @@ class Agent:
 
     async def _shut_down(self, shutdown: Shutdown) -> None:
         means = self._means
-        journal = ShutdownJournal(means.spans, self.node(), means.node, shutdown.began)
-        sequence = ShutdownSequence(means.node, self.pods, self._deleter, means.clock, shutdown, means.own_uid)
+        journal = ShutdownJournal(means.spans, self.node(), self._name, shutdown.began)
+        sequence = ShutdownSequence(
+            means.machine.node, self.pods, self._deleter, means.clock, shutdown, means.machine.own_uid
+        )
         stop_looking = self.nodes.subscribe(lambda old, new: sequence.look())
         try:
             await shutdown.run(journal, sequence, self._watch.release)
@@ -286,10 +284,10 @@ class Agent:
         order = self._policy.order if node is None else self._policy.order_of(node.labels)
         if not order.floors:
             self._order = None
-            self._disabled(f"node {self._means.node} has no shutdownGracePeriod or shutdownGracePeriodByPodPriority")
+            self._disabled(f"node {self._name} has no shutdownGracePeriod or shutdownGracePeriodByPodPriority")
             return False
         self._order = order
-        self._watch.want(order.total, f"pods of node {self._means.node} leave by priority, in up to {order.total:g} s")
+        self._watch.want(order.total, f"pods of node {self._name} leave by priority, in up to {order.total:g} s")
         return True
 
     def _is_writing(self) -> bool:
@@ -326,4 +324,4 @@ class Agent:
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """The trace that a line of the log with these keys belongs to; None if there is none."""
-        return self._shutdown.trace_id if self._shutdown is not None and keys.get("node") == self._means.node else None
+        return self._shutdown.trace_id if self._shutdown is not None and keys.get("node") == self._name else None

@@ -68,8 +68,8 @@ class AgentAnnouncer:
             whole = amount
         is_cut = granted < requested or deletion.before is not None
         message = (
-            f"deleted by gracectl with {amount if is_cut else whole}: the machine of node {pod.node} shuts down, and "
-            f"waits for it until {format_time(pod.deadline)} ({pod.cause})"
+            f"deleted by gracectl with {amount if is_cut else whole}: {pod.cause}; node {pod.node} waits for it until "
+            f"{format_time(pod.deadline)}"
         )
         type_: EventType = "Warning" if is_cut else "Normal"
         self._recorder.record(_subject(pod), EventReason.DELETED_FOR_SHUTDOWN, message, type_, news=str(granted))

@@ -24,6 +24,7 @@ from gracectl.eviction.deletion import Deletion, Doomed
 from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
+from gracectl.kube.events import EventType
 from gracectl.kube.resources import NODES
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
@@ -214,7 +215,7 @@ class Shutdown:
     def _end(self, outcome: Outcome, message: str) -> None:
         self.outcome = outcome
         now = self._means.clock.now()
-        type_ = "Warning" if outcome is Outcome.OVERDUE else "Normal"
+        type_: EventType = "Warning" if outcome is Outcome.OVERDUE else "Normal"
         self._means.announcer.say(EventReason.NODE_SHUTDOWN, message, type_, news="over")
         self._means.bulletin.say("PodsLeft" if outcome is Outcome.OVERDUE else "PodsGone", message)
         if self._journal:

@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 
 from gracectl.agent.agent import Agent, AgentMeans
+from gracectl.agent.machine import Machine
 from gracectl.agent.rights import RIGHTS
 from gracectl.agent.samples import agent_samples
 from gracectl.config import ConfigError, Settings
@@ -51,22 +52,20 @@ RIGHTS_SECONDS: Final = 10.0
 
 
 class NodeAgent:
-    """The whole agent of `node` over one transport, on one clock. `own_uid`: of the pod that it runs in, "" outside of
-    one; `reread` gives the settings as they are now, and raises ConfigError; `rng` seeds every jitter."""
+    """The whole agent of a machine over one transport, on one clock; `reread` gives the settings as they are now, and
+    raises ConfigError."""
 
     def __init__(
         self,
         settings: Settings,
         transport: Transport,
         clock: Clock,
-        node: str,
+        machine: Machine,
         *,
-        own_uid: str = "",
         reread: Callable[[], Settings] | None = None,
-        rng: random.Random | None = None,
         spans: SpanSink | None = None,
     ) -> None:
-        rng = rng or random.Random()
+        rng = random.Random()
         self._settings = settings
         self._clock = clock
         self._reread = reread
@@ -81,13 +80,11 @@ class NodeAgent:
         self._pulse, self._roll = Pulse(clock), Roll()
         self._stop = anyio.Event()
         means = AgentMeans(
-            node=node,
-            own_uid=own_uid,
+            machine=machine,
             client=self._client,
             deleting=self._deleting,
             recorder=self._recorder,
             clock=clock,
-            settings=settings.agent,
             eviction=settings.eviction,
             spans=spans,
             rng=rng,
