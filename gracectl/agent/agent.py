@@ -84,11 +84,11 @@ class Agent:
         self.pods: Cache[Pod] = Cache("pods")
         sharing = Sharing()
         self.reflectors: tuple[Reflector[Any], ...] = (
-            self._reflector(NODES.read_by(NodeDecoder(sharing)), self.nodes, named(means.machine.node)),
-            self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(means.machine.node)),
+            self._reflector(NODES.read_by(NodeDecoder(sharing)), self.nodes, named(self._name)),
+            self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(self._name)),
         )
         self._deleter = PodDeleter(means.deleting, self.pods, means.clock, means.eviction, self._deletion_backoff)
-        self._announcer = AgentAnnouncer(means.recorder, means.machine.node, self.node)
+        self._announcer = AgentAnnouncer(means.recorder, self._name, self.node)
         self._bulletin = Bulletin(means.client, means.clock, self.node, self._backoff)
         self._watch = means.machine.watcher(self)
         self._watched = Watched()
@@ -251,7 +251,7 @@ class Agent:
         means = self._means
         journal = ShutdownJournal(means.spans, self.node(), self._name, shutdown.began)
         sequence = ShutdownSequence(
-            means.machine.node, self.pods, self._deleter, means.clock, shutdown, means.machine.own_uid
+            self._name, self.pods, self._deleter, means.clock, shutdown, means.machine.own_uid
         )
         stop_looking = self.nodes.subscribe(lambda old, new: sequence.look())
         try:
