@@ -8,8 +8,8 @@ import msgspec
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """Whether a shutdown would wait for us. `delay`, `wanted`: seconds that it would, and should; `problem`: why the one
-    is less than the other, for people; `others`: who else ends pods in a shutdown ("" nobody)."""
+    """Whether a shutdown would wait for us. `delay`, `wanted`: seconds that it would, and should; `problem`: why one is
+    less than the other, for people; `others`: who else ends pods in a shutdown ("" nobody)."""
 
     is_locked: bool = False
     delay: float | None = None
