@@ -191,12 +191,14 @@ class Agent:
         if state.is_locked and not before.is_locked:
             logger.info("when the machine shuts down, it waits up to %g s", state.delay or 0, extra={"node": node})
         if state.problem and state.problem != before.problem:
-            self._announcer.say(EventReason.SHUTDOWN_DELAY_TOO_SHORT, state.problem, "Warning", news=state.problem)
-        if state.others and state.others != before.others:
+            is_short = state.delay is not None and state.wanted is not None and state.delay < state.wanted
+            reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if is_short else EventReason.SHUTDOWN_UNWATCHED
+            self._announcer.say(reason, state.problem, "Warning", news=state.problem)
+        if state.kubelet is not None and before.kubelet is None:
             self._announcer.say(
                 EventReason.SHUTDOWN_HANDLED_TWICE,
-                f"{state.others} ends pods of this node as well when the machine shuts down; switch one of the two off "
-                "(shutdownGracePeriod and shutdownGracePeriodByPodPriority of the kubelet, or this agent)",
+                f"the kubelet (process {state.kubelet}) ends pods of this node as well when the machine shuts down: switch "
+                "one of the two off, this agent or shutdownGracePeriod and shutdownGracePeriodByPodPriority of the kubelet",
                 "Warning",
             )
         self._news.set()

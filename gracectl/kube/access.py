@@ -12,7 +12,7 @@ import msgspec
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound, NotServed
 from gracectl.kube.resources import Resource
-from gracectl.runtime.groups import leaves
+from gracectl.runtime.groups import ungrouped
 
 
 class Right(msgspec.Struct, frozen=True):
@@ -46,12 +46,10 @@ async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[R
         if not await _is_granted(client, right):
             refused.add(right)
 
-    try:
+    with ungrouped():
         async with anyio.create_task_group() as group:
             for right in rights:
                 group.start_soon(ask, right)
-    except ExceptionGroup as failures:
-        raise next(leaves(failures)) from failures
     return tuple(right for right in rights if right in refused)
 
 

@@ -43,15 +43,16 @@ async def test_events_tell_the_whole_story() -> None:
         assert begun.endswith("(660 s) at the latest")
         assert first.startswith("priority below 1000: it is the turn of 1 pod: shop/stubborn; until 2026-")
         assert overdue == (
-            "priority below 1000: its period is over, and nobody waits any longer for 1 pod: shop/stubborn, left after 60 s"
+            "priority below 1000: its period is over, and nobody waits any longer for 1 pod: shop/stubborn, left after "
+            "60 s"
         )
         assert second.startswith("priority 1000 to 9999: it is the turn of 1 pod: shop/quick; until 2026-")
         assert over == "2 pods left in 65 s; the machine goes down"
         ((reason, cut),) = await told_of(stage, "stubborn")
         assert reason == "DeletedForShutdown"
         assert cut.startswith(
-            "deleted by gracectl with 60 s instead of the 90 s of grace that it asks for: the machine shuts down, and it "
-            "is the turn of the pods of priority below 1000; node n1 waits for it until 2026-"
+            "deleted by gracectl with 60 s instead of the 90 s of grace that it asks for: the machine shuts down, and "
+            "it is the turn of the pods of priority below 1000; node n1 waits for it until 2026-"
         )
         ((_, whole),) = await told_of(stage, "quick")
         assert whole.startswith("deleted by gracectl with its whole grace (30 s): the machine shuts down")
@@ -127,11 +128,11 @@ async def test_a_kubelet_that_does_the_same_is_told_of_once() -> None:
     async with staged("n1") as stage, an_agent(stage) as played:
         await played.live()
         for _ in range(3):
-            played.logind.say(others="kubelet")
+            played.logind.say(kubelet=812)
         await stage.clock.sleep(5)
         ((reason, message),) = await told_of(stage, "n1")
         assert reason == "ShutdownHandledTwice"
-        assert message.startswith("kubelet ends pods of this node as well when the machine shuts down; switch one")
+        assert message.startswith("the kubelet (process 812) ends pods of this node as well when the machine shuts down: switch")
 
 
 async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:

@@ -65,7 +65,7 @@ class PlayedLogind:
         """See Watcher."""
         await anyio.sleep_forever()
 
-    def say(self, **more: str) -> None:
+    def say(self, **more: Any) -> None:
         """How it stands; a lock is granted unless the machine is going down."""
         if self._is_going_down or self._listener is None:
             return
