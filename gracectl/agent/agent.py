@@ -93,6 +93,7 @@ class Agent:
         self._watch = means.machine.watcher(self)
         self._watched = Watched()
         self._order: Order | None = None
+        self._wanted: tuple[float, str] | None = None
         self._shutdown: Shutdown | None = None
         self._outcomes: Counter[Outcome] = Counter()
         self._began: float | None = None
@@ -187,18 +188,16 @@ class Agent:
     def watched(self, state: Watched) -> None:
         """See ShutdownListener."""
         before, self._watched = self._watched, state
-        node = self._name
         if state.is_locked and not before.is_locked:
-            logger.info("when the machine shuts down, it waits up to %g s", state.delay or 0, extra={"node": node})
+            logger.info("the machine waits up to %g s when it shuts down", _patience(state), extra={"node": self._name})
         if state.problem and state.problem != before.problem:
-            is_short = state.delay is not None and state.wanted is not None and state.delay < state.wanted
-            reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if is_short else EventReason.SHUTDOWN_UNWATCHED
-            self._announcer.say(reason, state.problem, "Warning", news=state.problem)
+            reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if state.is_locked else EventReason.SHUTDOWN_UNWATCHED
+            self._announcer.tell(reason, state.problem, "Warning", news=state.problem)
         if state.kubelet is not None and before.kubelet is None:
             self._announcer.say(
                 EventReason.SHUTDOWN_HANDLED_TWICE,
-                f"the kubelet (process {state.kubelet}) ends pods of this node as well when the machine shuts down: switch "
-                "one of the two off, this agent or shutdownGracePeriod and shutdownGracePeriodByPodPriority of the kubelet",
+                f"the kubelet (process {state.kubelet}) ends pods of this node as well when the machine shuts down; "
+                "switch one off, this agent or the kubelet's shutdownGracePeriod and shutdownGracePeriodByPodPriority",
                 "Warning",
             )
         self._news.set()
@@ -252,9 +251,7 @@ class Agent:
     async def _shut_down(self, shutdown: Shutdown) -> None:
         means = self._means
         journal = ShutdownJournal(means.spans, self.node(), self._name, shutdown.began)
-        sequence = ShutdownSequence(
-            self._name, self.pods, self._deleter, means.clock, shutdown, means.machine.own_uid
-        )
+        sequence = ShutdownSequence(self._name, self.pods, self._deleter, means.clock, shutdown, means.machine.own_uid)
         stop_looking = self.nodes.subscribe(lambda old, new: sequence.look())
         try:
             await shutdown.run(journal, sequence, self._watch.release)
@@ -289,7 +286,10 @@ class Agent:
             self._disabled(f"node {self._name} has no shutdownGracePeriod or shutdownGracePeriodByPodPriority")
             return False
         self._order = order
-        self._watch.want(order.total, f"pods of node {self._name} leave by priority, in up to {order.total:g} s")
+        wanted = (order.total, f"pods of node {self._name} leave by priority, in up to {order.total:g} s")
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._watch.want(*wanted)
         return True
 
     def _is_writing(self) -> bool:
@@ -314,11 +314,7 @@ class Agent:
     def readiness(self) -> tuple[Check, ...]:
         """Whether the machine would wait for its pods, and long enough."""
         watched = self._watched
-        held = (
-            f"the machine waits up to {watched.delay or 0:g} s for its pods"
-            if watched.is_locked
-            else "logind is awaited"
-        )
+        held = f"the machine waits up to {_patience(watched):g} s" if watched.is_locked else "logind is awaited"
         checks = [Check("lock", watched.is_locked, held)]
         if watched.problem:
             checks.append(Check("delay", False, watched.problem))
@@ -327,3 +323,8 @@ class Agent:
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """The trace that a line of the log with these keys belongs to; None if there is none."""
         return self._shutdown.trace_id if self._shutdown is not None and keys.get("node") == self._name else None
+
+
+def _patience(state: Watched) -> float:
+    """Seconds that a shutdown waits for us: what is granted, and no more than what is wanted."""
+    return min(state.delay or 0.0, state.wanted or 0.0)

@@ -45,6 +45,10 @@ class AgentAnnouncer:
         """An Event on the node, and a line of the log; `news`: see EventRecorder.record."""
         level = logging.WARNING if type_ == "Warning" else logging.INFO
         logger.log(level, "%s: %s", reason, message, extra={"node": self._name})
+        self.tell(reason, message, type_, news=news)
+
+    def tell(self, reason: EventReason, message: str, type_: EventType, *, news: str = "") -> None:
+        """The Event alone."""
         self._owed.append(_Owed(reason, message, type_, news))
         self.catch_up()
 

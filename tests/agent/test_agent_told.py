@@ -132,7 +132,9 @@ async def test_a_kubelet_that_does_the_same_is_told_of_once() -> None:
         await stage.clock.sleep(5)
         ((reason, message),) = await told_of(stage, "n1")
         assert reason == "ShutdownHandledTwice"
-        assert message.startswith("the kubelet (process 812) ends pods of this node as well when the machine shuts down: switch")
+        assert message.startswith(
+            "the kubelet (process 812) ends pods of this node as well when the machine shuts down; switch"
+        )
 
 
 async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
