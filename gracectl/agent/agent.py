@@ -188,7 +188,7 @@ class Agent:
     def watched(self, state: Watched) -> None:
         """See ShutdownListener."""
         before, self._watched = self._watched, state
-        if state.is_locked and not before.is_locked:
+        if state.is_locked and (not before.is_locked or _patience(state) != _patience(before)):
             logger.info("the machine waits up to %g s when it shuts down", _patience(state), extra={"node": self._name})
         if state.problem and state.problem != before.problem:
             reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if state.is_locked else EventReason.SHUTDOWN_UNWATCHED

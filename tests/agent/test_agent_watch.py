@@ -188,4 +188,3 @@ async def test_a_shutdown_that_is_under_way_gives_no_locks_any_more(tmp_path: Pa
                 await late.until(is_well)
                 assert late.told == []
         await machine.until_locks(0)
-

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import anyio
 from dbus_fast import Message, MessageType, Variant
-from support.message_bus import DBUS, MessageBusDaemon, Peer
 
 from gracectl.agent.dropin import DropIn
+from support.message_bus import DBUS, MessageBusDaemon, Peer
 
 LOGIN1 = "org.freedesktop.login1"
 MANAGER = (LOGIN1, "/org/freedesktop/login1", f"{LOGIN1}.Manager")
@@ -344,4 +344,3 @@ async def a_stand_in(place: Path, policy: str = "") -> AsyncIterator[tuple[Machi
             yield machine, made[0]
         finally:
             made[0].end()
-
