@@ -99,7 +99,7 @@ async def test_pods_leave_by_priority_and_then_the_machine_goes_on(story: Story,
     assert told is not None
     assert cordoned.version < told.version
     messages = story.events_about(story.sees("Node", node), "NodeShutdown")
-    assert any(message.startswith("2 pods left in ") for message in messages)
+    assert any(message.startswith("2 pods gone after ") for message in messages)
 
 
 async def test_after_the_boot_the_node_takes_pods_again(story: Story, machine: Machine) -> None:
