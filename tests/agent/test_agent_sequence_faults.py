@@ -114,9 +114,21 @@ async def test_who_was_told_and_the_answer_lost_is_not_told_again(fault: Fault) 
     async with machine_with(*of_all_classes(["regular", "c"])) as machine:
         where = machine.stage.transport.behind if isinstance(fault, Refuse) else machine.stage.transport.before
         where.add(Rule(fault=fault, method=DELETES))
+        machine.stage.transport.before.add(Rule(fault=LateWatch(2.0, 2.0)))
         await machine.shut_down()
         assert machine.asked == [("regular", 0, 60), ("c", 60, 120)]
         assert machine.elapsed == 180
+
+
+async def test_a_machine_whose_clock_was_wrong_grants_no_more_when_it_learns_that() -> None:
+    """A hundred seconds ahead of the server for the first ten; each time seconds count from when they were promised."""
+    async with machine_with(*of_all_classes(), ahead=100.0) as machine:
+        async with anyio.create_task_group() as group:
+            group.start_soon(machine.shut_down)
+            await machine.until(10)
+            machine.clock.offset = 0.0
+        assert machine.asked == [("regular", 0, 60), ("c", 60, 120), ("b", 180, 180), ("a", 360, 300)]
+        assert machine.elapsed == 660
 
 
 async def test_a_watch_that_lags_makes_nobody_ask_twice() -> None:

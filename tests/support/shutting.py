@@ -29,6 +29,7 @@ from gracectl.model.pod import Pod
 from gracectl.policy.shutdown import RangeBegan, RangeOver
 from gracectl.policy.waves import Order
 from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import ShiftedClock
 from gracectl.sim.server.api import JsonObject
 from support.deadlines import START
 from support.inprocess import uid_of
@@ -79,17 +80,18 @@ class Ears:
 class ShuttingMachine:
     """See the module."""
 
-    def __init__(self, stage: Stage, own_uid: str = "") -> None:
+    def __init__(self, stage: Stage, own_uid: str = "", ahead: float = 0.0) -> None:
         self.stage = stage
+        self.clock = ShiftedClock(stage.clock, ahead)
         self.line = stage.transport.line()
         self.pods: Cache[Pod] = Cache("pods")
         once = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=1))
-        client = KubeClient(self.line, stage.clock, settings=once, rng=random.Random(1))
+        client = KubeClient(self.line, self.clock, settings=once, rng=random.Random(1))
         backoff = partial(Backoff, 0.1, 10.0, jitter=0.0)
-        self.deleter = PodDeleter(client, self.pods, stage.clock, EvictionSettings(), backoff)
+        self.deleter = PodDeleter(client, self.pods, self.clock, EvictionSettings(), backoff)
         self.ears = Ears(self)
         self.deleter.listen(self.ears)
-        self.sequence = ShutdownSequence(NODE, self.pods, self.deleter, stage.clock, self.ears, own_uid)
+        self.sequence = ShutdownSequence(NODE, self.pods, self.deleter, self.clock, self.ears, own_uid)
         follow = KubeClient(self.line, stage.clock, rng=random.Random(2))
         settings = ReflectorSettings(selection=Selection(fields=f"spec.nodeName={NODE}"), maximum_pause=1.0)
         self._reflector = Reflector(follow, PODS, self.pods, stage.clock, settings=settings, rng=random.Random(3))
@@ -132,8 +134,11 @@ class ShuttingMachine:
 
 
 @asynccontextmanager
-async def machine_with(*pods: JsonObject, is_watched: bool = True) -> AsyncIterator[ShuttingMachine]:
-    """A machine with these pods, all running, before START; its cache is live unless it is to be watched later."""
+async def machine_with(
+    *pods: JsonObject, is_watched: bool = True, ahead: float = 0.0
+) -> AsyncIterator[ShuttingMachine]:
+    """A machine with these pods, all running, before START; its cache is live unless it is to be watched later.
+    `ahead`: the seconds that its clock is ahead of the server's."""
     async with staged(NODE) as stage:
         for name, value in PRIORITIES.items():
             await stage.cluster.create(
@@ -146,7 +151,7 @@ async def machine_with(*pods: JsonObject, is_watched: bool = True) -> AsyncItera
             )
         if pods:
             await stage.create(*pods)
-        machine = ShuttingMachine(stage)
+        machine = ShuttingMachine(stage, ahead=ahead)
         async with anyio.create_task_group() as group:
             if is_watched:
                 await machine.live(group)
