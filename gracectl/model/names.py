@@ -214,6 +214,8 @@ class EventReason(StrEnum):
     """Pod: deleted because the machine of its node shuts down."""
     SHUTDOWN_DELAY_TOO_SHORT = "ShutdownDelayTooShort"
     """Node: its machine would not wait for its pods as long as the settings want."""
+    SHUTDOWN_UNWATCHED = "ShutdownUnwatched"
+    """Node: a shutdown of its machine would not wait for its pods; the message says why."""
     SHUTDOWN_HANDLED_TWICE = "ShutdownHandledTwice"
     """Node: its kubelet ends the pods of a shutdown as well."""
     # evictions
