@@ -91,10 +91,6 @@ async def test_pods_leave_by_priority_and_then_the_machine_goes_on(story: Story,
     over, asked = story.sight.over(plain), story.sight.asked(critical)
     assert over is not None
     assert asked is not None
-    if over.version > asked.version:
-        for each in story.sight.events("Pod", plain["metadata"]["uid"]):
-            print(each.version, each.type, each.object["metadata"].get("deletionTimestamp"), each.object["status"])
-        print("asked", asked.version, asked.at)
     assert over.version <= asked.version
     await story.sight.until("both are gone", lambda: not story.pods_on(node))
     seen_nodes = (seen for seen in story.sight.journal if seen.kind == "Node")
