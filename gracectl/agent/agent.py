@@ -55,6 +55,9 @@ from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
 
+LONGEST_PAUSE_SECONDS: Final = 2.0
+"""Between two tries to delete a pod: a shutdown has no time to wait for a server that is back already."""
+
 RETRY_SECONDS: Final = (0.5, 30.0)
 """Of a write that has failed: the first wait and the longest."""
 
@@ -119,7 +122,8 @@ class Agent:
 
     def _deletion_backoff(self) -> Backoff:
         eviction = self._means.eviction
-        return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=self._means.rng)
+        longest = min(eviction.backoff_maximum_seconds, LONGEST_PAUSE_SECONDS)
+        return Backoff(min(eviction.backoff_initial_seconds, longest), longest, rng=self._means.rng)
 
     def _backoff(self) -> Backoff:
         return Backoff(*RETRY_SECONDS, rng=self._means.rng)
