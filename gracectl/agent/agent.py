@@ -10,6 +10,7 @@ the lock or to let it go.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -54,8 +55,14 @@ from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
 
+LONGEST_PAUSE_SECONDS: Final = 2.0
+"""Between two tries to delete a pod: a shutdown has no time to wait for a server that is back already."""
+
 RETRY_SECONDS: Final = (0.5, 30.0)
 """Of a write that has failed: the first wait and the longest."""
+
+PATIENCE_SECONDS: Final = 5.0
+"""What is amiss with logind for less than this is in the log only: a message bus that is started anew is no news."""
 
 
 class AgentMeans(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +105,7 @@ class Agent:
         self._outcomes: Counter[Outcome] = Counter()
         self._began: float | None = None
         self._ended: float | None = None
+        self._complain_at = math.inf
         self._news = anyio.Event()
         self._settled = anyio.Event()
         self._settled.set()
@@ -114,7 +122,8 @@ class Agent:
 
     def _deletion_backoff(self) -> Backoff:
         eviction = self._means.eviction
-        return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=self._means.rng)
+        longest = min(eviction.backoff_maximum_seconds, LONGEST_PAUSE_SECONDS)
+        return Backoff(min(eviction.backoff_initial_seconds, longest), longest, rng=self._means.rng)
 
     def _backoff(self) -> Backoff:
         return Backoff(*RETRY_SECONDS, rng=self._means.rng)
@@ -150,7 +159,8 @@ class Agent:
         order = self._order
         if order is None or self._shutdown is not None:
             return
-        seconds = min(order.total, delay)
+        # Of the first second a part has passed by now, and no range is to lose a whole one for that.
+        seconds = min(order.total, math.ceil(delay) if math.isfinite(delay) else delay)
         clock = self._means.clock
         means = ShutdownMeans(
             self._name,
@@ -188,11 +198,10 @@ class Agent:
     def watched(self, state: Watched) -> None:
         """See ShutdownListener."""
         before, self._watched = self._watched, state
-        if state.is_locked and not before.is_locked:
+        if state.is_locked and (not before.is_locked or _patience(state) != _patience(before)):
             logger.info("the machine waits up to %g s when it shuts down", _patience(state), extra={"node": self._name})
-        if state.problem and state.problem != before.problem:
-            reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if state.is_locked else EventReason.SHUTDOWN_UNWATCHED
-            self._announcer.tell(reason, state.problem, "Warning", news=state.problem)
+        if state.problem != before.problem:
+            self._complain_at = self._means.clock.monotonic() + PATIENCE_SECONDS if state.problem else math.inf
         if state.kubelet is not None and before.kubelet is None:
             self._announcer.say(
                 EventReason.SHUTDOWN_HANDLED_TWICE,
@@ -201,6 +210,14 @@ class Agent:
                 "Warning",
             )
         self._news.set()
+
+    def _complain(self) -> None:
+        """What is amiss with logind has been so for a while: people hear of it."""
+        self._complain_at = math.inf
+        state = self._watched
+        is_short = state.delay is not None and state.wanted is not None and state.delay < state.wanted
+        reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if is_short else EventReason.SHUTDOWN_UNWATCHED
+        self._announcer.tell(reason, state.problem, "Warning", news=state.problem)
 
     # What the API server says.
 
@@ -233,13 +250,16 @@ class Agent:
             if shutdown is not None and shutdown.outcome is None:
                 await self._shut_down(shutdown)
                 continue
-            wait = None
+            wait = max(self._complain_at - self._means.clock.monotonic(), 0.0)
+            if wait <= 0:
+                self._complain()
+                continue
             if shutdown is None:
                 try:
                     await self._rest()
                     backoff.reset()
                 except ApiError as error:
-                    wait = backoff.next()
+                    wait = min(wait, backoff.next())
                     logger.warning(
                         "node %s: what a shutdown has left on it could not be taken off: %s",
                         self._name,
@@ -317,7 +337,7 @@ class Agent:
         held = f"the machine waits up to {_patience(watched):g} s" if watched.is_locked else "logind is awaited"
         checks = [Check("lock", watched.is_locked, held)]
         if watched.problem:
-            checks.append(Check("delay", False, watched.problem))
+            checks.append(Check("logind", False, watched.problem))
         return tuple(checks)
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:

@@ -147,7 +147,7 @@ class Bus:
         call = self._calls[message.serial] = _Call()
         try:
             with anyio.fail_after(self._patience):
-                await self._connection.send(message)
+                await self._send(message)
                 await call.answered.wait()
         except BaseException as error:
             if call.reply is not None:
@@ -165,6 +165,21 @@ class Bus:
     async def subscribe(self, rule: str) -> None:
         """Hear signals that match that rule from now on. Raises BusError."""
         await self.call(BUS, "AddMatch", "s", rule)
+
+    async def _send(self, message: Message) -> None:
+        # On a closed connection dbus-fast would write to whatever has its descriptor's number by now.
+        if not self._connection.connected:
+            raise EOFError
+        try:
+            sent = self._connection.send(message)
+        except OSError:
+            # It writes at once, and where that fails it stumbles over its own cleaning up; asyncio would lament the
+            # future that nobody has.
+            writer = self._connection._writer
+            if writer is not None and writer.fut is not None and writer.fut.done():
+                writer.fut.exception()
+            raise
+        await sent
 
     def _take(self, message: Message) -> bool:
         if message.message_type is MessageType.SIGNAL:

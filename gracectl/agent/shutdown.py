@@ -209,7 +209,7 @@ class Shutdown:
         elif result.left:
             self._end(Outcome.OVERDUE, f"the machine goes down after {took}, with {listed(result.left)} still there")
         else:
-            gone = f"{counted(len(self._asked))} left in {took}" if self._asked else "there was no pod to wait for"
+            gone = f"{counted(len(self._asked))} gone after {took}" if self._asked else "there was no pod to wait for"
             self._end(Outcome.FINISHED, f"{gone}; the machine goes down")
 
     def _end(self, outcome: Outcome, message: str) -> None:

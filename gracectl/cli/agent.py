@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--simulate-shutdown",
     is_flag=True,
-    help="Only say what a shutdown of the machine would do to its pods now; changes nothing, on no machine.",
+    help="Only say what a shutdown of the machine would do to its pods now; changes nothing.",
 )
 @click.option(
     "-o",

@@ -166,10 +166,8 @@ def step(shutdown: Shutdown, seen: Seen) -> Step:
     shutdown = _on_time(shutdown, seen)
     pods = tuple(pod for pod in seen.pods if passed_over(pod, shutdown) is None)
     news: list[RangeBegan | RangeOver] = []
-    in_turn: set[int] = set()
     while not shutdown.is_over:
         if shutdown.current != _NONE_YET:
-            in_turn.add(shutdown.current)
             awaited = _awaited(shutdown, pods)
             if awaited and shutdown.ends - seen.elapsed > _HAIR:
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.agents import STUBBORN, a_pod_of, an_agent
+from support.agents import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged
 from support.traces import Outlet
 
@@ -47,7 +47,7 @@ async def test_events_tell_the_whole_story() -> None:
             "60 s"
         )
         assert second.startswith("priority 1000 to 9999: it is the turn of 1 pod: shop/quick; until 2026-")
-        assert over == "2 pods left in 65 s; the machine goes down"
+        assert over == "2 pods gone after 65 s; the machine goes down"
         ((reason, cut),) = await told_of(stage, "stubborn")
         assert reason == "DeletedForShutdown"
         assert cut.startswith(
@@ -72,7 +72,7 @@ async def test_the_condition_of_the_node_says_how_it_stands_and_goes_with_the_sh
         await stage.clock.sleep(60)
         after = stage.condition("n1", names.SHUTTING_DOWN)
         assert after is not None
-        assert (after["reason"], after["message"]) == ("PodsGone", "1 pod left in 50 s; the machine goes down")
+        assert (after["reason"], after["message"]) == ("PodsGone", "1 pod gone after 50 s; the machine goes down")
         assert after["lastTransitionTime"] == during["lastTransitionTime"]
         played.logind.call_off()
         await stage.clock.sleep(5)
@@ -107,9 +107,9 @@ async def test_a_delay_that_is_too_short_is_an_event_and_no_machine_is_ready_wit
         problem = "logind grants 5 s and 660 s are wanted; raise InhibitDelayMaxSec in /etc/systemd/logind.conf"
         for _ in range(3):
             played.agent.agent.watched(Watched(is_locked=True, delay=5, wanted=660, problem=problem))
-        await stage.clock.sleep(5)
+        await stage.clock.sleep(10)
         assert await told_of(stage, "n1") == [("ShutdownDelayTooShort", problem)]
-        assert [check.name for check in played.agent.readiness() if not check.is_ok] == ["delay"]
+        assert [check.name for check in played.agent.readiness() if not check.is_ok] == ["logind"]
 
 
 async def test_what_happens_before_the_node_is_known_is_told_when_it_is() -> None:
@@ -122,6 +122,31 @@ async def test_what_happens_before_the_node_is_known_is_told_when_it_is() -> Non
             stage.transport.is_listening = True
             await stage.clock.sleep(60)
             assert await told_of(stage, "n1") == [("ShutdownDelayTooShort", "too short")]
+
+
+async def test_a_bus_that_is_started_anew_is_no_event_and_one_that_stays_away_is() -> None:
+    async with staged("n1") as stage, an_agent(stage) as played:
+        await played.live()
+        away = Watched(is_locked=True, delay=660, wanted=660, problem="the bus is away")
+        played.agent.agent.watched(away)
+        await stage.clock.sleep(3)
+        played.logind.say()
+        await stage.clock.sleep(30)
+        assert await told_of(stage, "n1") == []
+        played.agent.agent.watched(away)
+        await stage.clock.sleep(30)
+        assert await told_of(stage, "n1") == [("ShutdownUnwatched", "the bus is away")]
+
+
+async def test_no_range_loses_a_second_to_the_way_of_the_signal() -> None:
+    async with staged("n1") as stage, an_agent(stage) as played:
+        for name, priority in (("a", 0), ("d", 100_000)):
+            await a_pod_of(stage, name, priority, grace=400, **STUBBORN)
+        await played.live()
+        played.logind.most = 659.99
+        start = played.logind.shut_down()
+        await stage.clock.sleep(700)
+        assert [grace for *_, grace in deletions(stage, start)] == [60, 300]
 
 
 async def test_a_kubelet_that_does_the_same_is_told_of_once() -> None:

@@ -108,8 +108,8 @@ async def test_a_file_that_has_the_last_word_is_named(tmp_path: Path, make: Make
             assert listener.state.is_locked
             assert listener.state.delay == 7.0
             assert listener.state.problem == (
-                f"logind holds a shutdown back for 7 s only, and pods need 40 s; {file} sets InhibitDelayMaxSec=7 and is "
-                f"read after {machine.drop_in.path}, which asks for 40 s: take it out there, or raise it, and run "
+                f"logind holds a shutdown back for 7 s only, and pods need 40 s; {file} sets InhibitDelayMaxSec=7 and "
+                f"is read after {machine.drop_in.path}, which asks for 40 s: take it out there, or raise it, and run "
                 "systemctl kill --signal=HUP systemd-logind.service"
             )
             file.unlink()
@@ -188,4 +188,3 @@ async def test_a_shutdown_that_is_under_way_gives_no_locks_any_more(tmp_path: Pa
                 await late.until(is_well)
                 assert late.told == []
         await machine.until_locks(0)
-

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import anyio
 from dbus_fast import Message, MessageType, Variant
-from support.message_bus import DBUS, MessageBusDaemon, Peer
 
 from gracectl.agent.dropin import DropIn
+from support.message_bus import DBUS, MessageBusDaemon, Peer
 
 LOGIN1 = "org.freedesktop.login1"
 MANAGER = (LOGIN1, "/org/freedesktop/login1", f"{LOGIN1}.Manager")
@@ -117,12 +117,17 @@ class StandInLogind(Peer):
         self.silences: set[str] = set()
         self.unanswered: list[Message] = []
         self.asked: list[str] = []
+        self.clients: list[str] = []
         self._changed = anyio.Event()
         self.reload()
 
     async def start(self) -> None:
         self.preparing = False  # of a shutdown, a logind that is started anew knows nothing
         self.reload()
+        await self.come_back()
+
+    async def come_back(self) -> None:
+        """Be on the bus again, with everything that it knew before."""
         await self.join()
         await self.call(DBUS, "AddMatch", "s", "type='signal',member='JobRemoved'")
         await self.call(DBUS, "RequestName", "su", LOGIN1, 0)
@@ -155,8 +160,7 @@ class StandInLogind(Peer):
     def emit(self, preparing: bool) -> None:
         """PrepareForShutdown."""
         self.preparing = preparing
-        if self.connection is not None:
-            self.send(Message.new_signal(MANAGER[1], MANAGER[2], "PrepareForShutdown", "b", [preparing]))
+        self.send(Message.new_signal(MANAGER[1], MANAGER[2], "PrepareForShutdown", "b", [preparing]))
 
     def inhibit(self, what: str, who: str, why: str, mode: str, pid: int = 1) -> int:
         """A lock of somebody: the descriptor to hold it by."""
@@ -172,6 +176,7 @@ class StandInLogind(Peer):
             return None
         what = message.body[1] if message.member == "Get" else str(message.member)
         self.asked.append(what)
+        self.clients.append(message.sender or "")
         self._changed.set()
         if what in self.silences:
             self.unanswered.append(message)
@@ -200,10 +205,9 @@ class StandInLogind(Peer):
         if self.preparing:
             text = "The operation inhibition has been requested for is already running"
             return Message.new_error(message, f"{LOGIN1}.OperationInProgress", text)
-        writer = self.inhibit(*message.body)
-        assert self.connection is not None
-        sent = self.connection.send(Message.new_method_return(message, "h", [0], [writer]))
-        sent.add_done_callback(lambda _: os.close(writer))
+        what, who, why, mode = message.body
+        writer = self.inhibit(what, who, why, mode)
+        self.send(Message.new_method_return(message, "h", [0], [writer]), lambda: os.close(writer))
         return True
 
     def _power_off(self) -> None:
@@ -273,6 +277,12 @@ class Machine:
     async def locks(self) -> list[tuple[str, ...]]:
         """What, who, why and mode of every lock."""
         return [tuple(lock[:4]) for lock in await self.systemd.call(MANAGER, "ListInhibitors")]
+
+    async def granted(self) -> float:
+        """Seconds, as logind says."""
+        properties = (MANAGER[0], MANAGER[1], "org.freedesktop.DBus.Properties")
+        microseconds: int = await self.systemd.call(properties, "Get", "ss", MANAGER[2], "InhibitDelayMaxUSec")
+        return microseconds / 1e6
 
     async def until_locks(self, number: int) -> None:
         """Return when there are so many: logind notices some time later that one was let go."""
@@ -344,4 +354,3 @@ async def a_stand_in(place: Path, policy: str = "") -> AsyncIterator[tuple[Machi
             yield machine, made[0]
         finally:
             made[0].end()
-

@@ -1,9 +1,12 @@
-"""A message bus of our own: a real dbus-daemon on a socket in a directory of the test, which starts nobody by itself."""
+"""A message bus of our own: a real dbus-daemon on a socket in a directory of the test, which starts nobody."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +39,19 @@ class MessageBusDaemon:
     def __init__(self, place: Path, policy: str = "") -> None:
         self._program = shutil.which("dbus-daemon") or pytest.skip("there is no dbus-daemon on this machine")
         self._file = place / "bus.conf"
-        self._socket = place / "bus"
+        self.socket = place / "bus"
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = f"unix:path={self._socket}"
-        self.rule(policy)
-
-    def rule(self, policy: str) -> None:
-        """Other rules, from the next start on."""
-        self._file.write_text(_CONFIGURATION.format(socket=self._socket, policy=policy))
+        self.address = f"unix:path={self.socket}"
+        self._file.write_text(_CONFIGURATION.format(socket=self.socket, policy=policy))
 
     def start(self) -> None:
         """Return when it answers."""
         command = [self._program, f"--config-file={self._file}", "--nofork", "--nopidfile", "--print-address=1"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self._process.stdout is not None
-        assert self._process.stdout.readline().startswith(b"unix:"), "dbus-daemon has not started"
+        if not self._process.stdout.readline().startswith(b"unix:"):
+            self.stop()
+            pytest.fail("dbus-daemon has not started")
 
     def stop(self) -> None:
         """All connections end. Idempotent."""
@@ -60,7 +61,7 @@ class MessageBusDaemon:
             process.kill()
             process.wait()
             process.stdout.close()
-            self._socket.unlink(missing_ok=True)
+            self.socket.unlink(missing_ok=True)
 
 
 class Peer:
@@ -73,7 +74,7 @@ class Peer:
     async def join(self, name: str = "") -> None:
         """Connect, take what comes, and have the name."""
         self.connection = MessageBus(bus_address=self._address, negotiate_unix_fd=True)
-        self.connection.add_message_handler(self.take)
+        self.connection.add_message_handler(self._take)
         await self.connection.connect()
         if name:
             await self.connection.request_name(name)
@@ -83,19 +84,38 @@ class Peer:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.disconnect()
-            try:
+            with suppress(EOFError, OSError):  # the bus may have gone before us
                 await connection.wait_for_disconnect()  # type: ignore[no-untyped-call]
-            except (EOFError, OSError):
-                pass  # the bus has gone before us
 
     def take(self, message: Message) -> Message | bool | None:
         """A message has come; an answer, or True: it is dealt with."""
         return None
 
-    def send(self, message: Message) -> None:
-        """Send, and wait for nothing."""
-        assert self.connection is not None
-        self.connection.send(message)
+    def _take(self, message: Message) -> bool:
+        done = self.take(message)
+        if isinstance(done, Message):
+            self.send(done)
+        return bool(done)
+
+    def send(self, message: Message, then: Callable[[], None] = lambda: None) -> None:
+        """Send, wait for nothing, and do `then` afterwards; on a connection that has ended, nothing is sent."""
+        connection = self.connection
+        if connection is None or not connection.connected:
+            then()
+            return
+        try:
+            sent = connection.send(message)
+        except OSError:
+            # See gracectl.agent.bus.
+            assert connection._writer is not None
+            assert connection._writer.fut is not None
+            sent = connection._writer.fut
+
+        def over(future: asyncio.Future[None]) -> None:
+            then()
+            future.cancelled() or future.exception()
+
+        sent.add_done_callback(over)
 
     async def call(self, target: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:
         """The first value of the answer, or None."""

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
-from support.logind import PATIENCE, Machine
 
 from gracectl.agent.dropin import DropIn
 from gracectl.agent.watch import Patience, ShutdownWatch, Watched
 from gracectl.runtime.clock import LoopClock
+from support.logind import PATIENCE, Machine
 
 WHY = "pods of this node end in order"
 QUICK = Patience(initial_pause=0.01, maximum_pause=0.05)
