@@ -217,6 +217,19 @@ async def test_a_refusal_is_lamented_once_and_forgotten_when_it_is_over(
         assert len(complaints(caplog, logging.ERROR)) == 1
 
 
+async def test_what_cannot_be_raised_is_not_tried_again_and_again(tmp_path: Path) -> None:
+    async with a_stand_in(tmp_path) as (machine, logind):
+        machine.systemd.refusal = DENIED
+        patience = Patience(look=0.01, initial_pause=0.01, maximum_pause=0.01)
+        async with watching(machine, wanted=30, patience=patience) as (watch, listener):
+            await logind.until(lambda: logind.asked.count("ListInhibitors") >= 5)
+            assert len(machine.systemd.kills) == 1
+            machine.systemd.refusal = ""
+            watch.want(31, WHY)
+            await listener.until(lambda state: is_well(state) and state.delay == 31)
+            assert len(machine.systemd.kills) == 2
+
+
 async def test_a_lock_that_is_held_is_kept_while_a_shutdown_is_under_way(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind), watching(machine) as (watch, listener):
         await listener.until(is_well)

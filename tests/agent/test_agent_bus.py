@@ -12,7 +12,7 @@ import anyio
 import pytest
 from support.logind import Machine, StandInLogind, a_stand_in
 
-from gracectl.agent.bus import BUS, Bus, BusLost, Denied, Refused, Target, Unanswered
+from gracectl.agent.bus import BUS, Bus, BusLost, Denied, Refused, Signal, Target, Unanswered
 from gracectl.agent.logind import MANAGER, Logind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -24,8 +24,10 @@ async def connected(place: Path) -> AsyncIterator[tuple[Bus, Machine, StandInLog
         bus = await Bus.connect(machine.bus.address, 5.0)
         async with anyio.create_task_group() as group:
             group.start_soon(bus.carry)
-            yield bus, machine, logind
-            bus.hang_up()
+            try:
+                yield bus, machine, logind
+            finally:
+                bus.hang_up()
 
 
 @pytest.mark.parametrize("address", ["unix:path=/nowhere/bus", "nonsense", "unix:nonsense=1", "carrier-pigeon:x=y"])
@@ -74,6 +76,35 @@ async def test_what_changes_while_it_is_read_is_not_read(tmp_path: Path) -> None
         assert answers == [None]
         stand_in.silences.clear()
         assert await logind.is_preparing() is True
+
+
+async def test_a_lock_that_comes_in_the_instant_of_the_cancellation_is_let_go(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (bus, _, stand_in):
+        logind = Logind(bus)
+        await logind.follow()
+        stand_in.silences.add("Inhibit")
+        tasks: list[asyncio.Task[None]] = []
+
+        async def ask() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.append(task)
+            (await logind.inhibit("somebody", "why")).close()
+
+        def cancel(signal: Signal) -> None:
+            # asyncio's own cancellation: anyio's lets whoever has his answer have it first.
+            tasks[-1].cancel()
+
+        bus.hear(cancel)
+        for number in range(1, 21):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await stand_in.until(lambda number=number: len(stand_in.unanswered) == number)  # type: ignore[misc]
+                stand_in.answer(stand_in.unanswered[-1])
+                stand_in.emit(True)
+                stand_in.preparing = False
+        assert any(task.cancelled() for task in tasks)
+        await stand_in.until(lambda: not stand_in.locks)
 
 
 async def test_an_answer_that_makes_no_sense_is_refused(tmp_path: Path) -> None:

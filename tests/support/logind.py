@@ -101,11 +101,11 @@ class Systemd(Peer):
         return None
 
     def _kill(self, message: Message) -> Message:
-        if self.refusal:
-            return Message.new_error(message, self.refusal, "Access denied")
         unit, whom, signal = message.body
         self.kills.append((unit, whom, signal))
         self._changed.set()
+        if self.refusal:
+            return Message.new_error(message, self.refusal, "Access denied")
         self.hang_up()
         return Message.new_method_return(message)
 
