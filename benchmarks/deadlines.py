@@ -21,7 +21,7 @@ import msgspec
 from benchmarks.cluster import ClusterSpec
 from benchmarks.report import Figure, Outcome
 from benchmarks.stage import NAMESPACES, Stage, cluster, watched
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.kube.client import KubeClient

@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.cluster import ClusterSpec
 from benchmarks.report import Figure, Outcome
 from benchmarks.stage import Stage, stage
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import NodeSelector, Settings
 from gracectl.kube.resources import NODES

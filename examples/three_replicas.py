@@ -27,7 +27,7 @@ from examples.history import Historian, History
 from examples.pages import put_in
 from examples.picture import picture
 from examples.timeline import timeline
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.model.names import EventReason
 from gracectl.model.pod import Pod
 from gracectl.sim.world.nodeclaims import ClaimSpec

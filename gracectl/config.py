@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from gracectl.admission.settings import AdmissionSettings
+from gracectl.agent.settings import AgentSettings, FeatureGates
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.settings import LeaderElectionSettings
@@ -107,22 +108,34 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     metrics: MetricsSettings = MetricsSettings()
     probes: ProbesSettings = ProbesSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    agent: AgentSettings = AgentSettings()
+    feature_gates: FeatureGates = FeatureGates()
 
     @property
     def termination(self) -> TerminationSettings:
         """What the termination room gets of it."""
-        groups = tuple(group.group() for group in self.node_groups)
-        policy = PolicySettings(
+        joined = TerminationSettings(instance=self.instance, policy=self._policy())
+        if self.node_selector is None:
+            return joined
+        return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
+
+    @property
+    def shutdown(self) -> PolicySettings:
+        """What the agent gets of it: the orders in which pods leave a machine that shuts down, as far as there are
+        any; ranges by priority only with their feature gate."""
+        if self.feature_gates.by_pod_priority:
+            return self._policy()
+        groups = tuple(group.without_priorities() for group in self.node_groups)
+        return msgspec.structs.replace(self.without_priorities(), node_groups=groups)._policy()
+
+    def _policy(self) -> PolicySettings:
+        return PolicySettings(
             drain=self.drain,
             order=self.order() or DEFAULT_ORDER,
             protection=self.protection,
             health=self.health,
-            node_groups=groups,
+            node_groups=tuple(group.group() for group in self.node_groups),
         )
-        joined = TerminationSettings(instance=self.instance, policy=policy)
-        if self.node_selector is None:
-            return joined
-        return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
 
 
 def load_settings(path: Path | None) -> Settings:
@@ -166,6 +179,7 @@ def _check(settings: Settings) -> None:
     for section, validate in (
         ("leaderElection", settings.leader_election.validate),
         ("admission", settings.admission.validate),
+        ("agent", settings.agent.validate),
     ):
         try:
             validate()

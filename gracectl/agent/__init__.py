@@ -1,1 +1,1 @@
-"""What runs on a node itself: it hears that the machine goes down, and holds it back while pods end in order."""
+"""The node agent: when the machine itself shuts down, its pods leave range by range before it goes."""

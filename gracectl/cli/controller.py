@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from gracectl import __version__
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.failures import run_async, told_to_people
 from gracectl.cli.traces import traced

@@ -14,7 +14,7 @@ import aiohttp
 import anyio
 import msgspec
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.cli.cluster import ClusterChoice, closed_in_any_case, connected
 from gracectl.cli.controller import provider_of
 from gracectl.cli.demo_report import (

@@ -27,6 +27,7 @@ from gracectl.cli.program import command
 from gracectl.cli.standings.follow import Scene, follow
 from gracectl.cli.standings.views import view_for
 from gracectl.config import Settings
+from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.kube.reading import read_all
@@ -39,7 +40,6 @@ from gracectl.policy.plan import plan
 from gracectl.termination.kept import request
 from gracectl.termination.observed import Observed
 from gracectl.termination.sight import look
-from gracectl.termination.writes import amend
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,10 @@ EPILOG = (
     "given with --timeout is over, and the work goes on."
 )
 
-COMMANDS = ("budgets", "controller", "crds", "demo", "drain", "plan", "simulate", "status", "uncordon", "uninstall")
+COMMANDS = (
+    *("agent", "budgets", "controller", "crds", "demo", "drain", "plan", "simulate", "status", "uncordon"),
+    "uninstall",
+)
 """Each is an attribute of the module of its name."""
 
 

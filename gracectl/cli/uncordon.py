@@ -12,13 +12,14 @@ from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Errand, Refused
 from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_people
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.config import Settings
+from gracectl.kube.amend import amend
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
-from gracectl.policy.kept import Mark, is_given_back, marks_of
-from gracectl.termination.kept import SPELT, withdrawal
+from gracectl.policy.cordon import SPELT, Mark
+from gracectl.policy.kept import is_given_back, marks_of
+from gracectl.termination.kept import withdrawal
 from gracectl.termination.unmanaged import complaint
-from gracectl.termination.writes import amend
 
 
 @click.command()

@@ -7,7 +7,8 @@ once, whoever was in charge before; who is refused is asked for again until nobo
 
 A DELETE that was asked for again with less grace would take from the pod what the first one has promised, should that
 one have been carried out and only its answer be lost. So after a failure that may have been a success the pod itself is
-looked at first; only at the deadline, when all promises end, nothing is looked at.
+looked at first; only at the deadline, when all promises end, nothing is looked at. Whose time has a beginning
+(`Doomed.begins`) is told then, not as late as its grace allows, and the deadline is no second instant for it.
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ class PodDeleter:
     def _judge(self, doomed: Doomed, now: float) -> tuple[float | None, _Order | None]:
         """When to delete the pod (None: never), and what to ask for if that time has come."""
         pod = self._promises.pod(doomed.namespace, doomed.name, doomed.uid)
-        at = None if pod is None else delete_at(pod, doomed.deadline, now)
+        at = None if pod is None else delete_at(pod, doomed.deadline, now, doomed.begins)
         if pod is None or at is None or not _is_due(at, now):
             return at, None
         # Not `now`, which may be a hair before: a second would be counted that is not there.
@@ -283,7 +284,7 @@ class PodDeleter:
         if case.not_before - today > HAIR:
             return Requeue(case.not_before - today)
         try:
-            if case.doubt is not None and now < case.doomed.deadline:
+            if case.doubt is not None and (now < case.doomed.deadline or case.doomed.begins is not None):
                 await self._clear_doubt(case, case.doubt)
             else:
                 await self._ask(case, order)
@@ -360,12 +361,12 @@ class PodDeleter:
         case.close()
 
     def _set_back(self, case: _Case, order: _Order, refusal: errors.ApiError) -> float:
-        """Remember a failure; the seconds until the next try. That is never later than the deadline, when all that is
+        """Remember a failure; the seconds until the next try. That is never later than a deadline at which all that is
         left has to go."""
         case.backoff = case.backoff or self._backoff()
         wait = max(case.backoff.next(), patience(refusal))
         left = case.doomed.deadline - self._clock.now()
-        if left > HAIR:
+        if left > HAIR and case.doomed.begins is None:
             wait = min(wait, left)
         case.not_before = self._clock.monotonic() + wait
         if refusal.operation.verb == "delete" and not isinstance(refusal, errors.NotLeading):

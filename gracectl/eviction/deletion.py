@@ -13,7 +13,9 @@ from gracectl.kube import errors
 class Doomed(msgspec.Struct, frozen=True):
     """A pod of `node` that must have ended by `deadline` (Unix seconds); policy.deadlines says when it is deleted.
 
-    `cause`: for people, why that is before the deadline of the node; empty if it is the same.
+    `cause`: for people, why that is before the deadline of the node; empty if it is the same. `begins` (Unix seconds):
+    it is to be told from then on, even if it could stay longer for the deadline, and once it has been told in time
+    nothing more is asked of it.
     """
 
     namespace: str
@@ -22,6 +24,7 @@ class Doomed(msgspec.Struct, frozen=True):
     node: str
     deadline: float
     cause: str = ""
+    begins: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:

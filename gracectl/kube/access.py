@@ -12,6 +12,7 @@ import msgspec
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound, NotServed
 from gracectl.kube.resources import Resource
+from gracectl.runtime.groups import ungrouped
 
 
 class Right(msgspec.Struct, frozen=True):
@@ -34,7 +35,10 @@ class Right(msgspec.Struct, frozen=True):
 
 
 async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[Right, ...]:
-    """Those of `wanted` that the server would refuse us, in the order given; none on a server that cannot be asked."""
+    """Those of `wanted` that the server would refuse us, in the order given; none on a server that cannot be asked.
+
+    Raises ApiError: the first failure.
+    """
     rights = tuple(wanted)
     refused: set[Right] = set()
 
@@ -42,9 +46,10 @@ async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[R
         if not await _is_granted(client, right):
             refused.add(right)
 
-    async with anyio.create_task_group() as group:
-        for right in rights:
-            group.start_soon(ask, right)
+    with ungrouped():
+        async with anyio.create_task_group() as group:
+            for right in rights:
+                group.start_soon(ask, right)
     return tuple(right for right in rights if right in refused)
 
 

@@ -135,6 +135,7 @@ class EventRecorder:
         self._wake_closer = anyio.Event()
         self._serial = 0
         self._complained: float | None = None
+        self._writing = 0
         self._recorded = self._written = self._merged = self._dropped = self._failed = 0
 
     def record(
@@ -172,6 +173,11 @@ class EventRecorder:
                 for series in tuple(self._series.values()):
                     if series.count > series.written:
                         await self._write(series)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is an Event that is to be written at once, or is being written."""
+        return bool(self._due or self._writing)
 
     def statistics(self) -> EventStatistics:
         """What has become of everything recorded so far."""
@@ -233,6 +239,7 @@ class EventRecorder:
 
     async def _write(self, series: _Series) -> None:
         count = series.count
+        self._writing += 1
         try:
             if series.created:
                 await self._update(series)
@@ -242,6 +249,8 @@ class EventRecorder:
         except ApiError as error:
             self._failed += 1
             self._complain(f"{self._failed} could not be written so far, the last one: {error}")
+        finally:
+            self._writing -= 1
         # Also after a failure: an Event is not worth a second attempt, the next repeat brings the total
         # along.
         series.written = count

@@ -83,6 +83,16 @@ class Selection(msgspec.Struct, frozen=True):
 ALL = Selection()
 
 
+def bound_to(node: str) -> Selection:
+    """The pods bound to a node."""
+    return Selection(fields=f"spec.nodeName={node}")
+
+
+def named(name: str) -> Selection:
+    """The one object of this name, of a kind without namespaces."""
+    return Selection(fields=f"metadata.name={name}")
+
+
 def get_request(resource: Resource[T], key: Key) -> Request:
     """GET of one object."""
     return Request(method="GET", path=resource.path(*key))

@@ -38,6 +38,9 @@ CORDONED: Final = "gracectl.io/cordoned"
 off but our conditions."""
 UNCORDONED: Final = "gracectl.io/uncordoned"
 """On nodes that were given back while they were unhealthy: when (RFC 3339). Their health counts from then."""
+SHUTDOWN_CORDONED: Final = "gracectl.io/shutdown-cordoned"
+"""On nodes whose machine shuts down, by the agent: what comes off again when the machine is up, words with commas
+between."""
 TRACEPARENT: Final = "gracectl.io/traceparent"
 """On nodes and claims that end while somebody wants traces: the W3C trace context of the end."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
@@ -47,7 +50,7 @@ POD_ANNOTATIONS: Final = frozenset({DO_NOT_DISRUPT, DO_NOT_EVICT, MIRROR_POD})
 """The annotations of a pod that a decision reads; the others are not kept in memory."""
 CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
-NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONED}
+NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONED, SHUTDOWN_CORDONED}
 """Likewise for nodes."""
 
 # -- labels -------------------------------------------------------------------------------------------
@@ -84,6 +87,8 @@ DRAINED: Final = "Drained"
 """Of claims and nodes; while False its message names what blocks."""
 VOLUMES_DETACHED: Final = "VolumesDetached"
 INSTANCE_TERMINATING: Final = "InstanceTerminating"
+SHUTTING_DOWN: Final = "ShuttingDown"
+"""Of nodes, by the agent: the machine shuts down, and its pods leave range by range."""
 REGISTERED: Final = "Registered"
 """Of claims: the instance has become a node. Present and not True: it has not, so far."""
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
@@ -199,6 +204,20 @@ class EventReason(StrEnum):
     """Node: it was kept drained, and takes pods again."""
     UNMANAGED_NODE_KEPT = "UnmanagedNodeKept"
     """Node: somebody asks to keep it drained although no setting makes it ours."""
+    # the machine shuts down
+    NODE_SHUTDOWN = "NodeShutdown"
+    """Node: its machine shuts down; what happens to its pods, and how that ended."""
+    NODE_SHUTDOWN_CANCELLED = "NodeShutdownCancelled"
+    NODE_SHUTDOWN_OVERDUE = "NodeShutdownOverdue"
+    """Node: pods of a range were still there when its period was over; the message names them."""
+    DELETED_FOR_SHUTDOWN = "DeletedForShutdown"
+    """Pod: deleted because the machine of its node shuts down."""
+    SHUTDOWN_DELAY_TOO_SHORT = "ShutdownDelayTooShort"
+    """Node: its machine would not wait for its pods as long as the settings want."""
+    SHUTDOWN_UNWATCHED = "ShutdownUnwatched"
+    """Node: a shutdown of its machine would not wait for its pods; the message says why."""
+    SHUTDOWN_HANDLED_TWICE = "ShutdownHandledTwice"
+    """Node: its kubelet ends the pods of a shutdown as well."""
     # evictions
     EVICTED = "Evicted"
     EVICTION_BLOCKED = "EvictionBlocked"

@@ -144,6 +144,7 @@ class NodeAnnotations(ClaimAnnotations):
     keep_drained: str | None = msgspec.field(default=None, name=names.KEEP_DRAINED)
     cordoned: str | None = msgspec.field(default=None, name=names.CORDONED)
     uncordoned: str | None = msgspec.field(default=None, name=names.UNCORDONED)
+    shutdown_cordoned: str | None = msgspec.field(default=None, name=names.SHUTDOWN_CORDONED)
 
 
 class NodeMeta(Meta):

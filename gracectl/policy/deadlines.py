@@ -30,6 +30,9 @@ DEFAULT_GRACE_SECONDS: Final = 30
 LEAST_GRACE_SECONDS: Final = 1
 """Grace 0 would take the pod from the API while its processes run: a StatefulSet could then start a second one."""
 
+CLOCKS_AGREE_SECONDS: Final = 2.0
+"""A pod that ends so little after what was meant was told in time, by a server whose clock is not quite ours."""
+
 
 def parse_grace_period(text: str) -> float:
     """Seconds of a termination grace period such as `15m` or `1h30m`; ValueError for anything else."""
@@ -130,23 +133,28 @@ def grace_of(pod: Pod) -> int:
     return LEAST_GRACE_SECONDS if pod.grace_seconds < 0 else pod.grace_seconds
 
 
-def delete_at(pod: Pod, deadline: float, now: float) -> float | None:
+def delete_at(pod: Pod, deadline: float, now: float, begins: float | None = None) -> float | None:
     """The instant at which the pod is to be deleted so that it has ended by `deadline`; None when that is settled.
 
     A pod that runs: its grace before the deadline. One that terminates beyond the deadline: now (an instant that has
     passed), if the server grants it the time that is left; everybody else that terminates: at the deadline itself,
     should it still be there.
+
+    `begins`: its time has come at this instant, so it leaves then if that is earlier, and need not be gone by the
+    deadline as long as it was told to be: who terminates in time, or cannot be told to hurry, is settled.
     """
     if pod.deletion_timestamp is None:
-        return deadline - grace_of(pod)
+        latest = deadline - grace_of(pod)
+        return latest if begins is None else min(latest, begins)
     already = granted_already(pod)
     if already <= LEAST_GRACE_SECONDS:
         return None
-    if pod.deletion_timestamp <= deadline:
-        return deadline
+    in_the_end, tolerated = (deadline, 0.0) if begins is None else (None, CLOCKS_AGREE_SECONDS)
+    if pod.deletion_timestamp <= deadline + tolerated:
+        return in_the_end
     # A grace that is not shorter than the one before would be ignored.
     at = deadline - already + 1
-    return at if max(at, now) < shorten_before(pod, deadline) else deadline
+    return at if max(at, now) < shorten_before(pod, deadline) else in_the_end
 
 
 def granted(pod: Pod, deadline: float, now: float) -> int | None:

@@ -10,20 +10,10 @@ Source: ADR 0014.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import StrEnum
-
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.model.times import parse_time
-
-
-class Mark(StrEnum):
-    """What the cordon of a kept node adds, and an uncordon takes off."""
-
-    TAINT = "taint"
-    LABEL = "label"
-    UNSCHEDULABLE = "unschedulable"
+from gracectl.policy.cordon import Mark, marks_in
 
 
 def is_kept(node: Node) -> bool:
@@ -47,14 +37,8 @@ def is_uncordoned(node: Node) -> bool:
 
 
 def marks_of(node: Node) -> frozenset[Mark]:
-    """What is recorded on it; words that nobody knows are passed over."""
-    words = {word.strip() for word in node.annotations.get(names.CORDONED, "").split(",")}
-    return frozenset(mark for mark in Mark if mark in words)
-
-
-def recorded(marks: Iterable[Mark]) -> str:
-    """`taint,label,unschedulable`: as `marks_of` reads it."""
-    return ",".join(mark for mark in Mark if mark in set(marks))
+    """What is recorded on it."""
+    return marks_in(node.annotations.get(names.CORDONED, ""))
 
 
 def kept_since(node: Node, now: float) -> float:

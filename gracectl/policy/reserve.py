@@ -51,7 +51,7 @@ def limits_of(order: Order, occupied: Collection[int], deadline: float | None, b
 
 def share_of(order: Order, deadline: float, began: float | None) -> float:
     """The part of its period that each wave can have: 1 unless there is too little time for all of them."""
-    wanted = sum(wave.period for wave in order.waves)
+    wanted = order.total
     if began is None or wanted <= 0:
         return 1.0
     return min(max((deadline - began) / wanted, 0.0), 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import msgspec
 
@@ -61,6 +61,11 @@ class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
             return _ordered(migrated(total, critical))
         is_given = ranges is not None or self.shutdown_grace_period is not None
         return DEFAULT_ORDER if is_given else None
+
+    def without_priorities(self) -> Self:
+        """The same where ranges by priority count for nothing: the older form is left, if it was given."""
+        ranges = self.shutdown_grace_period_by_pod_priority
+        return msgspec.structs.replace(self, shutdown_grace_period_by_pod_priority=() if ranges else ranges)
 
     def _totals(self) -> tuple[float, float]:
         total = _seconds_of("shutdownGracePeriod", self.shutdown_grace_period)
@@ -152,6 +157,12 @@ class PolicySettings(msgspec.Struct, frozen=True):
         """The drain settings of a node with these labels."""
         group = self.group_of(labels)
         return self.drain if group is None or group.drain is None else group.drain
+
+    @property
+    def knows_shutdowns(self) -> bool:
+        """Whether any node has an order with periods, as a shutdown wants it."""
+        orders = (self.order, *(group.order for group in self.node_groups))
+        return any(order is not None and order.floors for order in orders)
 
     def order_of(self, labels: Mapping[str, str]) -> Order:
         """The waves of a node with these labels."""

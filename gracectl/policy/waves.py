@@ -37,6 +37,11 @@ class Order(msgspec.Struct, frozen=True):
     waves: tuple[Wave, ...]
     floors: tuple[int, ...] = ()
 
+    @property
+    def total(self) -> float:
+        """The periods of all waves together, in seconds."""
+        return sum(wave.period for wave in self.waves)
+
     def wave_of(self, pod: Pod) -> int:
         """Which wave the pod leaves with: of ranges the highest that begins at or below its priority, else the lowest.
 

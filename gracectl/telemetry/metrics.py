@@ -315,6 +315,29 @@ LOOP_LAG: Final = _histogram(
     help="How much later than it should a task has its turn on the event loop; looked at twice a second.",
 )
 
+# The machine of a node: what its agent knows.
+
+SHUTDOWN_LOCK: Final = _gauge(
+    "shutdown_lock_held", help="1 while the machine, if it shuts down, waits for its pods; 0 while it would not."
+)
+SHUTDOWN_DELAY: Final = _gauge(
+    "shutdown_delay_seconds",
+    "which",
+    help="How long it would wait: what logind has granted, and what the settings want.",
+)
+SHUTDOWNS: Final = _counter(
+    "shutdowns_total",
+    "outcome",
+    help="Shutdowns of the machine: all pods left (finished), some did not in time (overdue), called off (cancelled).",
+)
+SHUTDOWN_BEGAN: Final = _gauge(
+    "shutdown_start_timestamp_seconds", help="When the last shutdown of the machine began, in Unix time; 0: none has."
+)
+SHUTDOWN_ENDED: Final = _gauge(
+    "shutdown_end_timestamp_seconds", help="When the machine was let go for it; 0 while it is still held, or never was."
+)
+SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown which is under way waits for now.")
+
 # The process, and what it tells.
 
 LEADER: Final = _gauge("leader", help="1 while this process acts, 0 while it stands by.")

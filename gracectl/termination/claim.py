@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import anyio
 
+from gracectl.kube.amend import amend, delete
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -20,7 +21,6 @@ from gracectl.termination.finalizer import addition
 from gracectl.termination.held import Held
 from gracectl.termination.steps import Answer, Proceed, Tools
 from gracectl.termination.termination import Termination
-from gracectl.termination.writes import amend, delete
 
 RETRY_SECONDS = 5.0
 """A drain is looked at with every event of a pod; a claim that could not be deleted is tried no more often than this.

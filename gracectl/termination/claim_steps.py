@@ -9,6 +9,8 @@ Invariant: the claim's finalizer goes when the provider has said that the instan
 from __future__ import annotations
 
 from gracectl.disruption.gate import Refusal
+from gracectl.kube.amend import amend, delete
+from gracectl.kube.conditions import Word
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -20,13 +22,12 @@ from gracectl.policy.ownership import belongs
 from gracectl.policy.plan import plan
 from gracectl.termination.announce import announce
 from gracectl.termination.claim_ending import ClaimEnding
-from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.conditions import set_condition
 from gracectl.termination.deadline import publish
 from gracectl.termination.finalizer import addition, let_go
 from gracectl.termination.instance import end_instance, leave_instance
 from gracectl.termination.observed import is_held
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
-from gracectl.termination.writes import amend, delete
 
 NODE_RETRY_SECONDS = 10.0
 """A node that could not be deleted is tried again this often."""

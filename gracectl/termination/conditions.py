@@ -6,30 +6,21 @@ import logging
 from collections.abc import Sequence
 
 import anyio
-import msgspec
 
+from gracectl.kube.amend import amend
+from gracectl.kube.conditions import Word, said, unsaid
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
-from gracectl.kube.requests import JsonPatch, MergePatch, Patch, StrategicPatch
+from gracectl.kube.requests import JsonPatch, MergePatch, Patch
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
-from gracectl.model.times import format_time
+from gracectl.model.pointers import pointer
 from gracectl.termination.held import AnyHeld, H, Held, Told
 from gracectl.termination.steps import Tools
-from gracectl.termination.writes import amend, pointer
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 5.0
 """A server that is slow to write a condition must not hold up the termination that it is about."""
-
-
-class Word(msgspec.Struct, frozen=True):
-    """What a condition is to say."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
 
 
 async def set_condition(
@@ -52,9 +43,10 @@ async def drop_conditions(tools: Tools, held: Held[Node], types: Sequence[str]) 
     """
     for type_ in types:
         held.told.pop(type_, None)
-    patch = StrategicPatch({"status": {"conditions": [{"type": type_, "$patch": "delete"} for type_ in types]}})
     try:
-        after = await tools.client.patch(held.abandonable, held.state.key, patch, subresource="status", uid=held.uid)
+        after = await tools.client.patch(
+            held.abandonable, held.state.key, unsaid(types), subresource="status", uid=held.uid
+        )
     except NotFound:
         return
     held.wrote(after)
@@ -89,24 +81,15 @@ async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
 
 
 async def _write(tools: Tools, held: Held[H], word: Word, turned: float) -> None:
-    condition = {
-        "type": word.type,
-        "status": word.status,
-        "reason": word.reason,
-        "message": word.message,
-        "lastTransitionTime": format_time(turned),
-    }
     resource = held.abandonable
     after: H | None
     if held.resource.group:
         # Custom resources have no strategic merge, and their conditions no heartbeat.
         after = await amend(
-            tools.client, resource, held.state, lambda thing: _placed(thing, condition), subresource="status"
+            tools.client, resource, held.state, lambda thing: _placed(thing, word.entry(turned)), subresource="status"
         )
     else:
-        # A strategic merge changes the entry of this type and leaves the kubelet's own alone.
-        condition["lastHeartbeatTime"] = format_time(tools.clock.now())
-        patch = StrategicPatch({"status": {"conditions": [condition]}})
+        patch = said(word, turned, tools.clock.now())
         after = await tools.client.patch(resource, held.state.key, patch, subresource="status", uid=held.uid)
     if after is not None:
         held.wrote(after)

@@ -8,19 +8,16 @@ for, or an uncordon that is no longer, is never written, as each is computed fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from gracectl.kube.amend import amend
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.node import Node
-from gracectl.policy.evictability import DISRUPTED_TAINT
-from gracectl.policy.kept import Mark, is_given_back, is_kept, marks_of, recorded
+from gracectl.policy.cordon import Mark, annotation, lacking, recorded, removals, without
+from gracectl.policy.kept import is_given_back, is_kept, marks_of
 from gracectl.termination.announce import announce
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
 from gracectl.termination.termination import Termination
-from gracectl.termination.writes import amend, pointer
-
-Operation = dict[str, Any]
 
 
 async def cordon(tools: Tools, termination: Termination) -> Answer:
@@ -43,7 +40,7 @@ async def cordon(tools: Tools, termination: Termination) -> Answer:
 
 def missing(node: Node) -> JsonPatch | None:
     """What is still needed; taints of others are left exactly as they are."""
-    operations = list(_additions(node).values())
+    operations = list(lacking(node).values())
     return JsonPatch(operations) if operations else None
 
 
@@ -55,11 +52,11 @@ def missing_on_kept(node: Node) -> JsonPatch | None:
     """
     if not is_kept(node):
         return None
-    additions = _additions(node)
+    additions = lacking(node)
     record = recorded({*marks_of(node), *additions, Mark.UNSCHEDULABLE})
     operations = list(additions.values())
     if node.annotations.get(names.CORDONED) != record:
-        operations.append(_annotation(names.CORDONED, record))
+        operations.append(annotation(names.CORDONED, record))
     return JsonPatch(operations) if operations else None
 
 
@@ -71,17 +68,17 @@ def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
     """
     if not is_given_back(node):
         return None
-    operations = _removals(node, marks_of(node))
+    operations = removals(node, marks_of(node))
     if names.KEEP_DRAINED in node.annotations:
-        operations.append(_without(names.KEEP_DRAINED))
+        operations.append(without(names.KEEP_DRAINED))
     if node.annotations[names.CORDONED]:
-        operations.append(_annotation(names.CORDONED, ""))
+        operations.append(annotation(names.CORDONED, ""))
     if not operations:
         return None
     if since is not None:
-        operations.append(_annotation(names.UNCORDONED, since))
+        operations.append(annotation(names.UNCORDONED, since))
     elif names.UNCORDONED in node.annotations:
-        operations.append(_without(names.UNCORDONED))
+        operations.append(without(names.UNCORDONED))
     return JsonPatch(operations)
 
 
@@ -89,58 +86,4 @@ def forgotten(node: Node) -> JsonPatch | None:
     """The patch that takes the empty record off a node that was given back; None when that is not so (any more)."""
     if not is_given_back(node) or node.annotations[names.CORDONED]:
         return None
-    return JsonPatch([_without(names.CORDONED)])
-
-
-def marks_on(node: Node) -> tuple[Mark, ...]:
-    """What of a cordon is on a node, whoever has put it there."""
-    lacking = _additions(node)
-    return tuple(mark for mark in Mark if mark not in lacking)
-
-
-def _additions(node: Node) -> dict[Mark, Operation]:
-    """What a cordon lacks. A taint of that key and effect counts whatever its value: the API server takes no two."""
-    found: dict[Mark, Operation] = {}
-    if not node.unschedulable:
-        found[Mark.UNSCHEDULABLE] = {"op": "add", "path": "/spec/unschedulable", "value": True}
-    if _taint(node) is None:
-        taint = {"key": DISRUPTED_TAINT.key, "effect": DISRUPTED_TAINT.effect}
-        # "-" appends, but only to a list that exists; an empty one is not stored.
-        path, value = ("/spec/taints/-", taint) if node.taints else ("/spec/taints", [taint])
-        found[Mark.TAINT] = {"op": "add", "path": path, "value": value}
-    if names.EXCLUDE_FROM_LOAD_BALANCERS not in node.labels:
-        found[Mark.LABEL] = _label(node, names.EXCLUDE_FROM_LOAD_BALANCERS, "")
-    return found
-
-
-def _removals(node: Node, marks: frozenset[Mark]) -> list[Operation]:
-    """What of these marks is still there."""
-    paths = []
-    if Mark.UNSCHEDULABLE in marks and node.unschedulable:
-        paths.append("/spec/unschedulable")
-    if Mark.TAINT in marks and (place := _taint(node)) is not None:
-        paths.append(pointer("spec", "taints", str(place)))
-    if Mark.LABEL in marks and names.EXCLUDE_FROM_LOAD_BALANCERS in node.labels:
-        paths.append(pointer("metadata", "labels", names.EXCLUDE_FROM_LOAD_BALANCERS))
-    return [{"op": "remove", "path": path} for path in paths]
-
-
-def _taint(node: Node) -> int | None:
-    """Where our taint stands."""
-    ours = (DISRUPTED_TAINT.key, DISRUPTED_TAINT.effect)
-    return next((place for place, taint in enumerate(node.taints) if (taint.key, taint.effect) == ours), None)
-
-
-def _label(node: Node, key: str, value: str) -> Operation:
-    if node.labels:
-        return {"op": "add", "path": pointer("metadata", "labels", key), "value": value}
-    return {"op": "add", "path": "/metadata/labels", "value": {key: value}}
-
-
-def _annotation(key: str, value: str) -> Operation:
-    """Of a node that has at least one: the request, or the record."""
-    return {"op": "add", "path": pointer("metadata", "annotations", key), "value": value}
-
-
-def _without(annotation: str) -> Operation:
-    return {"op": "remove", "path": pointer("metadata", "annotations", annotation)}
+    return JsonPatch([without(names.CORDONED)])

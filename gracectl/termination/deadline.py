@@ -9,6 +9,7 @@ import logging
 
 import anyio
 
+from gracectl.kube.amend import amend
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
@@ -23,7 +24,6 @@ from gracectl.termination.ending import AnyEnding
 from gracectl.termination.held import H, Held
 from gracectl.termination.steps import Answer, Proceed, Tools
 from gracectl.termination.termination import LAST_WORD_SECONDS, Termination
-from gracectl.termination.writes import amend
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.disruption.gate import Refusal
+from gracectl.kube.amend import amend
 from gracectl.kube.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotFound
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
@@ -24,7 +25,6 @@ from gracectl.termination.announce import announce
 from gracectl.termination.held import AnyHeld
 from gracectl.termination.steps import Tools
 from gracectl.termination.unit import Unit
-from gracectl.termination.writes import amend
 
 REASONS = {
     Cause.UNHEALTHY: EventReason.NODE_UNHEALTHY,

@@ -13,13 +13,14 @@ import msgspec
 
 from gracectl.eviction.deletion import Doomed
 from gracectl.eviction.lane import Candidate
+from gracectl.kube.conditions import Word
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import tightest
 from gracectl.policy.explain import brief, explain, left_behind
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.termination.announce import announce
-from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.conditions import set_condition
 from gracectl.termination.deadline import shown_deadline
 from gracectl.termination.pods import announce_ambiguity
 from gracectl.termination.protection import tell_of_protection

@@ -14,10 +14,11 @@ from typing import Final
 import anyio
 import msgspec
 
+from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.reading import read_all, read_first_served
-from gracectl.kube.requests import ALL
+from gracectl.kube.requests import ALL, bound_to
 from gracectl.kube.resources import NODE_CLAIM_VERSIONS, NODES, PODS, Resource
 from gracectl.kube.retry import is_transient
 from gracectl.model import names
@@ -28,8 +29,6 @@ from gracectl.runtime.clock import Clock
 from gracectl.termination.finalizer import removal
 from gracectl.termination.held import H
 from gracectl.termination.sight import MANY
-from gracectl.termination.sources import bound_to
-from gracectl.termination.writes import amend
 
 AT_ONCE: Final = 20
 PAUSE_SECONDS: Final = 1.0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from gracectl.kube.amend import amend
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
+from gracectl.model.pointers import pointer
 from gracectl.termination.held import AnyHeld
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
-from gracectl.termination.writes import amend, pointer
 
 CLAIM_SECONDS = 5.0
 """A node whose claim cannot be deleted is looked at again this often."""

@@ -19,10 +19,11 @@ from gracectl.cloud.provider import (
     ProviderRefused,
     ProviderUnavailable,
 )
+from gracectl.kube.conditions import Word
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.termination.announce import announce
-from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.conditions import set_condition
 from gracectl.termination.ending import AnyEnding
 from gracectl.termination.observed import is_held
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait

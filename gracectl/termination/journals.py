@@ -157,10 +157,12 @@ class Journals:
 def _past_of(node: Node, trace: Trace, *, is_orderly: bool) -> Past | None:
     """What the node shows of somebody who has begun its end before us; None when nobody has."""
     drained = condition_of(node.conditions, names.DRAINED)
-    if not is_disrupted(node) and drained is None and _written(node) != trace:
+    # A machine that shuts down is cordoned in the same way, by its agent.
+    is_cordoned = is_disrupted(node) and names.SHUTDOWN_CORDONED not in node.annotations
+    if not is_cordoned and drained is None and _written(node) != trace:
         return None
     began: dict[str, float] = {}
-    taken = {*BEFORE_DRAIN} if is_disrupted(node) else set()
+    taken = {*BEFORE_DRAIN} if is_cordoned else set()
     detached = condition_of(node.conditions, names.VOLUMES_DETACHED)
     ending = condition_of(node.conditions, names.INSTANCE_TERMINATING)
     is_drained = drained is not None and drained.status == names.TRUE

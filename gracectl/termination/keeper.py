@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gracectl.kube.amend import amend
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -20,7 +21,6 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.finalizer import addition, lacks
 from gracectl.termination.steps import Tools
-from gracectl.termination.writes import amend
 
 logger = logging.getLogger(__name__)
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import anyio
 
+from gracectl.kube.amend import amend
 from gracectl.kube.requests import JsonPatch, MergePatch
 from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
+from gracectl.policy.cordon import SPELT, marks_on
 from gracectl.policy.health import ailments_of
-from gracectl.policy.kept import Mark, is_given_back, is_in_maintenance, is_kept, is_uncordoned, kept_since
+from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, is_uncordoned, kept_since
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import drop_conditions
-from gracectl.termination.cordon import forgotten, marks_on, superfluous
+from gracectl.termination.cordon import forgotten, superfluous
 from gracectl.termination.drain import withdraw
 from gracectl.termination.ending import InstanceWait
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
 from gracectl.termination.termination import KEPT, Termination
-from gracectl.termination.writes import amend
 
 REST_SECONDS = 60.0
 """Whatever a node that rests has to be woken for is an event; in case a condition could not be written, it is looked at
@@ -31,13 +32,6 @@ this often."""
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED)
 """The conditions that a kept node has from us."""
-
-SPELT = {
-    Mark.TAINT: f"the taint {names.DISRUPTED_TAINT_KEY}",
-    Mark.LABEL: f"the label {names.EXCLUDE_FROM_LOAD_BALANCERS}",
-    Mark.UNSCHEDULABLE: "spec.unschedulable",
-}
-"""For people."""
 
 
 def request(node: Node, now: float) -> MergePatch | None:

@@ -10,11 +10,12 @@ import logging
 
 import anyio
 
+from gracectl.kube.conditions import Word
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.model import names
 from gracectl.runtime.workers import Requeue
 from gracectl.termination.claim import end_claim
-from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.conditions import set_condition
 from gracectl.termination.cordon import cordon
 from gracectl.termination.deadline import set_deadline
 from gracectl.termination.drain import drain, withdraw

@@ -19,12 +19,13 @@ from gracectl.kube.cache import Part
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reading import read_all, read_served
 from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.requests import bound_to
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.groups import ungrouped
 from gracectl.termination.observed import BY_NODE, Observed, observe_nothing_yet
-from gracectl.termination.sources import Reflectors, bound_to, fresh_sources
+from gracectl.termination.sources import Reflectors, fresh_sources
 
 MANY = 30
 """Of more nodes than these the pods are not asked for node by node: a server may have to look at all pods for each."""

@@ -14,7 +14,7 @@ import msgspec
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reflector import Reflector, ReflectorSettings
-from gracectl.kube.requests import ALL, Selection
+from gracectl.kube.requests import ALL, bound_to
 from gracectl.kube.resources import (
     BUDGETS,
     NODE_BUDGETS,
@@ -54,11 +54,6 @@ def fresh_sources() -> Sources:
         pods=PODS.read_by(PodDecoder(sharing)),
         claims=tuple(version.read_by(ClaimDecoder(sharing)) for version in NODE_CLAIM_VERSIONS),
     )
-
-
-def bound_to(node: str) -> Selection:
-    """The pods bound to a node."""
-    return Selection(fields=f"spec.nodeName={node}")
 
 
 class Reflectors:

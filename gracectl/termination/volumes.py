@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
+from gracectl.kube.conditions import Word
 from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.plan import plan
 from gracectl.termination.announce import announce
-from gracectl.termination.conditions import Word, set_condition
+from gracectl.termination.conditions import set_condition
 from gracectl.termination.drain import view_of
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination

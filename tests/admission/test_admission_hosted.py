@@ -14,7 +14,7 @@ from support.hosted import CONFIGURATION, NODES, Hosted, free_port, hosted
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 
 from gracectl.admission import admission, office
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.model import names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

@@ -71,6 +71,8 @@ DEFAULTS: dict[str, Any] = {
         "name": "gracectl",
         "register": True,
     },
+    "agent": {"busAddress": "", "logindDropInDirectory": "/etc/systemd/logind.conf.d"},
+    "featureGates": {"PodPriorityBasedGracefulNodeShutdown": True},
 }
 
 

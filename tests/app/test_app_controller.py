@@ -8,7 +8,7 @@ from support.inprocess import InProcessTransport
 from support.rights import RBAC, account_token, as_admin, grant, guarded, rule
 from support.stage import CloudProvider, Stage, staged, the_settings
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.kube.access import Right

@@ -11,7 +11,7 @@ from support.kept import keep, take_off
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
 from support.voluntary import TERMINABLE
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.sim.faults import Partition, Rule

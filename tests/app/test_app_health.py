@@ -6,7 +6,7 @@ import anyio
 import pytest
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload, staged
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.telemetry.health import Check, report
 from gracectl.termination.keeper import FinalizerKeeper
 from gracectl.termination.voluntary import VoluntaryTermination

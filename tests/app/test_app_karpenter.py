@@ -11,7 +11,7 @@ from support.karpenter import HOLDER, karpenter_leads, karpenter_renews, leases_
 from support.rights import RBAC, account_token, grant
 from support.stage import Stage, finalizers_of, staged, the_settings
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.sim.extensions.shipped import shipped_definitions

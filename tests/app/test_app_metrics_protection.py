@@ -11,7 +11,7 @@ from support.deadlines import delete_at_start, until, with_grace_period
 from support.protection import HOUR, edit, lasting, made_at_start, patiently, protected
 from support.stage import a_pod_manifest, staged, the_settings
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.config import ConfigError
 from gracectl.model import names
 from gracectl.runtime.histogram import Distribution

@@ -1,4 +1,5 @@
-"""The controller under test: always the real command in a process of its own, with a settings file of its own."""
+"""What is under test, controller or agent: always the real command in a process of its own, with a settings file of its
+own."""
 
 from __future__ import annotations
 
@@ -63,10 +64,14 @@ class Program:
 
 
 @asynccontextmanager
-async def running(kubeconfig: Path, settings: Mapping[str, Any], folder: Path) -> AsyncIterator[Program]:
-    """`gracectl controller` until the end of the block, at which it is killed if it still runs."""
+async def running(
+    kubeconfig: Path, settings: Mapping[str, Any], folder: Path, *arguments: str
+) -> AsyncIterator[Program]:
+    """`gracectl controller`, or what the `arguments` say, until the end of the block, at which it is killed if it still
+    runs."""
     config, errors = _files(folder, settings)
-    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
+    command = [sys.executable, "-m", "gracectl", *(arguments or ("controller",))]
+    command += ["--kubeconfig", str(kubeconfig), "--config", str(config)]
     with errors.open("wb") as file:
         process = await anyio.open_process(
             command, stdin=None, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -83,8 +88,8 @@ async def running(kubeconfig: Path, settings: Mapping[str, Any], folder: Path) -
 
 
 def _files(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
-    """The settings file of one more controller, and where its stderr goes."""
-    number = len(list(folder.glob("controller-*.log")))
+    """The settings file of one more program, and where its stderr goes."""
+    number = len(list(folder.glob("program-*.log")))
     config = folder / f"settings-{number}.yaml"
     config.write_text(yaml.safe_dump(dict(settings)))
-    return config, folder / f"controller-{number}.log"
+    return config, folder / f"program-{number}.log"

@@ -76,6 +76,13 @@ class Story:
         }
         return await self._stack.enter_async_context(running(kubeconfig, {**own, **settings}, self.folder))
 
+    async def agent(self, node: str, through: Wire | None = None, **settings: Any) -> Program:
+        """Start the agent of a node; it is killed when the story ends."""
+        kubeconfig = through.kubeconfig if through else self.target.kubeconfig
+        arguments = ("agent", "--node-name", node)
+        own = {"log": {"level": "debug"}, **settings}
+        return await self._stack.enter_async_context(running(kubeconfig, own, self.folder, *arguments))
+
     async def wire(self) -> Wire:
         """A wire to the cluster on which evictions are counted and can be held; cut when the story ends."""
         return await self._stack.enter_async_context(wire_to(self.target.kubeconfig, self.folder))

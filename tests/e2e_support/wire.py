@@ -24,6 +24,7 @@ from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import write_kubeconfig
 
 EVICTION = re.compile(r"^/api/v1/namespaces/([^/]+)/pods/([^/]+)/eviction$")
+POD = re.compile(r"^/api/v1/namespaces/([^/]+)/pods/([^/]+)$")
 PASSED_ON = ("Content-Type", "Date", "Retry-After")
 
 
@@ -52,6 +53,10 @@ class Wire:
     def __init__(self, url: str, identity: Identity, session: aiohttp.ClientSession, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
         self.evictions: list[Eviction] = []
+        self.deletions: list[str] = []
+        """The names of the pods whose deletion the server was asked for, once for each request."""
+        self.is_dead = False
+        """From now on no request comes to an answer."""
         self._url = url
         self._identity = identity
         self._session = session
@@ -72,6 +77,10 @@ class Wire:
     async def serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         """Pass a request on and its answer back."""
         body = await incoming.read()
+        if self.is_dead:
+            await anyio.sleep_forever()
+        if incoming.method == "DELETE" and (pod := POD.match(incoming.path)):
+            self.deletions.append(pod[2])
         eviction = EVICTION.match(incoming.path) if incoming.method == "POST" else None
         if eviction:
             await self._held_at("request")

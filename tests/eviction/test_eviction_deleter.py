@@ -7,7 +7,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 from support.builders import a_pod
-from support.deletion import NAMESPACE, deleting
+from support.deletion import LOST, NAMESPACE, REFUSED, deleting
 
 from gracectl.eviction.deletion import Doomed
 from gracectl.kube.transport import Response
@@ -334,3 +334,82 @@ async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
         assert {each.name for each in stage.asked} == {pod.name for pod in doomed}
         # The server takes 50 in 10 ms, so the last ones are 2 s late, and say so.
         assert stage.asked[-1].at == pytest.approx(72, abs=0.5)
+
+
+async def test_whose_time_has_begun_is_told_with_its_whole_grace_and_once() -> None:
+    async with deleting() as stage:
+        await stage.add(quick=30, slow=600)
+        await stage.until(2.5)
+        stage.want(60, begins=2.5)
+        await stage.until(100)
+        # Neither is asked again when the deadline comes: who outlives what he was told is not our business.
+        assert stage.asked == [(2.5, "quick", 30), (2.5, "slow", 58)]
+
+
+async def test_whose_time_has_not_begun_is_told_when_it_does() -> None:
+    async with deleting() as stage:
+        await stage.add(quick=30, slow=600)
+        stage.want(900, begins=400)
+        await stage.until(2000)
+        assert stage.asked == [(300, "slow", 600), (400, "quick", 30)]
+
+
+async def test_a_second_try_of_whose_time_has_begun_takes_nothing_from_its_grace_that_there_is_time_for() -> None:
+    async with deleting() as stage:
+        await stage.add(quick=30, slow=600)
+        stage.wire.down = REFUSED
+        stage.want(60, begins=0)
+        await stage.until(6)
+        stage.wire.down = None
+        await stage.until(100)
+        assert [round(each.at, 3) for each in stage.asked] == [
+            0,
+            0,
+            0.1,
+            0.1,
+            0.3,
+            0.3,
+            0.7,
+            0.7,
+            1.5,
+            1.5,
+            3.1,
+            3.1,
+            6.3,
+            6.3,
+        ]
+        assert [(deletion.pod.name, deletion.granted) for deletion in stage.ears.deletions] == [
+            ("quick", 30),
+            ("slow", 54),
+        ]
+
+
+async def test_the_deadline_is_no_instant_of_its_own_for_whose_time_has_begun() -> None:
+    """It is whoever wants him to leave who decides then whether he has more time."""
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        stage.wire.down = REFUSED
+        stage.want(60, begins=0)
+        await stage.until(65)
+        assert [round(each.at, 3) for each in stage.asked if each.at > 50] == [52.7, 62.7]
+
+
+async def test_whose_answer_is_lost_is_looked_at_even_after_the_deadline_if_its_time_has_begun() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        stage.wire.losses["slow"].append(LOST)
+        stage.let_the_watch_lag(1000)
+        stage.wire.seconds = 1.0
+        stage.want(1, begins=0)
+        await stage.until(50)
+        assert stage.asked == [(0, "slow", 1)]
+        assert stage.wire.looked_at == [(1.1, "slow")]
+
+
+async def test_a_server_whose_clock_is_a_second_ahead_is_asked_once_for_whose_time_has_begun() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        stage.ours.offset = -1.0
+        stage.want(59, begins=-1)
+        await stage.until(100)
+        assert stage.asked == [(0, "slow", 60)]

@@ -204,8 +204,13 @@ def test_an_empty_annotation_is_there_all_the_same() -> None:
     }
 
 
-def test_what_asks_to_keep_a_node_drained_is_read_from_nodes_only() -> None:
-    asked = {names.KEEP_DRAINED: "2026-01-01T00:00:00Z", names.CORDONED: "", names.UNCORDONED: "x"}
+def test_what_concerns_a_node_that_stays_is_read_from_nodes_only() -> None:
+    asked = {
+        names.KEEP_DRAINED: "2026-01-01T00:00:00Z",
+        names.CORDONED: "",
+        names.UNCORDONED: "x",
+        names.SHUTDOWN_CORDONED: "taint",
+    }
     raw = encoded(metadata=META | {"annotations": {**asked, "team": "a"}})
     assert decode_node(raw).annotations == asked
     assert decode_claim(raw).annotations == {}

@@ -12,7 +12,8 @@ from support.builders import NOW, a_node
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.kept import Mark, is_given_back, is_in_maintenance, is_kept, kept_since, marks_of, recorded
+from gracectl.policy.cordon import Mark, recorded
+from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, kept_since, marks_of
 
 ALL = "taint,label,unschedulable"
 

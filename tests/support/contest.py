@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response

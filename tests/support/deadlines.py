@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.model.times import format_time

@@ -166,10 +166,14 @@ class DeletionStage:
         await self.rest()
         assert all(self.pods.get(NAMESPACE, name) for name in graces)
 
-    def want(self, deadline: float, *only: str, node: str = "n1") -> None:
-        """What a drain does: all cached pods of the node (or `only` some) end by `deadline`."""
+    def want(self, deadline: float, *only: str, node: str = "n1", begins: float | None = None) -> None:
+        """What a drain does: all cached pods of the node (or `only` some) end by `deadline`. With `begins`, what a
+        shutdown does."""
         names = only or [pod.name for pod in self.pods.values() if pod.node_name == node]
-        self.deleter.want(node, [self.doomed(name, deadline, node) for name in names])
+        doomed = [self.doomed(name, deadline, node) for name in names]
+        if begins is not None:
+            doomed = [msgspec.structs.replace(each, begins=self.start + begins) for each in doomed]
+        self.deleter.want(node, doomed)
 
     def doomed(self, name: str, deadline: float, node: str = "n1") -> Doomed:
         pod = self.pods.get(NAMESPACE, name)

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import orjson
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.admission.services import ANNOTATION
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec

@@ -13,7 +13,7 @@ from gracectl.model import names
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.kept import Mark
+from gracectl.policy.cordon import Mark
 from gracectl.sim.server.api import JsonObject
 from gracectl.termination.kept import request, withdrawal
 from support.stage import Stage, a_workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.runtime.histogram import Distribution
 
 Figure = Any

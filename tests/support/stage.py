@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderUnavailable
 from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings

@@ -21,7 +21,7 @@ from support.deadlines import (
 )
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.model import names
 from gracectl.runtime.clock import ShiftedClock
 from gracectl.sim.server.api import JsonObject

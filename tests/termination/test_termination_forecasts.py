@@ -18,7 +18,7 @@ from support.kept import gracectl_keep, is_at_rest
 from support.stage import Stage, staged
 from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.policy.course import How
 from gracectl.policy.forecast import Assumptions, NodeProspect
 from gracectl.policy.prospects import Prospect

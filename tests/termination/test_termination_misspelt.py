@@ -13,7 +13,7 @@ from support.eviction import EvictionServer
 from support.protection import HOUR, edit, lasting, made_at_start, protected
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.model import names

@@ -9,7 +9,7 @@ from support.sights import being_deleted, seeing
 from support.stage import Stage, staged
 from support.worlds import a_world, create
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.sim.world.cloud import CloudSettings
 from gracectl.termination.sight import Sight
 from gracectl.termination.standing import State, standings

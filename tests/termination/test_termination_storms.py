@@ -22,7 +22,7 @@ from support.referee import Referee
 from support.stage import Stage, staged
 from support.weather import SETTINGS, Land, build, delete, survey
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.faults import DropWatch, FreezeWatch, Latency, LateWatch, Partition, Refuse, Reset, Rule
 from gracectl.sim.world.cloud import CloudSettings

@@ -16,7 +16,7 @@ from support.voluntary import (
     lost_at,
 )
 
-from gracectl.app import Controller
+from gracectl.app.controller import Controller
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import ShiftedClock

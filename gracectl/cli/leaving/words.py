@@ -11,7 +11,8 @@ from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
-from gracectl.policy.kept import Mark, marks_of
+from gracectl.policy.cordon import Mark
+from gracectl.policy.kept import marks_of
 from gracectl.termination.farewell import Thing
 
 FEW: Final = 3

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gracectl.kube.cache import T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Conflict, Invalid, NotFound
 from gracectl.kube.requests import Patch
 from gracectl.kube.resources import Resource
-from gracectl.termination.held import H
 
 ATTEMPTS = 5
 """Somebody else (the kubelet, a cloud controller) may write between our read and our write, but not for ever."""
 
 
 async def amend(
-    client: KubeClient, resource: Resource[H], thing: H, needed: Callable[[H], Patch | None], *, subresource: str = ""
-) -> H | None:
+    client: KubeClient, resource: Resource[T], thing: T, needed: Callable[[T], Patch | None], *, subresource: str = ""
+) -> T | None:
     """Apply the patch that `needed` says; None means that nothing is missing.
 
     Returns the object as it is now, or None when it is gone or another one has its name. Raises Conflict when somebody
@@ -53,7 +53,7 @@ async def amend(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def delete(client: KubeClient, resource: Resource[H], thing: H) -> None:
+async def delete(client: KubeClient, resource: Resource[T], thing: T) -> None:
     """Delete this very object; nothing is done when it is gone, or its name belongs to another one. Raises ApiError."""
     try:
         await client.delete(resource, thing.key, uid=thing.uid)
@@ -62,8 +62,3 @@ async def delete(client: KubeClient, resource: Resource[H], thing: H) -> None:
     except Conflict as conflict:
         if not conflict.uid_mismatch:
             raise
-
-
-def pointer(*parts: str) -> str:
-    """A JSON pointer (RFC 6901); parts may hold slashes, as label keys do."""
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)

@@ -1,0 +1,188 @@
+"""The composition root of `gracectl agent`: the agent of one node, its clients, metrics and probes, and its settings.
+
+The settings file is read again and again: another order for shutdowns counts at once. Whatever else it says (addresses,
+logging) counts from the next start. Invariant: a file that cannot be used changes nothing, and is told once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Final
+
+import anyio
+
+from gracectl.agent.agent import Agent, AgentMeans
+from gracectl.agent.machine import Machine
+from gracectl.agent.rights import RIGHTS
+from gracectl.agent.samples import agent_samples
+from gracectl.config import ConfigError, Settings
+from gracectl.eviction.samples import answer_samples
+from gracectl.kube.access import missing_rights
+from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.errors import ApiError
+from gracectl.kube.events import EventRecorder
+from gracectl.kube.retry import RetrySettings
+from gracectl.kube.samples import api_samples, event_samples, watch_samples
+from gracectl.kube.transport import Transport
+from gracectl.runtime.clock import Clock
+from gracectl.runtime.pulse import Pulse
+from gracectl.runtime.supervise import Part, Roll, run_parts
+from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
+from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse
+from gracectl.telemetry.metrics import Sample
+from gracectl.telemetry.probes import probes
+from gracectl.telemetry.samples import NO_SPANS, process_samples
+from gracectl.telemetry.server import CannotListen, Door, Servers
+from gracectl.telemetry.spans import SpanSink
+
+logger = logging.getLogger(__name__)
+
+LONGEST_REQUEST: Final = 10.0
+"""Seconds for one request: a shutdown has better things to do than to wait for an answer that does not come."""
+
+LOOK_SECONDS: Final = 5.0
+"""How often the settings file is read."""
+
+RIGHTS_SECONDS: Final = 10.0
+"""How long after a failure the API server is asked again what it allows us."""
+
+
+class NodeAgent:
+    """The whole agent of a machine over one transport, on one clock; `reread` gives the settings as they are now, and
+    raises ConfigError."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: Transport,
+        clock: Clock,
+        machine: Machine,
+        *,
+        reread: Callable[[], Settings] | None = None,
+        spans: SpanSink | None = None,
+    ) -> None:
+        rng = random.Random()
+        self._settings = settings
+        self._clock = clock
+        self._reread = reread
+        self._spans = spans
+        timeout = min(settings.client.request_timeout_seconds, LONGEST_REQUEST)
+        self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
+        # A client of its own: each try has its own grace.
+        once = ClientSettings(timeout=timeout, retry=RetrySettings(attempts=1))
+        self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
+        self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
+        self._begun = clock.monotonic()
+        self._pulse, self._roll = Pulse(clock), Roll()
+        self._stop = anyio.Event()
+        means = AgentMeans(
+            machine=machine,
+            client=self._client,
+            deleting=self._deleting,
+            recorder=self._recorder,
+            clock=clock,
+            eviction=settings.eviction,
+            spans=spans,
+            rng=rng,
+        )
+        self.agent = Agent(means, settings.shutdown, self._disabled)
+        exposition = Exposition((self._samples,), (OF_PROCESS,))
+        self._servers = Servers(
+            (
+                Door("metrics.listen", settings.metrics.listen, {PATH: exposition.answer}),
+                Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
+            )
+        )
+
+    async def run(self, stop: anyio.Event) -> None:
+        """Run until `stop` is set, or until no settings are left for this node; a shutdown of the machine that is under
+        way is finished first. Raises PartDied, or ConfigError."""
+        try:
+            parts = await self._open_doors()
+            parts |= {"events": self._recorder.run, **self.agent.parts}
+            parts |= {"rights": self._look_at_rights, "settings": self._follow_settings}
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._stop_after, stop)
+                await run_parts(parts, self._stop, roll=self._roll)
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._servers.close()
+
+    async def _stop_after(self, stop: anyio.Event) -> None:
+        await stop.wait()
+        await self.agent.settled()
+        self._stop.set()
+
+    async def _open_doors(self) -> dict[str, Part]:
+        try:
+            await self._servers.open()
+        except CannotListen as error:
+            raise ConfigError(f"{error}; choose another address") from error
+        return {"metrics and probes": self._servers.run, "pulse": self._pulse.run} if self._servers.are_wanted else {}
+
+    def _disabled(self, reason: str) -> None:
+        logger.info("graceful shutdown is disabled: %s; the agent ends", reason)
+        self._stop.set()
+
+    async def _look_at_rights(self) -> None:
+        """A part: tell what is missing as soon as the server can be asked; the agent goes on, and does what it may."""
+        while True:
+            try:
+                missing = await missing_rights(self._client, RIGHTS)
+                break
+            except ApiError as error:
+                logger.warning("the API server cannot be asked what it allows: %s; it is asked again", error)
+                await self._clock.sleep(RIGHTS_SECONDS)
+        if missing:
+            listed = "; ".join(str(right) for right in missing)
+            logger.error("the credentials do not allow all that the agent does; grant them: %s", listed)
+        await anyio.sleep_forever()
+
+    async def _follow_settings(self) -> None:
+        """A part: take over what the file says now about shutdowns."""
+        complaint = ""
+        while self._reread is not None:
+            await self._clock.sleep(LOOK_SECONDS)
+            try:
+                found = self._reread()
+            except ConfigError as error:
+                if str(error) != complaint:
+                    complaint = str(error)
+                    logger.error("%s; the settings from before still count", error)
+                continue
+            complaint = ""
+            if found.shutdown != self._settings.shutdown:
+                logger.info("the settings have changed, and count for the next shutdown")
+                self.agent.configure(found.shutdown)
+            self._settings = found
+        await anyio.sleep_forever()
+
+    def _samples(self) -> Iterator[Sample]:
+        clients = (self._client.statistics(), self._deleting.statistics())
+        watches = [reflector.statistics() for reflector in self.agent.reflectors]
+        caches = [self.agent.nodes.statistics(), self.agent.pods.statistics()]
+        return chain(
+            agent_samples(self.agent.statistics()),
+            answer_samples(clients),
+            api_samples(clients),
+            watch_samples(watches, caches, self._clock.monotonic(), self._begun),
+            event_samples(self._recorder.statistics()),
+            process_samples(self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()),
+        )
+
+    def health(self) -> Iterator[Check]:
+        """Whether the process lives."""
+        yield check_of_pulse(self._pulse.statistics(), self._clock.monotonic())
+        yield check_of_parts(self._roll.statistics())
+
+    def readiness(self) -> Iterator[Check]:
+        """Whether the machine would wait for its pods, long enough, and they are known."""
+        yield from self.agent.readiness()
+        for cache in (self.agent.nodes.statistics(), self.agent.pods.statistics()):
+            seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"
+            yield Check(f"cache of {cache.name}", cache.live, seen)

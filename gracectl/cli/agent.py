@@ -1,0 +1,110 @@
+"""`gracectl agent`: the agent of one node, until SIGTERM, or a rehearsal of what it would do."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import click
+
+from gracectl import __version__
+from gracectl.agent.dropin import DropIn
+from gracectl.agent.machine import Machine
+from gracectl.agent.settings import GATE, AgentSettings
+from gracectl.agent.watch import ShutdownListener, ShutdownWatch
+from gracectl.app.agent import NodeAgent
+from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
+from gracectl.cli.failures import run_async, told_to_people
+from gracectl.cli.traces import traced
+from gracectl.config import Settings
+from gracectl.runtime.clock import Clock
+from gracectl.runtime.signals import set_on_signal
+from gracectl.telemetry import logs
+
+logger = logging.getLogger(__name__)
+
+
+@click.command()
+@click.option(
+    "--node-name",
+    envvar="NODE_NAME",
+    metavar="NAME",
+    help="The node that this machine is.  [default: $NODE_NAME, else the name of this host]",
+)
+@click.option("--pod-uid", envvar="POD_UID", default="", hidden=True)
+@click.option(
+    "--simulate-shutdown",
+    is_flag=True,
+    help="Only say what a shutdown of the machine would do to its pods now; changes nothing.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Of --simulate-shutdown; json: one object, no more.",
+)
+@cluster_options
+def agent(
+    cluster: ClusterChoice,
+    node_name: str | None,
+    pod_uid: str,
+    simulate_shutdown: bool,
+    output: Literal["table", "json"],
+) -> None:
+    """Empty this node, by the priority of its pods, before its machine shuts down.
+
+    Holds a delay lock of systemd-logind. When the machine shuts down, its pods are deleted range by range, as
+    shutdownGracePeriodByPodPriority (or shutdownGracePeriod) of the settings says; then the machine goes on. Runs on
+    every node (docs/agent.md has a DaemonSet) until SIGTERM; a shutdown that is under way is finished first, a second
+    signal ends it at once. A changed settings file counts at once. Where the settings have no order for a shutdown, it
+    says so and ends, with exit code 0.
+    """
+    with told_to_people():
+        settings = cluster.settings()
+        node = node_name or socket.gethostname().lower()
+        if not settings.shutdown.knows_shutdowns:
+            click.echo(disabled(settings))
+            return
+        logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
+        run_async(lambda: _run(settings, node, pod_uid, cluster))
+
+
+def disabled(settings: Settings) -> str:
+    """What is told where no node has an order for a shutdown."""
+    if settings.termination.policy.knows_shutdowns:
+        return (
+            "graceful shutdown is disabled: shutdownGracePeriodByPodPriority counts for nothing, as "
+            f"featureGates.{GATE} is false"
+        )
+    return (
+        "graceful shutdown is disabled: the settings have neither shutdownGracePeriodByPodPriority nor "
+        "shutdownGracePeriod"
+    )
+
+
+async def _run(settings: Settings, node: str, pod_uid: str, cluster: ClusterChoice) -> None:
+    async with traced() as spans, connected(cluster) as there:
+        machine = Machine(node, _watcher(settings.agent, there.clock), pod_uid)
+        program = NodeAgent(settings, there.transport, there.clock, machine, reread=cluster.settings, spans=spans)
+        logs.add_trace_ids(program.agent.trace_id)
+        stop = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(set_on_signal, stop)
+            logger.info("gracectl %s, agent of node %s, on %s", __version__, node, there.url)
+            gc.freeze()
+            await program.run(stop)
+            group.cancel_scope.cancel()
+    logger.info("stopped")
+
+
+def _watcher(settings: AgentSettings, clock: Clock) -> Callable[[ShutdownListener], ShutdownWatch]:
+    directory = settings.logind_drop_in_directory
+    drop_in = DropIn(Path(directory)) if directory else None
+    return lambda listener: ShutdownWatch(settings.address, drop_in, clock, listener)

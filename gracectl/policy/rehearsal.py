@@ -1,0 +1,144 @@
+"""What a shutdown would do to the pods of a node, without doing it: an upper bound, made of the same steps.
+
+Every pod takes all the grace that it is granted, and nobody comes; a pod whose grace had ended before is still there in
+the end. So no range can begin later than this says, unless pods outlive their grace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gracectl.model.pod import Pod
+from gracectl.policy.shutdown import Notice, RangeBegan, RangeOver, Seen, Step, begin, passed_over, step
+from gracectl.policy.waves import Order, Wave
+
+_HAIR: Final = 1e-6
+
+
+class RehearsedPod(msgspec.Struct, frozen=True):
+    """One pod: told at `at` with `grace` seconds, and gone by `ends`; seconds after the shutdown began.
+
+    `at`, `grace` None: it is not told, because it terminates already, soon enough, or there is no time left for its
+    range. `ends` None: it is still there when all is over.
+    """
+
+    pod: Pod
+    at: float | None
+    grace: int | None
+    ends: float | None
+
+
+class RehearsedRange(msgspec.Struct, frozen=True):
+    """One range, from `begins` to `ends` (seconds after the shutdown began) of the `period` seconds that it has.
+
+    Without pods it is skipped, and begins nowhere (None); so does one that has pods and no time left.
+    """
+
+    number: int
+    wave: Wave
+    period: float
+    begins: float | None
+    ends: float | None
+    pods: tuple[RehearsedPod, ...]
+
+
+class Rehearsal(msgspec.Struct, frozen=True):
+    """All ranges, the first one first; who is passed over, with the reason; and when all of it is over."""
+
+    available: float
+    ranges: tuple[RehearsedRange, ...]
+    passed_over: tuple[tuple[Pod, str], ...]
+    over: float
+
+
+def rehearse(
+    order: Order,
+    pods: Sequence[Pod],
+    available: float,
+    now: float,
+    own_uid: str = "",
+    node_deadline: float | None = None,
+) -> Rehearsal:
+    """What a shutdown that begins at `now` (Unix seconds) and must be over in `available` seconds would do."""
+    stage = _Stage(pods, now, node_deadline)
+    shutdown = first = begin(order, available, stage.seen(), own_uid)
+    while True:
+        current = step(shutdown, stage.seen())
+        shutdown = current.shutdown
+        stage.obey(current)
+        if current.is_over:
+            break
+        stage.move_on(current.look_at)
+    excluded = [(pod, reason) for pod in pods if (reason := passed_over(pod, first)) is not None]
+    waited = {pod.uid for pod, _ in excluded}
+    ranges = tuple(
+        RehearsedRange(
+            number=number,
+            wave=wave,
+            period=first.periods[number],
+            begins=stage.began.get(number),
+            ends=stage.over.get(number),
+            pods=tuple(stage.fate(pod) for pod in pods if pod.uid not in waited and order.wave_of(pod) == number),
+        )
+        for number, wave in enumerate(order.waves)
+    )
+    return Rehearsal(available, ranges, tuple(excluded), stage.elapsed)
+
+
+class _Stage:
+    """Pods that do as they are told, as the API would show them. Instants are seconds after the shutdown began."""
+
+    def __init__(self, pods: Sequence[Pod], now: float, node_deadline: float | None) -> None:
+        self._now = now
+        self._node_deadline = node_deadline
+        self._there = {pod.uid: pod for pod in pods}
+        self._ends: dict[str, float] = {}
+        self._told: dict[str, tuple[float, int]] = {}
+        self.elapsed = 0.0
+        self.began: dict[int, float] = {}
+        self.over: dict[int, float] = {}
+        for pod in pods:
+            if pod.deletion_timestamp is not None and pod.deletion_timestamp > now:
+                self._ends[pod.uid] = pod.deletion_timestamp - now
+
+    def seen(self) -> Seen:
+        """How things stand."""
+        return Seen(tuple(self._there.values()), self.elapsed, self._now + self.elapsed, self._node_deadline)
+
+    def obey(self, decided: Step) -> None:
+        """Tell whom the step tells."""
+        for each in decided.news:
+            match each:
+                case RangeBegan():
+                    self.began[each.number] = each.at
+                case RangeOver():
+                    self.over[each.number] = each.at
+        for notice in decided.notices:
+            self._tell(notice)
+
+    def _tell(self, notice: Notice) -> None:
+        uid = notice.pod.uid
+        self._told[uid] = (self.elapsed, notice.grace)
+        self._ends[uid] = min(self._ends.get(uid, math.inf), self.elapsed + notice.grace)
+        # As a server marks it: in whole seconds.
+        ends = math.floor(self._now + self.elapsed) + notice.grace
+        self._there[uid] = msgspec.structs.replace(
+            notice.pod, deletion_timestamp=float(ends), deletion_grace_seconds=notice.grace
+        )
+
+    def move_on(self, latest: float) -> None:
+        """To the instant at which the next pod ends, and no further than `latest`."""
+        self.elapsed = min((self._ends[uid] for uid in self._there if uid in self._ends), default=latest)
+        self.elapsed = min(self.elapsed, latest)
+        self._there = {
+            uid: pod for uid, pod in self._there.items() if self._ends.get(uid, math.inf) - self.elapsed > _HAIR
+        }
+
+    def fate(self, pod: Pod) -> RehearsedPod:
+        """What has become of a pod."""
+        at, grace = self._told.get(pod.uid, (None, None))
+        return RehearsedPod(pod, at, grace, self._ends.get(pod.uid))

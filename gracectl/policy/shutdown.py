@@ -1,0 +1,270 @@
+"""A machine shuts down: who is told to leave now, with how much grace, and who is waited for (DESIGN 3.8).
+
+The ranges of an Order leave one after the other, the lowest first, each for its period, as the kubelet has them
+(KEP-2712). Whoever carries a shutdown out asks `step` when something has changed or `Step.look_at` has come; nothing
+else knows these rules.
+
+Invariants: a range begins when the one before it is over, and not earlier; it is over when its last pod is gone or its
+period has passed, and nobody waits again for whom it has left behind; all of it is over when the time that is available
+has passed, whatever pods do. A pod is granted whole seconds, at least one, never more than its own grace, and no end
+beyond that of its range, or of the node.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from gracectl.model.pod import Pod
+from gracectl.policy.deadlines import delete_at, granted
+from gracectl.policy.evictability import FINISHED, is_static
+from gracectl.policy.reserve import limits_of
+from gracectl.policy.waves import Order, Wave, is_daemon
+
+_HAIR: Final = 1e-6
+"""Seconds: what is left of a wait below this is rounding."""
+
+_JUMP: Final = 0.001
+"""Seconds: two clocks that run together differ by less."""
+
+_NONE_YET: Final = -1
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a step rests on: the pods that the API shows on the node, `elapsed` seconds after its shutdown began, at
+    `now` (Unix seconds by the server's clock). `node_deadline`: by when the node itself must have ended (Unix seconds);
+    None without one.
+    """
+
+    pods: tuple[Pod, ...]
+    elapsed: float
+    now: float
+    node_deadline: float | None = None
+
+
+class Shutdown(msgspec.Struct, frozen=True):
+    """Where a shutdown stands; `begin` makes the first one. `available`, `since` are seconds since it began."""
+
+    order: Order
+    periods: tuple[float, ...]
+    """What each range has, in whole seconds: less than it was meant to have if there is too little for all."""
+    available: float
+    """When all of it is over."""
+    epoch: float
+    """When it began, in Unix seconds by the server's clock as that is known now."""
+    known: frozenset[str]
+    """The uids of the pods that were there in the beginning."""
+    own_uid: str = ""
+    """Of the pod in which this program runs, which ends with the machine; empty outside of one."""
+    current: int = _NONE_YET
+    """The range whose time it is, as an index into the waves: behind the last one if all of it is over."""
+    since: float = 0.0
+    """When that range began."""
+    left_behind: frozenset[str] = frozenset()
+    """The uids of the pods that were still there when their range was over."""
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody is told, and nobody waited for, any more."""
+        return self.current >= len(self.order.waves)
+
+    @property
+    def ends(self) -> float:
+        """When the range whose time it is will be over at the latest."""
+        has_period = _NONE_YET < self.current < len(self.periods)
+        return min(self.since + (self.periods[self.current] if has_period else 0.0), self.available)
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A pod that is to be told to leave now: it is granted `grace` seconds, so as to have ended by `deadline`. Its time
+    came at `begins`. Both are Unix seconds, and the same in each step until the next range begins."""
+
+    pod: Pod
+    wave: int
+    grace: int
+    begins: float
+    deadline: float
+
+
+class Ending(StrEnum):
+    """Why a range is over."""
+
+    EMPTY = "all its pods are gone"
+    PERIOD = "its period is over"
+    TIME = "the time for the shutdown is over"
+
+
+class RangeBegan(msgspec.Struct, frozen=True):
+    """The time of a range has come: `at` seconds after the shutdown began, for `seconds`. `pods` are its own, those
+    that terminate already among them."""
+
+    number: int
+    wave: Wave
+    at: float
+    seconds: float
+    pods: tuple[Pod, ...]
+
+
+class RangeOver(msgspec.Struct, frozen=True):
+    """It is over, `at` seconds after the shutdown began and `seconds` after its own beginning; `left` are those that it
+    was still waiting for."""
+
+    number: int
+    wave: Wave
+    at: float
+    seconds: float
+    left: tuple[Pod, ...]
+    ending: Ending
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What is to be done at one instant of a shutdown."""
+
+    shutdown: Shutdown
+    """Where it stands now."""
+    notices: tuple[Notice, ...]
+    """Who is to be told now. Whoever is told and terminates is in none any more, unless he must hurry."""
+    awaited: tuple[Pod, ...]
+    """Whom the range waits for."""
+    left: tuple[Pod, ...]
+    """All that are still there and not passed over."""
+    news: tuple[RangeBegan | RangeOver, ...]
+    """What has begun and ended with this step, in this order. A range without a pod does neither."""
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is left to wait for. A last range without a period is told all the same: see `notices`."""
+        return self.shutdown.is_over
+
+    @property
+    def look_at(self) -> float:
+        """When to look again if nothing changes until then: the range is over, seconds after the shutdown began."""
+        return self.shutdown.ends
+
+
+def begin(order: Order, available: float, seen: Seen, own_uid: str = "") -> Shutdown:
+    """A shutdown that must be over `available` seconds after it began, when its pods are known for the first time.
+
+    Of what is left then each range has its period, or, if that is too little for all, its share of it (policy.reserve).
+    """
+    left = max(available - seen.elapsed, 0.0)
+    return Shutdown(
+        order=order,
+        periods=_periods(order, left),
+        available=available,
+        epoch=seen.now - seen.elapsed,
+        known=frozenset(pod.uid for pod in seen.pods),
+        own_uid=own_uid,
+    )
+
+
+def step(shutdown: Shutdown, seen: Seen) -> Step:
+    """What follows from what is seen. With the same again nothing begins, and the same pods are to be told."""
+    shutdown = _on_time(shutdown, seen)
+    pods = tuple(pod for pod in seen.pods if passed_over(pod, shutdown) is None)
+    news: list[RangeBegan | RangeOver] = []
+    while not shutdown.is_over:
+        if shutdown.current != _NONE_YET:
+            awaited = _awaited(shutdown, pods)
+            if awaited and shutdown.ends - seen.elapsed > _HAIR:
+                break
+            news.append(_over(shutdown, awaited, seen.elapsed))
+        shutdown = _next(shutdown, pods, seen.elapsed)
+        if not shutdown.is_over:
+            own = tuple(pod for pod in pods if shutdown.order.wave_of(pod) == shutdown.current)
+            wave, period = shutdown.order.waves[shutdown.current], shutdown.ends - shutdown.since
+            news.append(RangeBegan(shutdown.current, wave, seen.elapsed, period, own))
+    began = {each.number for each in news if isinstance(each, RangeBegan)}
+    turns = began if shutdown.is_over else set(range(shutdown.current + 1))
+    found = (_notice(shutdown, pod, seen) for pod in pods if shutdown.order.wave_of(pod) in turns)
+    return Step(
+        shutdown=shutdown,
+        notices=tuple(notice for notice in found if notice is not None),
+        awaited=_awaited(shutdown, pods),
+        left=pods,
+        news=tuple(news),
+    )
+
+
+def passed_over(pod: Pod, shutdown: Shutdown) -> str | None:
+    """Why a shutdown neither tells a pod to leave nor waits for it; None if it does."""
+    if is_static(pod):
+        return "static pod: it ends with its machine"
+    if pod.phase in FINISHED:
+        return f"finished: its phase is {pod.phase}"
+    if shutdown.own_uid and pod.uid == shutdown.own_uid:
+        return "the node agent itself: it ends with its machine"
+    # Creation timestamps have whole seconds; whoever was there in the beginning replaces nobody.
+    if is_daemon(pod) and pod.uid not in shutdown.known and pod.created >= math.floor(shutdown.epoch):
+        return "it replaces a DaemonSet pod of before the shutdown, as the next one would replace it"
+    return None
+
+
+def _periods(order: Order, available: float) -> tuple[float, ...]:
+    """What each range has if there is so much for all of them: whole seconds, as the reserve cuts them."""
+    latest = limits_of(order, range(len(order.waves)), available, 0.0).latest
+    before = (0.0, *latest)
+    return tuple(
+        float(math.floor(min(wave.period, latest[number] - before[number]) + _HAIR))
+        for number, wave in enumerate(order.waves)
+    )
+
+
+def _on_time(shutdown: Shutdown, seen: Seen) -> Shutdown:
+    """The server's clock may turn out to be another than we thought: periods run on, their Unix instants move."""
+    epoch = seen.now - seen.elapsed
+    if abs(epoch - shutdown.epoch) < _JUMP:
+        return shutdown
+    return msgspec.structs.replace(shutdown, epoch=epoch)
+
+
+def _awaited(shutdown: Shutdown, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """Whom the range whose time it is waits for: its own, and those of earlier ones that came after their range."""
+    return tuple(
+        pod
+        for pod in pods
+        if not shutdown.is_over
+        and (wave := shutdown.order.wave_of(pod)) <= shutdown.current
+        and shutdown.periods[wave] > 0
+        and pod.uid not in shutdown.left_behind
+    )
+
+
+def _over(shutdown: Shutdown, awaited: tuple[Pod, ...], elapsed: float) -> RangeOver:
+    is_whole = shutdown.ends - shutdown.since >= shutdown.periods[shutdown.current] - _HAIR
+    ending = (Ending.PERIOD if is_whole else Ending.TIME) if awaited else Ending.EMPTY
+    wave = shutdown.order.waves[shutdown.current]
+    return RangeOver(shutdown.current, wave, elapsed, elapsed - shutdown.since, awaited, ending)
+
+
+def _next(shutdown: Shutdown, pods: tuple[Pod, ...], elapsed: float) -> Shutdown:
+    """The next range that has a pod, if there is one and time for it; those of the last one are left behind."""
+    waves = {pod.uid: shutdown.order.wave_of(pod) for pod in pods}
+    following = len(shutdown.order.waves)
+    if shutdown.available - elapsed > _HAIR:
+        following = min((wave for wave in waves.values() if wave > shutdown.current), default=following)
+    behind = frozenset(uid for uid, wave in waves.items() if wave <= shutdown.current)
+    return msgspec.structs.replace(
+        shutdown, current=following, since=elapsed, left_behind=shutdown.left_behind | behind
+    )
+
+
+def _notice(shutdown: Shutdown, pod: Pod, seen: Seen) -> Notice | None:
+    """What a pod whose turn has come is to be told; None if it has been told already."""
+    if pod.deletion_timestamp is not None and pod.uid in shutdown.left_behind:
+        return None
+    wave = shutdown.order.wave_of(pod)
+    # A range without a period is told, and over.
+    ends = shutdown.ends if shutdown.periods[wave] > 0 else 0.0
+    # The server counts in whole seconds: what ends later than the last whole one ends too late.
+    deadline = float(math.floor(round(shutdown.epoch + ends, 3)))
+    if seen.node_deadline is not None:
+        deadline = min(deadline, float(math.floor(seen.node_deadline)))
+    begins = round(shutdown.epoch + shutdown.since, 6)
+    if delete_at(pod, deadline, seen.now, begins) is None:
+        return None
+    grace = granted(pod, deadline, max(seen.now, begins))
+    return None if grace is None else Notice(pod, wave, grace, begins, deadline)
