@@ -223,6 +223,7 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
         "Protection",
         "API server, watches and provider",
         "Queues and event loop",
+        "Machines that shut down",
         "Leadership and process",
     ]
     assert PANELS[0]["type"] == "row"
