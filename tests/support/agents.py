@@ -42,7 +42,7 @@ class PlayedLogind:
         self.released_at: float | None = None
         self._clock = clock
         self._listener: ShutdownListener | None = None
-        self._is_going_down = False
+        self.is_going_down = False
 
     def for_(self, listener: ShutdownListener) -> PlayedLogind:
         """As Machine wants it."""
@@ -67,7 +67,7 @@ class PlayedLogind:
 
     def say(self, **more: Any) -> None:
         """How it stands; a lock is granted unless the machine is going down."""
-        if self._is_going_down or self._listener is None:
+        if self.is_going_down or self._listener is None:
             return
         self.is_held = True
         wanted = self.wanted[-1][0]
@@ -76,7 +76,7 @@ class PlayedLogind:
     def shut_down(self) -> float:
         """PrepareForShutdown(true); returns the instant."""
         assert self._listener is not None
-        self._is_going_down = True
+        self.is_going_down = True
         self.released_at = None
         self._listener.shutting_down(min(self.wanted[-1][0], self.most))
         return self._clock.monotonic()
@@ -84,7 +84,7 @@ class PlayedLogind:
     def call_off(self) -> None:
         """PrepareForShutdown(false): the lock is taken again first."""
         assert self._listener is not None
-        self._is_going_down = False
+        self.is_going_down = False
         self.say()
         self._listener.cancelled()
 
