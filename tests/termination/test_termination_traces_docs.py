@@ -13,7 +13,8 @@ from gracectl.termination.tales import WORDS
 
 ROOM = Path(gracectl.__file__).parent / "termination"
 PAGE = (Path(gracectl.__file__).parents[1] / "docs" / "tracing.md").read_text()
-SOURCES = "".join((ROOM / f"{name}.py").read_text() for name in ("tales", "journal", "journals", "claim_journal"))
+NAMES = ("tales", "journal", "journals", "claim_journal", "../agent/journal")
+SOURCES = "".join((ROOM / f"{name}.py").read_text() for name in NAMES)
 DOCUMENTED = set(re.findall(r"`((?:gracectl|k8s)\.[a-z_.]+)`", PAGE)) | {"gracectl.resumed"}
 ELSEWHERE = {"gracectl.io"}
 """The annotation's domain."""
