@@ -106,6 +106,7 @@ class Agent:
         self._began: float | None = None
         self._ended: float | None = None
         self._complain_at = math.inf
+        self._is_missing = False
         self._news = anyio.Event()
         self._settled = anyio.Event()
         self._settled.set()
@@ -243,6 +244,16 @@ class Agent:
 
     async def run(self) -> None:
         """A part: do what has to be done, until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._hear_of_nothing)
+            await self._attend()
+
+    async def _hear_of_nothing(self) -> None:
+        """A first list without our node is news that no subscriber hears of."""
+        await self.nodes.wait_live()
+        self._news.set()
+
+    async def _attend(self) -> None:
         backoff = self._backoff()
         while True:
             self._news = anyio.Event()
@@ -287,6 +298,7 @@ class Agent:
         if not self._choose():
             return
         node = self.node()
+        self._look_for(node)
         if node is None or not self._watched.is_locked:
             return
         if condition_of(node.conditions, names.SHUTTING_DOWN) is not None:
@@ -294,6 +306,17 @@ class Agent:
         if is_marked(node) and giving_back(node) is not None:
             await amend(self._means.client, NODES, node, giving_back)
             logger.info("takes pods again: its machine is up", extra={"node": node.name})
+
+    def _look_for(self, node: Node | None) -> None:
+        """Whoever has misspelt its name is to hear of it before the machine shuts down."""
+        is_missing = node is None and self.nodes.live
+        if is_missing and not self._is_missing:
+            logger.error(
+                "there is no node %s on the cluster, so no pod of this machine is known; --node-name, or $NODE_NAME, "
+                "must be its name there",
+                self._name,
+            )
+        self._is_missing = is_missing
 
     def _choose(self) -> bool:
         """Which order holds, and with it how long the machine is to wait; False: none, as far as is known."""
@@ -336,6 +359,8 @@ class Agent:
         watched = self._watched
         held = f"the machine waits up to {_patience(watched):g} s" if watched.is_locked else "logind is awaited"
         checks = [Check("lock", watched.is_locked, held)]
+        if self._is_missing:
+            checks.append(Check("node", False, f"there is no node {self._name}"))
         if watched.problem:
             checks.append(Check("logind", False, watched.problem))
         return tuple(checks)

@@ -13,6 +13,9 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.foreign import harmless
+from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.course import How
@@ -35,6 +38,7 @@ class Kind(StrEnum):
     NEVER_DRAINS = "NeverDrains"
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
+    MACHINE_SHUTS_DOWN = "MachineShutsDown"
     NOT_READY = "NotReady"
     SEVERAL_CLAIMS = "SeveralNodeClaims"
     UNREADABLE_DEADLINE = "UnreadableDeadline"
@@ -67,6 +71,9 @@ _GRAVE = frozenset(
         Kind.OVERDUE,
     }
 )
+LONGEST = 300
+"""Characters of what somebody else has written of a node."""
+
 _WEIGHT = {kind: number for number, kind in enumerate(Kind)}
 
 
@@ -81,6 +88,14 @@ class Caution(msgspec.Struct, frozen=True):
 def cautions_of(node: NodeProspect) -> tuple[Caution, ...]:
     """All there is to know of a node that ends as foretold; what matters most comes first."""
     return in_order(caution for look in _LOOKS for caution in look(node))
+
+
+def shutdown_of(node: Node) -> Iterator[Caution]:
+    """That the machine of a node shuts down, as its agent says."""
+    condition = condition_of(node.conditions, names.SHUTTING_DOWN)
+    if condition is not None and condition.status == names.TRUE:
+        told = harmless(condition.message, LONGEST)
+        yield Caution(Kind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent on it ends its pods: {told}")
 
 
 def in_order(cautions: Iterable[Caution]) -> tuple[Caution, ...]:

@@ -19,7 +19,7 @@ from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.budgets import Leave
-from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
+from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order, shutdown_of
 from gracectl.policy.course import Going
 from gracectl.policy.deadlines import Deadline, Origin, deadline_of, origin_of, unreadable
 from gracectl.policy.evictability import is_disrupted
@@ -206,6 +206,7 @@ def obstacles_of(
     """What of the node itself keeps it from ending, or from being drained, as it should."""
     if caution := neglect(settings, node, keeps=keeps):
         yield caution
+    yield from shutdown_of(node)
     if keeps and node.deletion_timestamp is None:
         return  # neither claim nor deadline is of any account
     claims = observed.claims_of(node)

@@ -14,7 +14,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
-from gracectl.policy.cautions import Caution, Kind, in_order
+from gracectl.policy.cautions import Caution, Kind, in_order, shutdown_of
 from gracectl.policy.deadlines import Deadline, Origin, deadline_of
 from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.explain import brief, by_urgency, held_since, listed
@@ -206,7 +206,7 @@ def _standing(
 ) -> NodeStanding:
     state = _state(node)
     if state is State.IDLE:
-        return NodeStanding(node=node, state=state, since=None)
+        return NodeStanding(node=node, state=state, since=None, obstacles=tuple(shutdown_of(node)))
     is_ending = state is State.ENDING
     step, waits_for = _step(node, settings, decision)
     return NodeStanding(

@@ -80,9 +80,7 @@ async def test_a_shutdown_that_began_while_the_bus_was_away_is_told(tmp_path: Pa
         await machine.lose_bus()
         await listener.until(has_problem)
         logind.preparing = True
-        machine.bus.start()
-        await machine.systemd.begin()
-        await logind.come_back()
+        await machine.regain_bus()
         await listener.until_told("shutting down")
         assert listener.delays[0] < 5
         assert listener.state.is_locked
@@ -92,6 +90,22 @@ async def test_a_shutdown_that_began_while_the_bus_was_away_is_told(tmp_path: Pa
         await logind.until(lambda: not logind.locks)
 
 
+async def test_a_shutdown_goes_on_beside_a_bus_that_restarts(tmp_path: Path) -> None:
+    async with a_stand_in(tmp_path) as (machine, logind), watching(machine) as (watch, listener):
+        await listener.until(is_well)
+        await machine.power_off()
+        await listener.until_told("shutting down")
+        await machine.restart_bus()
+        await listener.until(is_well)
+        assert listener.told == ["shutting down"]
+        watch.release()
+        await machine.gone_on()
+        await machine.restart_bus()
+        machine.systemd.cancel_job()
+        await listener.until_told("shutting down", "cancelled")
+        await logind.until(lambda: len(logind.locks) == 1)
+
+
 async def test_a_cancellation_that_was_missed_is_told(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind), watching(machine) as (watch, listener):
         await listener.until(is_well)
@@ -99,7 +113,9 @@ async def test_a_cancellation_that_was_missed_is_told(tmp_path: Path) -> None:
         await listener.until_told("shutting down")
         watch.release()
         await machine.gone_on()
-        await machine.restart_bus()
+        await machine.lose_bus()
+        logind.preparing = False
+        await machine.regain_bus()
         await listener.until_told("shutting down", "cancelled")
         assert listener.state.is_locked
         assert len(logind.locks) == 1
@@ -201,6 +217,19 @@ async def test_a_refusal_is_lamented_once_and_forgotten_when_it_is_over(
         assert len(complaints(caplog, logging.ERROR)) == 1
 
 
+async def test_what_cannot_be_raised_is_not_tried_again_and_again(tmp_path: Path) -> None:
+    async with a_stand_in(tmp_path) as (machine, logind):
+        machine.systemd.refusal = DENIED
+        patience = Patience(look=0.01, initial_pause=0.01, maximum_pause=0.01)
+        async with watching(machine, wanted=30, patience=patience) as (watch, listener):
+            await logind.until(lambda: logind.asked.count("ListInhibitors") >= 5)
+            assert len(machine.systemd.kills) == 1
+            machine.systemd.refusal = ""
+            watch.want(31, WHY)
+            await listener.until(lambda state: is_well(state) and state.delay == 31)
+            assert len(machine.systemd.kills) == 2
+
+
 async def test_a_lock_that_is_held_is_kept_while_a_shutdown_is_under_way(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind), watching(machine) as (watch, listener):
         await listener.until(is_well)
@@ -233,6 +262,32 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, caplog: p
             await machine.start_logind()
             await listener.until(is_well)
         assert len(complaints(caplog, logging.ERROR)) == 1
+
+
+@pytest.mark.parametrize("what", ["logind", "the bus"])
+async def test_what_could_not_be_raised_is_tried_again_when_somebody_is_back(tmp_path: Path, what: str) -> None:
+    async with a_stand_in(tmp_path) as (machine, _):
+        blocked = tmp_path / "file"
+        blocked.write_text("")
+        drop_in = DropIn(blocked / "logind.conf.d", machine.root)
+        async with watching(machine, wanted=30, drop_in=drop_in) as (_, listener):
+            await listener.until(has_problem)
+            blocked.unlink()
+            blocked.symlink_to(machine.root / "etc/systemd")
+            if what == "logind":
+                await machine.stop_logind()
+                await machine.start_logind()
+            else:
+                await machine.restart_bus()
+            await listener.until(lambda state: is_well(state) and state.delay == 30)
+
+
+async def test_a_logind_that_takes_its_time_to_reload_is_waited_for(tmp_path: Path) -> None:
+    async with a_stand_in(tmp_path) as (machine, logind):
+        logind.reluctance = 4
+        async with watching(machine, wanted=30) as (_, listener):
+            await listener.until(lambda state: state.delay == 30)
+            assert all(not state.problem for state in listener.states)
 
 
 async def test_where_nothing_is_to_be_written_people_are_told_what_to_write(tmp_path: Path) -> None:

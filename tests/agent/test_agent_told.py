@@ -149,6 +149,19 @@ async def test_no_range_loses_a_second_to_the_way_of_the_signal() -> None:
         assert [grace for *_, grace in deletions(stage, start)] == [60, 300]
 
 
+async def test_a_node_that_does_not_exist_is_told_of_once_and_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
+    async with staged("n1") as stage, an_agent(stage, node="nobody") as played:
+        await stage.clock.sleep(30)
+        assert [text for text in caplog.messages if "there is no node nobody" in text] == [
+            "there is no node nobody on the cluster, so no pod of this machine is known; --node-name, or $NODE_NAME, "
+            "must be its name there"
+        ]
+        assert ("node", False) in [(check.name, check.is_ok) for check in played.agent.readiness()]
+        await stage.add_nodes("nobody")
+        await stage.clock.sleep(30)
+        assert all(check.is_ok for check in played.agent.readiness())
+
+
 async def test_a_kubelet_that_does_the_same_is_told_of_once() -> None:
     async with staged("n1") as stage, an_agent(stage) as played:
         await played.live()

@@ -213,6 +213,7 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         Kind.NOT_HELD,
         Kind.NOBODY_ACTS,
         Kind.NODE_BUDGET_FORBIDS,
+        Kind.MACHINE_SHUTS_DOWN,
         Kind.SEVERAL_CLAIMS,
         Kind.UNREADABLE_DEADLINE,
     }

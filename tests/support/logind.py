@@ -37,6 +37,12 @@ class LogindProcess(Protocol):
     async def stop(self) -> None:
         """End, as by a signal. Idempotent."""
 
+    async def lose_bus(self) -> None:
+        """The bus has ended: go on without it."""
+
+    async def regain_bus(self) -> None:
+        """The bus is there again."""
+
     def reload(self) -> None:
         """Read the configuration again, as for SIGHUP."""
 
@@ -57,6 +63,8 @@ class Systemd(Peer):
         await self.join(SYSTEMD1)
         rule = f"type='signal',sender='{DBUS[0]}',member='NameOwnerChanged',arg0='{LOGIN1}'"
         await self.call(DBUS, "AddMatch", "s", rule)
+        if await self.call(DBUS, "NameHasOwner", "s", LOGIN1):
+            self.logind_owner = LOGIN1
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return when it is so."""
@@ -93,11 +101,11 @@ class Systemd(Peer):
         return None
 
     def _kill(self, message: Message) -> Message:
-        if self.refusal:
-            return Message.new_error(message, self.refusal, "Access denied")
         unit, whom, signal = message.body
         self.kills.append((unit, whom, signal))
         self._changed.set()
+        if self.refusal:
+            return Message.new_error(message, self.refusal, "Access denied")
         self.hang_up()
         return Message.new_method_return(message)
 
@@ -112,9 +120,12 @@ class StandInLogind(Peer):
         self.locks: dict[int, tuple[str, str, str, str, int, int]] = {}
         self.fewest_locks = 0
         self.delay = 5_000_000
+        self.spelling = "t"
         self.preparing = False
         self.refusals: dict[str, str] = {}
         self.silences: set[str] = set()
+        self.reluctance = 0
+        """How often it is asked for what it grants before it does what it was told to by SIGHUP."""
         self.unanswered: list[Message] = []
         self.asked: list[str] = []
         self.clients: list[str] = []
@@ -124,10 +135,12 @@ class StandInLogind(Peer):
     async def start(self) -> None:
         self.preparing = False  # of a shutdown, a logind that is started anew knows nothing
         self.reload()
-        await self.come_back()
+        await self.regain_bus()
 
-    async def come_back(self) -> None:
-        """Be on the bus again, with everything that it knew before."""
+    async def lose_bus(self) -> None:
+        await self.leave()
+
+    async def regain_bus(self) -> None:
         await self.join()
         await self.call(DBUS, "AddMatch", "s", "type='signal',member='JobRemoved'")
         await self.call(DBUS, "RequestName", "su", LOGIN1, 0)
@@ -143,6 +156,11 @@ class StandInLogind(Peer):
             self._drop(reader)
 
     def reload(self) -> None:
+        self._reloads_in = self.reluctance
+        if not self._reloads_in:
+            self._read()
+
+    def _read(self) -> None:
         parser = configparser.ConfigParser(strict=False)
         parser.optionxform = str  # type: ignore[assignment, method-assign]
         drop_ins = sorted(self._configuration.glob("logind.conf.d/*.conf"))
@@ -188,8 +206,14 @@ class StandInLogind(Peer):
     def answer(self, message: Message) -> Message | bool | None:
         """What is answered to that."""
         match message.member:
+            case "Get" if message.body[1] == "PreparingForShutdown":
+                return Message.new_method_return(message, "v", [Variant("b", self.preparing)])
             case "Get":
-                value = Variant("t", self.delay) if "Delay" in message.body[1] else Variant("b", self.preparing)
+                value = Variant(self.spelling, self.delay)
+                if self._reloads_in:
+                    self._reloads_in -= 1
+                    if not self._reloads_in:
+                        self._read()
                 return Message.new_method_return(message, "v", [value])
             case "ListInhibitors":
                 locks = [list(lock) for lock in self.locks.values()]
@@ -298,20 +322,24 @@ class Machine:
         return file
 
     async def restart_bus(self) -> None:
-        """The bus ends and comes back, and with it systemd's and logind's connections."""
+        """The bus ends and comes back. systemd and the stand-in connect again; the real logind never does, and is
+        started anew."""
         await self.lose_bus()
         await self.regain_bus()
 
     async def lose_bus(self) -> None:
+        """The bus ends."""
         self.bus.stop()
         await self.systemd.leave()
-        await self.logind.stop()
+        await self.logind.lose_bus()
         self.systemd.logind_owner = ""
 
     async def regain_bus(self) -> None:
+        """The bus is there again, and logind on it."""
         self.bus.start()
         await self.systemd.begin()
-        await self.start_logind()
+        await self.logind.regain_bus()
+        await self.systemd.until(lambda: bool(self.systemd.logind_owner))
 
 
 MakeLogind = Callable[[str, Path], LogindProcess]

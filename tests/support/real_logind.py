@@ -50,8 +50,15 @@ class RealLogind:
     async def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            process.terminate()
             await run_sync(process.wait)
+
+    async def lose_bus(self) -> None:
+        pass  # it lives on, and never connects again
+
+    async def regain_bus(self) -> None:
+        await self.stop()
+        await self.start()
 
     def reload(self) -> None:
         assert self._process is not None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gracectl.agent.samples import Outcome
 from gracectl.eviction.samples import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.kube.retry import outcome_of
 from gracectl.telemetry.metrics import CATALOGUE, Metric
@@ -50,6 +51,8 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_protected_pods", "until"): {"time", "forever", "invalid"},
     ("gracectl_timer_operations_total", "operation"): {"armed", "rearmed", "cancelled", "fired"},
     ("gracectl_lane_wait_seconds", "budgets"): {"none", "one", "several"},
+    ("gracectl_shutdown_delay_seconds", "which"): {"granted", "wanted"},
+    ("gracectl_shutdowns_total", "outcome"): {outcome.value for outcome in Outcome},
     ("gracectl_events_total", "outcome"): {"written", "merged", "dropped", "failed"},
     ("gracectl_trace_spans_total", "outcome"): {"exported", "failed", "dropped"},
     ("gracectl_provider_calls_total", "outcome"): {"ok", "gone", "unavailable", "refused", "failed", "unanswered"},
@@ -220,6 +223,7 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
         "Protection",
         "API server, watches and provider",
         "Queues and event loop",
+        "Machines that shut down",
         "Leadership and process",
     ]
     assert PANELS[0]["type"] == "row"

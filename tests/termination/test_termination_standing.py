@@ -229,6 +229,18 @@ def test_what_keeps_a_node_from_ending_as_it_should(node: Node, expected: list[K
     assert kinds(node, replica()) == expected
 
 
+@pytest.mark.parametrize("node", [going(), kept(), a_node(finalizers=(names.FINALIZER,))])
+def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_it(node: Node) -> None:
+    says = Condition(names.SHUTTING_DOWN, names.TRUE, "WaitingForPods", "priority 0: it is the turn of 1 pod")
+    for conditions, expected in (((says,), [Kind.MACHINE_SHUTS_DOWN]), ((), [])):
+        found = standing(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
+        assert [each.kind for each in found.obstacles] == expected
+    (caution,) = standing(msgspec.structs.replace(node, conditions=(says,))).obstacles
+    assert caution.message == (
+        "its machine shuts down, and the agent on it ends its pods: priority 0: it is the turn of 1 pod"
+    )
+
+
 def test_one_that_is_not_managed_says_what_helps() -> None:
     (caution,) = standing(going(labels={names.CONTROL_PLANE_ROLE: ""})).obstacles
     assert "change nodeSelector or the node's labels" in caution.message

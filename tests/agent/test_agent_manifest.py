@@ -1,0 +1,251 @@
+"""The manifests with which the agent is deployed: that they fit the program, and give it no more than it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import yaml
+from support.agents import KEP
+from support.deployment import NAME, NAMESPACE, PATHS, Request, agent_objects, denial, of_kind, policy_objects
+from support.rights import ADMIN
+
+from gracectl.agent.rights import RIGHTS
+from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
+from gracectl.cli.agent import agent
+from gracectl.config import Settings, load_settings
+from gracectl.kube.access import Right
+from gracectl.policy.waves import by_priority
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.core import ApiServer
+from gracectl.sim.server import api
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.world.paths import path_of
+from gracectl.telemetry.probes import ALIVE, READY
+
+OBJECTS = agent_objects()
+POLICIES = policy_objects()
+ROOT = Path(__file__).parents[2]
+DAEMON_SET = of_kind(OBJECTS, "DaemonSet")
+POD: JsonObject = DAEMON_SET["spec"]["template"]["spec"]
+CONTAINER: JsonObject
+(CONTAINER,) = POD["containers"]
+ENVIRONMENT = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in CONTAINER["env"]}
+
+LEEWAY_SECONDS = 30
+"""Beside the longest shutdown, for what the agent itself needs to end."""
+
+
+def hosted() -> dict[str, dict[str, Any]]:
+    """What of the host is mounted, by where: the volume and the mount in one."""
+    volumes = {volume["name"]: volume for volume in POD["volumes"]}
+    return {mount["mountPath"]: {**volumes[mount["name"]], **mount} for mount in CONTAINER["volumeMounts"]}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Those of the ConfigMap."""
+    (name, text), *others = of_kind(OBJECTS, "ConfigMap")["data"].items()
+    assert not others
+    file = tmp_path / name
+    file.write_text(text)
+    return load_settings(file)
+
+
+# -- rights ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_role_grants_what_the_agent_asks_for_and_nothing_else() -> None:
+    granted = []
+    for rule in of_kind(OBJECTS, "ClusterRole")["rules"]:
+        assert set(rule) == {"apiGroups", "resources", "verbs"}
+        for group, resource, verb in (
+            (group, resource, verb)
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        ):
+            plural, _, subresource = resource.partition("/")
+            granted.append(Right(verb, plural, group=group, subresource=subresource))
+    assert sorted(map(str, granted)) == sorted(map(str, RIGHTS))
+
+
+def test_the_role_is_that_of_the_pods() -> None:
+    account = of_kind(OBJECTS, "ServiceAccount")["metadata"]
+    binding = of_kind(OBJECTS, "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == of_kind(OBJECTS, "ClusterRole")["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    assert POD["serviceAccountName"] == account["name"]
+    assert POD["automountServiceAccountToken"] is True
+    assert {each["metadata"].get("namespace") for each in OBJECTS} == {None, NAMESPACE}
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_settings_are_read_where_the_command_looks_for_them(settings: Settings) -> None:
+    command, *arguments = CONTAINER["args"]
+    assert command == agent.name
+    given = agent.make_context("agent", list(arguments)).params
+    (file,) = of_kind(OBJECTS, "ConfigMap")["data"]
+    found = PurePosixPath(given["config"])
+    mount = hosted()[str(found.parent)]
+    assert found.name == file
+    assert mount["configMap"]["name"] == of_kind(OBJECTS, "ConfigMap")["metadata"]["name"]
+    # A file that is mounted by itself would stay as it was when the ConfigMap changes.
+    assert "subPath" not in mount
+    ranges = [
+        (each["priority"], each["shutdownGracePeriodSeconds"]) for each in KEP["shutdownGracePeriodByPodPriority"]
+    ]
+    assert settings.shutdown.order_of({}) == by_priority(ranges)
+
+
+def test_a_pod_that_is_told_to_end_has_the_time_to_finish_a_shutdown(settings: Settings) -> None:
+    assert POD["terminationGracePeriodSeconds"] >= settings.shutdown.order.total + LEEWAY_SECONDS
+
+
+def test_probes_and_metrics_are_where_the_settings_serve_them(settings: Settings) -> None:
+    ports = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
+    assert settings.metrics.address() == (None, ports["metrics"])
+    assert settings.probes.address() == (None, ports["probes"])
+    for probe, path in (("livenessProbe", ALIVE), ("readinessProbe", READY)):
+        assert CONTAINER[probe]["httpGet"] == {"path": path, "port": "probes"}
+
+
+def test_the_agent_is_told_its_node_and_its_pod() -> None:
+    wanted = {parameter.envvar for parameter in agent.params if parameter.envvar}
+    assert set(ENVIRONMENT) == wanted
+    assert ENVIRONMENT == {"NODE_NAME": "spec.nodeName", "POD_UID": "metadata.uid"}
+
+
+def test_the_host_is_mounted_where_the_settings_look_for_it(settings: Settings) -> None:
+    assert settings.agent == AgentSettings()
+    socket = PurePosixPath(BUS_ADDRESS.removeprefix("unix:path="))
+    bus = hosted()[str(socket.parent)]
+    # The directory: a bus that is started again makes another socket in it.
+    assert bus["hostPath"] == {"path": str(socket.parent), "type": "Directory"}
+    assert bus["readOnly"] is True
+    drop_ins = hosted()[settings.agent.logind_drop_in_directory]
+    assert drop_ins["hostPath"] == {"path": settings.agent.logind_drop_in_directory, "type": "DirectoryOrCreate"}
+    assert not drop_ins.get("readOnly")
+
+
+# -- what the pod may do -----------------------------------------------------------------------------------------------
+
+
+def test_the_pod_is_root_and_nothing_more() -> None:
+    # logind and systemd obey root; polkit asks about anybody else.
+    assert (POD["securityContext"]["runAsUser"], POD["securityContext"]["seccompProfile"]["type"]) == (
+        0,
+        "RuntimeDefault",
+    )
+    assert CONTAINER["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers", "initContainers", "shareProcessNamespace"} & set(POD)
+    on_host = [mount["mountPath"] for mount in hosted().values() if "hostPath" in mount]
+    assert sorted(on_host) == ["/etc/systemd/logind.conf.d", "/run/dbus"]
+    assert [mount["mountPath"] for mount in hosted().values() if not mount.get("readOnly")] == [
+        "/etc/systemd/logind.conf.d"
+    ]
+
+
+def test_it_is_on_every_linux_node_and_stays_there() -> None:
+    assert POD["tolerations"] == [{"operator": "Exists"}]
+    assert POD["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert POD["priorityClassName"] == "system-node-critical"
+
+
+def test_an_update_leaves_no_machine_without_a_lock() -> None:
+    assert DAEMON_SET["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert not any("hostPort" in port for port in CONTAINER["ports"])
+
+
+def test_the_image_is_the_one_that_is_built() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert CONTAINER["image"] == services["controller"]["image"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("manifest", OBJECTS, ids=lambda each: each["kind"])
+async def test_a_server_takes_it_as_it_is(manifest: JsonObject) -> None:
+    server = ApiServer(SystemClock(), tokens={"of-the-admin": "admin"})
+    path = path_of(PATHS[manifest["kind"]], manifest["metadata"].get("namespace", ""))
+    request = api.Request(method="POST", path=path, headers=ADMIN, query={"fieldValidation": "Strict"}, body=manifest)
+    answer = await server.handle(request)
+    assert answer.status == 201, answer.body
+
+
+# -- each agent on its own node ----------------------------------------------------------------------------------------
+
+
+def ends(pod: str, on: str | None, **more: Any) -> Request:
+    spec = {} if on is None else {"nodeName": on}
+    request = {"node": "a", "operation": "DELETE", "resource": "pods", "namespace": "shop", "old": {"spec": spec}}
+    return Request(**{**request, "name": pod, **more})
+
+
+def changes(changed: str, **more: Any) -> Request:
+    return Request(**{"node": "a", "operation": "UPDATE", "resource": "nodes", "name": changed, **more})
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ends("web", "a"),
+        changes("a"),
+        changes("a", resource="nodes/status"),
+        # The policies are about agents only.
+        ends("web", "b", user="system:serviceaccount:kube-system:daemon-set-controller"),
+        ends("web", "b", user="system:serviceaccount:shop:gracectl-agent", node=None),
+        changes("b", user="system:node:b", node=None),
+    ],
+)
+def test_an_agent_may_do_on_its_own_node_what_it_is_for_and_others_whatever_they_may(request_: Request) -> None:
+    assert denial(POLICIES, request_) == ""
+
+
+NAMES_NONE = "and this token names none: it must be that of a pod, on Kubernetes 1.30 or newer"
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (ends("web", "b"), "the agent of node a may end pods of that node only, and pod shop/web is on node b"),
+        (ends("web", None), "the agent of node a may end pods of that node only, and pod shop/web is on none"),
+        (ends("web", "a", node=None), f"an agent may end pods of its own node only, {NAMES_NONE}"),
+        (ends("web", None, node=None), f"an agent may end pods of its own node only, {NAMES_NONE}"),
+        (changes("b"), "the agent of node a may change that node only, not node b"),
+        (changes("b", resource="nodes/status"), "the agent of node a may change that node only, not node b"),
+        (changes("a", node=None), f"an agent may change its own node only, {NAMES_NONE}"),
+    ],
+)
+def test_elsewhere_an_agent_may_nothing_and_is_told_why(request_: Request, why: str) -> None:
+    assert denial(POLICIES, request_) == why
+
+
+def test_every_write_to_pods_and_nodes_that_the_role_allows_is_looked_at() -> None:
+    operations = {"delete": "DELETE", "patch": "UPDATE"}
+    policies = [each for each in POLICIES if each["kind"] == "ValidatingAdmissionPolicy"]
+    rules = [rule for policy in policies for rule in policy["spec"]["matchConstraints"]["resourceRules"]]
+    looked_at = {(verb, resource) for rule in rules for verb in rule["operations"] for resource in rule["resources"]}
+    writes = {
+        (operations[right.verb], "/".join(filter(None, (right.plural, right.subresource))))
+        for right in RIGHTS
+        if right.verb in operations and right.plural != "events"
+    }
+    assert looked_at == writes
+
+
+def test_every_policy_is_bound_and_denies() -> None:
+    names = [each["metadata"]["name"] for each in POLICIES if each["kind"] == "ValidatingAdmissionPolicy"]
+    bindings = [each["spec"] for each in POLICIES if each["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert bindings == [{"policyName": name, "validationActions": ["Deny"]} for name in names]
+    assert all(name.startswith(NAME) for name in names)
+    failing = {each["spec"]["failurePolicy"] for each in POLICIES if each["kind"] == "ValidatingAdmissionPolicy"}
+    assert failing == {"Fail"}
