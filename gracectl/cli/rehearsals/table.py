@@ -21,8 +21,7 @@ from gracectl.policy.deadlines import grace_of, granted_already
 from gracectl.policy.explain import listed
 from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
 
-HEADS = ("pod", "priority", "asks for", "granted", "told", "gone")
-NOTHING = "-"
+HEADS = ("pod", "priority", "grace", "told", "gone")
 NEVER = "never"
 TOO_LATE = "too late"
 
@@ -55,12 +54,13 @@ def _title(told: Rehearsed) -> str:
     number, available = len(told.rehearsal.ranges), told.rehearsal.available
     ranges = "1 range" if number == 1 else f"{number} ranges"
     short = "" if told.has_enough else f" of the {told.wanted:g} s that are wanted"
-    return f"{told.seen.node.name}: a shutdown waits up to {available:g} s{short} for its pods, in {ranges}"
+    seconds = f"{available:g} s ({elapsed(available)})"
+    return f"{told.seen.node.name}: a shutdown waits up to {seconds}{short} for its pods, in {ranges}"
 
 
 def _facts(told: Rehearsed) -> Iterator[str]:
     seen = told.seen
-    yield f"as if it began now, {format_time(seen.now)} by the server's clock (0:00); nothing is changed"
+    yield f"as if it began now (0:00), {format_time(seen.now)} by the server's clock; nothing is changed"
     if told.logind is not None:
         yield from _of_logind(told.logind)
     if seen.deadline is not None:
@@ -106,17 +106,20 @@ def _row(pod: RehearsedPod, told: Rehearsed) -> Row:
     return (
         Text("/".join(pod.pod.key)),
         Text(str(pod.pod.priority or 0)),
-        Text(f"{grace_of(pod.pod)} s"),
-        _granted(pod),
+        _grace(pod),
         _told(pod),
         Text(gone, "" if is_in_time else "red"),
     )
 
 
-def _granted(pod: RehearsedPod) -> Text:
-    if pod.grace is None:
-        return Text(NOTHING if pod.pod.deletion_timestamp is None else f"{granted_already(pod.pod)} s", "dim")
-    return Text(f"cut to {pod.grace} s", "yellow") if is_cut(pod) else Text(f"{pod.grace} s")
+def _grace(pod: RehearsedPod) -> Text:
+    """What it is granted, and of how much if that is less than it asks for."""
+    asked = grace_of(pod.pod)
+    if pod.grace is not None:
+        return Text(f"{pod.grace} s of {asked} s", "yellow") if is_cut(pod) else Text(f"{pod.grace} s")
+    if pod.pod.deletion_timestamp is not None:
+        return Text(f"{granted_already(pod.pod)} s", "dim")
+    return Text(f"none of {asked} s", "red")
 
 
 def _told(pod: RehearsedPod) -> Text:
@@ -128,7 +131,7 @@ def _told(pod: RehearsedPod) -> Text:
 def _widths(rows: Sequence[Row], width: int) -> list[int]:
     """Of the columns: figures have all that they need, names what is left."""
     names, *figures = (max(len(cell.plain) for cell in column) for column in zip(*rows, strict=True))
-    left = width - INDENT - sum(figures) - GAP * len(HEADS)
+    left = width - INDENT - sum(figures) - GAP * len(figures)
     return [max(min(names, left), LEAST_NAME), *figures]
 
 
