@@ -1,0 +1,55 @@
+"""`gracectl agent`: what it says where it has nothing to do, and where the settings make no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gracectl.cli.root import root
+
+RANGES = "shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}]\n"
+GATE_OFF = "featureGates: {PodPriorityBasedGracefulNodeShutdown: false}\n"
+
+
+def agent(tmp_path: Path, settings: str, *arguments: str) -> Result:
+    file = tmp_path / "settings.yaml"
+    file.write_text(settings)
+    return CliRunner().invoke(root, ["agent", "--config", str(file), *arguments])
+
+
+@pytest.mark.parametrize("arguments", [(), ("--simulate-shutdown",), ("--node-name", "n1")])
+def test_with_neither_form_it_says_that_the_feature_is_disabled_and_ends(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    ended = agent(tmp_path, "", *arguments)
+    assert ended.exit_code == 0
+    assert ended.output == (
+        "graceful shutdown is disabled: the settings have neither shutdownGracePeriodByPodPriority nor "
+        "shutdownGracePeriod\n"
+    )
+
+
+def test_with_the_feature_gate_off_it_says_so(tmp_path: Path) -> None:
+    ended = agent(tmp_path, RANGES + GATE_OFF)
+    assert ended.exit_code == 0
+    assert ended.output == (
+        "graceful shutdown is disabled: shutdownGracePeriodByPodPriority counts for nothing, as "
+        "featureGates.PodPriorityBasedGracefulNodeShutdown is false\n"
+    )
+
+
+def test_both_forms_are_an_error(tmp_path: Path) -> None:
+    ended = agent(tmp_path, f"{RANGES}shutdownGracePeriod: 1m\n")
+    assert ended.exit_code == 2
+    assert "shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod" in ended.stderr
+    assert "keep one of the two" in ended.stderr
+
+
+def test_a_kubeconfig_that_is_none_is_an_error(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("not: a kubeconfig\n")
+    ended = agent(tmp_path, RANGES, "--kubeconfig", str(kubeconfig))
+    assert ended.exit_code == 2
+    assert "kubeconfig" in ended.stderr
