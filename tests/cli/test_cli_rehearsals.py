@@ -97,8 +97,8 @@ def test_on_a_narrow_terminal_names_are_folded_and_figures_stand_in_columns() ->
         "  is changed",
         "  logind waits up to 5 s now",
         "  ! logind waits only 5 s (InhibitDelayMaxSec); the agent raises it when it runs",
-        "  ! shop/ledger-0 (60 s of 120 s), shop/late-0 (60 s of 600 s) have less grace",
-        "    than asked for: priority below 1000 has 60 s; 600 s would do",
+        "  ! shop/ledger-0 (60 s of 120 s), shop/late-0 (60 s of 600 s) have less than",
+        "    the whole grace: priority below 1000 has 60 s; 600 s would do",
         "  ! pods of DaemonSets are ended as well, in the range of their priority:",
         "    shop/exporter-x2x4z",
         "",
@@ -175,7 +175,7 @@ def test_a_node_that_is_being_terminated_cuts_its_pods_for_its_own_deadline() ->
     assert "shop/c 1000 40 s of 3600 s 1:00 1:40" in text
     messages = [each.message for each in cautions_of(told)]
     assert messages[0].endswith("priority below 1000 has 60 s; 3600 s would do")
-    assert messages[1].endswith("less grace than asked for: the node must have ended by 1970-01-12T13:48:20Z")
+    assert messages[1].endswith("less than the whole grace: the node must have ended by 1970-01-12T13:48:20Z")
     assert "must have ended by now (1970-01-12T13:46:35Z)" in flat(told_of(deadline=-5))
 
 
@@ -196,9 +196,11 @@ def test_too_little_time_is_shared_and_said_so() -> None:
     assert warned(told) == {
         Kind.TOO_LITTLE_TIME: "there are 66 s for all ranges instead of 660 s: each has its share of them",
         Kind.GRACE_CUT: (
-            "shop/web (6 s of 30 s) has less grace than asked for: priority below 1000 has 6 s of its 60 s"
+            "shop/web (6 s of 30 s) has less than the whole grace: priority below 1000 has 6 s of its 60 s"
         ),
     }
+    first, *_ = report(told).ranges
+    assert (first.period_seconds, first.available_seconds) == (60, 6)
     assert told_of(a_pod("web"), available=math.inf).rehearsal.available == 660
 
 
@@ -220,6 +222,14 @@ def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
     )
     late = told_of(going("late", 9), available=5)
     assert "(it terminates already, and has grace until 1970-01-12T13:46:49Z) is" in warned(late)[Kind.STILL_THERE]
+
+
+def test_who_terminates_already_loses_what_he_was_granted_and_not_what_his_manifest_says() -> None:
+    patient = a_pod("patient", deletion_timestamp=NOW + 590, deletion_grace_seconds=600)
+    hasty = a_pod("hasty", deletion_timestamp=NOW + 4, deletion_grace_seconds=5)
+    text = flat(told_of(patient, hasty))
+    assert "! shop/patient (60 s of 600 s) has less than the whole grace: priority below 1000 has 60 s; 600 s" in text
+    assert "shop/patient 0 60 s of 600 s 0:00 1:00 shop/hasty 0 5 s already 0:04" in text
 
 
 def test_nobody_is_warned_where_every_pod_has_what_it_asks_for() -> None:

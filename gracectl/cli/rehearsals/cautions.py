@@ -8,9 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
-from gracectl.cli.rehearsals.telling import Rehearsed, is_cut
+from gracectl.cli.rehearsals.telling import Rehearsed, grace_without, is_cut
 from gracectl.model.times import format_time
-from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
 from gracectl.policy.waves import is_daemon
@@ -86,15 +85,15 @@ def _cut(of: RehearsedRange, told: Rehearsed) -> Iterator[Caution]:
     cut = [pod for pod in of.pods if is_cut(pod)]
     if not cut:
         return
-    figures = [f"{called(pod)} ({pod.grace} s of {grace_of(pod.pod)} s)" for pod in cut]
+    figures = [f"{called(pod)} ({pod.grace} s of {grace_without(pod.pod)} s)" for pod in cut]
     has = "has" if len(cut) == 1 else "have"
-    message = f"{listed(figures)} {has} less grace than asked for: {_limit(of, cut, told)}"
+    message = f"{listed(figures)} {has} less than the whole grace: {_limit(of, cut, told)}"
     yield Caution(Kind.GRACE_CUT, message, tuple(map(called, cut)))
 
 
 def _limit(of: RehearsedRange, cut: Sequence[RehearsedPod], told: Rehearsed) -> str:
     """Why they cannot have all."""
-    longest, deadline = max(grace_of(pod.pod) for pod in cut), told.seen.deadline
+    longest, deadline = max(grace_without(pod.pod) for pod in cut), told.seen.deadline
     if deadline is not None and of.begins is not None and deadline - told.seen.now < of.begins + of.period:
         return f"the node must have ended by {format_time(deadline)}"
     if of.period < of.wave.period:

@@ -11,10 +11,9 @@ import math
 
 from gracectl.cli.forecasts.report import CautionReport, Reported
 from gracectl.cli.rehearsals.cautions import Caution, cautions_of
-from gracectl.cli.rehearsals.telling import Logind, Rehearsed, is_cut
+from gracectl.cli.rehearsals.telling import Logind, Rehearsed, grace_without, is_cut
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-from gracectl.policy.deadlines import grace_of
 from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
 from gracectl.policy.waves import is_daemon
 
@@ -139,7 +138,7 @@ def _pod(pod: RehearsedPod, told: Rehearsed) -> RehearsedPodReport:
         priority=pod.pod.priority or 0,
         daemon_set=is_daemon(pod.pod),
         terminating=pod.pod.deletion_timestamp is not None,
-        grace_seconds=grace_of(pod.pod),
+        grace_seconds=grace_without(pod.pod),
         granted_seconds=pod.grace,
         cut=is_cut(pod),
         told_seconds=pod.at,

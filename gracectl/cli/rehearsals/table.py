@@ -14,10 +14,9 @@ from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.table import GAP, INDENT, LEAST_NAME, marked
 from gracectl.cli.forecasts.words import counted
 from gracectl.cli.rehearsals.cautions import cautions_of
-from gracectl.cli.rehearsals.telling import Logind, Rehearsed, is_cut
+from gracectl.cli.rehearsals.telling import Logind, Rehearsed, grace_without, is_cut
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-from gracectl.policy.deadlines import grace_of, granted_already
 from gracectl.policy.explain import listed
 from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
 
@@ -113,13 +112,13 @@ def _row(pod: RehearsedPod, told: Rehearsed) -> Row:
 
 
 def _grace(pod: RehearsedPod) -> Text:
-    """What it is granted, and of how much if that is less than it asks for."""
-    asked = grace_of(pod.pod)
+    """What it is granted, and of how much if the shutdown takes some of it."""
+    whole = grace_without(pod.pod)
     if pod.grace is not None:
-        return Text(f"{pod.grace} s of {asked} s", "yellow") if is_cut(pod) else Text(f"{pod.grace} s")
+        return Text(f"{pod.grace} s of {whole} s", "yellow") if is_cut(pod) else Text(f"{pod.grace} s")
     if pod.pod.deletion_timestamp is not None:
-        return Text(f"{granted_already(pod.pod)} s", "dim")
-    return Text(f"none of {asked} s", "red")
+        return Text(f"{whole} s", "dim")
+    return Text(f"none of {whole} s", "red")
 
 
 def _told(pod: RehearsedPod) -> Text:

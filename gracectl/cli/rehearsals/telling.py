@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.cli.rehearsals.looking import Seen
-from gracectl.policy.deadlines import grace_of
+from gracectl.model.pod import Pod
+from gracectl.policy.deadlines import grace_of, granted_already
 from gracectl.policy.rehearsal import Rehearsal, RehearsedPod, rehearse
 
 
@@ -49,7 +50,9 @@ def rehearsal_of(seen: Seen, logind: Logind | None = None, available: float | No
 
 def is_cut(pod: RehearsedPod) -> bool:
     """Whether the shutdown takes some of its grace from a pod."""
-    if pod.grace is None:
-        return False
-    # Whoever terminates already is told again only to hurry.
-    return pod.grace < grace_of(pod.pod) or pod.pod.deletion_timestamp is not None
+    return pod.grace is not None and pod.grace < grace_without(pod.pod)
+
+
+def grace_without(pod: Pod) -> int:
+    """The seconds that a pod would have without the shutdown: those that it asks for, or has been granted already."""
+    return grace_of(pod) if pod.deletion_timestamp is None else granted_already(pod)
