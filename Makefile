@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand test unit lint format conformance e2e bench clean
+.PHONY: help demo example beforehand rehearsal test unit lint format conformance e2e bench clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ example: $(READY) ## three replicas and a deadline, on virtual time: the timelin
 
 beforehand: $(READY) ## what gracectl plan says of them before: the example of docs/plan.md (ARGS=--update writes it there)
 	$(BIN)/python -m examples.beforehand $(ARGS)
+
+rehearsal: $(READY) ## what gracectl agent --simulate-shutdown says: the example of docs/rehearsal.md (ARGS=--update writes it there)
+	$(BIN)/python -m examples.rehearsal $(ARGS)
 
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	$(BIN)/python -m pytest $(ARGS)

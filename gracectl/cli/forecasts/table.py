@@ -73,12 +73,17 @@ def _style(node: NodeTelling) -> str:
 
 
 def caution_line(caution: Caution) -> RenderableType:
+    """One thing to know."""
+    return marked(caution.message, is_grave=caution.kind.is_grave)
+
+
+def marked(message: str, *, is_grave: bool) -> RenderableType:
     """With a hanging indent behind its mark."""
-    style = "red" if caution.kind.is_grave else "yellow"
+    style = "red" if is_grave else "yellow"
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=1)
     grid.add_column(overflow="fold")
-    grid.add_row(Text("!", f"bold {style}"), Text(caution.message, style))
+    grid.add_row(Text("!", f"bold {style}"), Text(message, style))
     return Padding(grid, (0, 0, 0, INDENT))
 
 

@@ -1,0 +1,96 @@
+"""What `gracectl agent --simulate-shutdown` says of a node with a bit of everything.
+
+Run it with `make rehearsal`. The cluster is the embedded one, the answer is that of the command; only the command line
+and the connection are left out, so that it is always the same instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import looptime
+from rich.console import Console
+from support.agents import KEP, STUBBORN
+from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
+
+from examples.pages import put_in
+from gracectl.cli.cluster import Connection
+from gracectl.cli.paper import text_of
+from gracectl.cli.rehearsals.showing import rehearsed
+from gracectl.cli.rehearsals.table import table
+from gracectl.cli.rehearsals.telling import Rehearsed
+from gracectl.kube.client import KubeClient
+from gracectl.model import names
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.world.paths import PRIORITY_CLASSES
+
+COLUMNS = 100
+NODE = "worker-7"
+PAGE = Path(__file__).parents[1] / "docs" / "rehearsal.md"
+PAYMENTS = "payments"
+
+
+async def build(stage: Stage) -> None:
+    """Pods of three ranges out of four, one that asks for more than its range has, and one that is left alone. All of
+    them run until their grace is over."""
+    await stage.add_nodes(NODE)
+    await stage.call("POST", PRIORITY_CLASSES, {"metadata": {"name": PAYMENTS}, "value": 20_000})
+    ledger = {"priorityClassName": PAYMENTS, "terminationGracePeriodSeconds": 240}
+    dns = {"priorityClassName": names.SYSTEM_CLUSTER_CRITICAL}
+    await stage.create(
+        a_workload("Deployment", "web", 2, **STUBBORN),
+        a_workload("StatefulSet", "ledger", 1, pod=ledger, **STUBBORN),
+        _exporter(),
+        a_workload("Deployment", "dns", 1, pod=dns, **STUBBORN),
+    )
+    stage.cluster.add_static_pod(NODE, a_pod_manifest("proxy"))
+    await stage.until(lambda: any(pod["metadata"]["name"] == f"proxy-{NODE}" for pod in stage.pods_on(NODE)))
+
+
+def _exporter() -> JsonObject:
+    manifest = a_workload("DaemonSet", "exporter", 1, pod={"terminationGracePeriodSeconds": 10}, **STUBBORN)
+    del manifest["spec"]["replicas"]
+    return manifest
+
+
+async def look(stage: Stage) -> Rehearsed:
+    """As the command does."""
+    there = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), "")
+    return await rehearsed(there, NODE, the_settings(**KEP))
+
+
+def seen() -> Rehearsed:
+    """Build the world and look at it, on virtual time."""
+
+    async def see() -> Rehearsed:
+        async with staged() as stage:
+            await build(stage)
+            return await look(stage)
+
+    told: Rehearsed = anyio.run(see, backend_options={"loop_factory": looptime.new_event_loop})
+    return told
+
+
+def blocks_of(told: Rehearsed) -> dict[str, str]:
+    """What is printed, by the name under which the page has it."""
+    return {"rehearsal": text_of(Console(width=COLUMNS), table(told, COLUMNS))}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rehearse, and print."""
+    parser = argparse.ArgumentParser(prog="python -m examples.rehearsal", description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write what is printed into docs/")
+    chosen = parser.parse_args(arguments)
+    logging.getLogger("gracectl").addHandler(logging.NullHandler())
+    blocks = blocks_of(seen())
+    print("\n\n\n".join(blocks.values()))
+    if chosen.update:
+        PAGE.write_text(put_in(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
