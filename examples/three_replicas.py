@@ -132,7 +132,7 @@ async def settle(stage: Stage, controller: Controller) -> None:
 def deletes_at_the_deadline_only() -> Iterator[None]:
     """Take away the rule that a pod is deleted its grace before the deadline: gracectl as it would be without it."""
 
-    def at_the_deadline(pod: Pod, deadline: float, now: float) -> float:
+    def at_the_deadline(pod: Pod, deadline: float, now: float, begins: float | None = None) -> float:
         return deadline
 
     with (

@@ -12,15 +12,20 @@ from typing import Literal
 
 import anyio
 import click
+from click.core import ParameterSource
 
 from gracectl import __version__
+from gracectl.agent.asking import granted_delay
+from gracectl.agent.bus import BusError
 from gracectl.agent.dropin import DropIn
 from gracectl.agent.machine import Machine
 from gracectl.agent.settings import GATE, AgentSettings
 from gracectl.agent.watch import ShutdownListener, ShutdownWatch
 from gracectl.app.agent import NodeAgent
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
-from gracectl.cli.failures import run_async, told_to_people
+from gracectl.cli.failures import interruptible, run_async, told_to_people
+from gracectl.cli.rehearsals.showing import FAILURES, rehearsed, show
+from gracectl.cli.rehearsals.telling import Logind, Rehearsed
 from gracectl.cli.traces import traced
 from gracectl.config import Settings
 from gracectl.runtime.clock import Clock
@@ -51,7 +56,9 @@ logger = logging.getLogger(__name__)
     help="Of --simulate-shutdown; json: one object, no more.",
 )
 @cluster_options
+@click.pass_context
 def agent(
+    context: click.Context,
     cluster: ClusterChoice,
     node_name: str | None,
     pod_uid: str,
@@ -65,12 +72,21 @@ def agent(
     every node (docs/agent.md has a DaemonSet) until SIGTERM; a shutdown that is under way is finished first, a second
     signal ends it at once. A changed settings file counts at once. Where the settings have no order for a shutdown, it
     says so and ends, with exit code 0.
+
+    With --simulate-shutdown it shows what would happen to the pods of the node now, and changes nothing; from any
+    machine that may get the node and list pods. The page docs/rehearsal.md explains it, and every field of the JSON.
     """
-    with told_to_people():
+    with told_to_people(FAILURES):
         settings = cluster.settings()
         node = node_name or socket.gethostname().lower()
+        is_here = context.get_parameter_source("node_name") is not ParameterSource.COMMANDLINE
         if not settings.shutdown.knows_shutdowns:
             click.echo(disabled(settings))
+            return
+        if simulate_shutdown:
+            with interruptible():
+                told = run_async(lambda: _rehearse(settings, node, pod_uid, cluster, is_here=is_here))
+            show(told, output)
             return
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
         run_async(lambda: _run(settings, node, pod_uid, cluster))
@@ -87,6 +103,20 @@ def disabled(settings: Settings) -> str:
         "graceful shutdown is disabled: the settings have neither shutdownGracePeriodByPodPriority nor "
         "shutdownGracePeriod"
     )
+
+
+async def _rehearse(settings: Settings, node: str, pod_uid: str, cluster: ClusterChoice, *, is_here: bool) -> Rehearsed:
+    """`is_here`: this is the machine of the node, so its logind can be asked."""
+    logind = await _logind(settings.agent.address) if is_here else None
+    async with connected(cluster) as there:
+        return await rehearsed(there, node, settings, pod_uid, logind=logind)
+
+
+async def _logind(address: str) -> Logind:
+    try:
+        return Logind(await granted_delay(address))
+    except BusError as error:
+        return Logind(problem=str(error))
 
 
 async def _run(settings: Settings, node: str, pod_uid: str, cluster: ClusterChoice) -> None:

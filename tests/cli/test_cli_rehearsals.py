@@ -95,7 +95,7 @@ def test_on_a_narrow_terminal_names_are_folded_and_figures_stand_in_columns() ->
         "worker-7: a shutdown waits up to 660 s (11:00) for its pods, in 4 ranges",
         "  as if it began now (0:00), 1970-01-12T13:46:40Z by the server's clock; nothing",
         "  is changed",
-        "  logind waits up to 5 s now",
+        "  logind waits up to 5 s now; an agent that runs raises that to 660 s, if it may",
         "  ! logind waits only 5 s (InhibitDelayMaxSec); the agent raises it when it runs",
         "  ! shop/ledger-0 (60 s of 120 s), shop/late-0 (60 s of 600 s) have less than",
         "    the whole grace: priority below 1000 has 60 s; 600 s would do",

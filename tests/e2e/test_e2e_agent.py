@@ -6,13 +6,18 @@ one, whose logind asks a systemd to power it off that does nothing.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
+import orjson
 import pytest
+import yaml
 from e2e_support.program import Program
 from e2e_support.story import Story
 from e2e_support.wire import Wire
@@ -208,3 +213,24 @@ async def test_told_to_stop_in_a_shutdown_it_finishes_that_first(story: Story, m
     await machine.gone_on()
     assert await agent.ended() == 0
     assert story.sight.asked(critical) is not None
+
+
+async def test_a_rehearsal_says_what_a_shutdown_would_do_and_changes_nothing(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    pod = await story.pod("plain", on=node, spec={"terminationGracePeriodSeconds": 100})
+    config = story.folder / "rehearsal.yaml"
+    config.write_text(yaml.safe_dump({"agent": {"busAddress": machine.bus.address}, **ranges(60, 30)}))
+    command = [sys.executable, "-m", "gracectl", "agent", "--simulate-shutdown", "-o", "json"]
+    command += ["--config", str(config), "--kubeconfig", str(story.target.kubeconfig)]
+    ended = await anyio.run_process(command, env={**os.environ, "NODE_NAME": node})
+    told = orjson.loads(ended.stdout)
+    assert told["node"] == node
+    assert told["logind"]["delaySeconds"] == 5
+    first, second = told["ranges"]
+    (rehearsed,) = first["pods"]
+    assert (rehearsed["name"], rehearsed["graceSeconds"], rehearsed["grantedSeconds"]) == ("plain", 100, 60)
+    assert second["pods"] == []
+    assert await machine.locks() == []
+    assert not list(machine.drop_ins.iterdir())
+    assert story.sight.asked(pod) is None
+    assert not is_cordoned(story, node)

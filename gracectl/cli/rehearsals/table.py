@@ -61,16 +61,21 @@ def _facts(told: Rehearsed) -> Iterator[str]:
     seen = told.seen
     yield f"as if it began now (0:00), {format_time(seen.now)} by the server's clock; nothing is changed"
     if told.logind is not None:
-        yield from _of_logind(told.logind)
+        yield from _of_logind(told.logind, told.wanted)
     if seen.deadline is not None:
         left = seen.deadline - seen.now
         when = f"in {elapsed(left)}" if left > 0 else "by now"
         yield f"the node is being terminated, and must have ended {when} ({format_time(seen.deadline)})"
 
 
-def _of_logind(logind: Logind) -> Iterator[str]:
-    if logind.delay is not None:
-        yield "logind waits for ever" if math.isinf(logind.delay) else f"logind waits up to {logind.delay:g} s now"
+def _of_logind(logind: Logind, wanted: float) -> Iterator[str]:
+    if logind.delay is None:
+        return
+    if math.isinf(logind.delay):
+        yield "logind waits for ever"
+    else:
+        raised = f"; an agent that runs raises that to {wanted:g} s, if it may" if logind.delay < wanted else ""
+        yield f"logind waits up to {logind.delay:g} s now{raised}"
 
 
 # -- ranges and their pods ---------------------------------------------------------------------------------------------
