@@ -82,7 +82,12 @@ class Hold:
         self._consider()
 
     def release(self) -> None:
-        """Let the lock go, and take none before there is a reason to. Idempotent."""
+        """Let the lock go, and take none before there is a reason to. Idempotent.
+
+        Who has not heard yet that the shutdown is called off means that one: the lock is for the next one already.
+        """
+        if self._owes_cancelled:
+            return
         self._is_released = True
         self.close()
 

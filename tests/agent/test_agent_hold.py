@@ -175,3 +175,17 @@ async def test_nobody_is_told_of_the_end_of_what_he_was_not_told_of(locks: Locks
     hold.prepare(False)
     hold.settle_up()
     assert ear.heard == []
+
+
+async def test_who_lets_go_before_he_hears_that_it_is_called_off_has_a_lock_again(locks: Locks) -> None:
+    """A sequence that ends between logind's signal and the news of it, which waits for the new lock."""
+    hold, ear = a_hold()
+    hold.take(locks(), PURPOSE)
+    hold.prepare(True)
+    hold.prepare(False)
+    hold.release()
+    assert hold.needs(PURPOSE)
+    hold.take(locks(), PURPOSE)
+    hold.settle_up()
+    assert hold.is_locked
+    assert ear.heard == [30.0, "cancelled"]
