@@ -49,7 +49,9 @@ class AgentAnnouncer:
 
     def tell(self, reason: EventReason, message: str, type_: EventType, *, news: str = "") -> None:
         """The Event alone."""
-        self._owed.append(_Owed(reason, message, type_, news))
+        owed = _Owed(reason, message, type_, news)
+        if owed not in self._owed:  # a node may stay unknown for weeks
+            self._owed.append(owed)
         self.catch_up()
 
     def catch_up(self) -> None:
