@@ -18,10 +18,11 @@ from typing import Any, Final
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from gracectl.agent.announcer import AgentAnnouncer
 from gracectl.agent.bulletin import Bulletin
-from gracectl.agent.cordon import giving_back, is_marked
+from gracectl.agent.cordon import giving_back
 from gracectl.agent.journal import ShutdownJournal
 from gracectl.agent.machine import Machine
 from gracectl.agent.samples import AgentStatistics, Outcome
@@ -36,7 +37,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.reflector import Reflector, ReflectorSettings
-from gracectl.kube.requests import bound_to, named
+from gracectl.kube.requests import JsonPatch, bound_to, named
 from gracectl.kube.resources import NODES, PODS
 from gracectl.model import names
 from gracectl.model.decode import NodeDecoder, PodDecoder
@@ -108,6 +109,9 @@ class Agent:
         self._complain_at = math.inf
         self._is_missing = False
         self._news = anyio.Event()
+        self._remains = anyio.Event()
+        self._marks = anyio.Lock()
+        self._undoing = anyio.CancelScope()
         self._settled = anyio.Event()
         self._settled.set()
         self._deleter.listen(self._announcer)
@@ -151,14 +155,18 @@ class Agent:
 
     async def settled(self) -> None:
         """Return when no shutdown is under way: it is finished even if we are told to stop."""
-        await self._settled.wait()
+        while not self._settled.is_set():  # the next one has an event of its own
+            await self._settled.wait()
 
     # What logind says.
 
     def shutting_down(self, delay: float) -> None:
         """See ShutdownListener."""
         order = self._order
-        if order is None or self._shutdown is not None:
+        if order is None:
+            self._watch.release()  # nobody leaves, so nobody is waited for
+            return
+        if self._shutdown is not None:
             return
         # Of the first second a part has passed by now, and no range is to lose a whole one for that.
         seconds = min(order.total, math.ceil(delay) if math.isfinite(delay) else delay)
@@ -172,10 +180,12 @@ class Agent:
             self._bulletin,
             self._backoff,
             self._is_writing,
+            self._marks,
         )
         self._shutdown = Shutdown(means, self._policy, order, seconds)
         self._began, self._ended = clock.now(), None
         self._settled = anyio.Event()
+        self._undoing.cancel()
         self._news.set()
 
     def cancelled(self) -> None:
@@ -183,16 +193,15 @@ class Agent:
         shutdown, self._shutdown = self._shutdown, None
         if shutdown is None:
             return
-        took = self._means.clock.now() - shutdown.began
-        if shutdown.outcome is not None:
-            self._outcomes[shutdown.outcome] -= 1
-        self._outcomes[Outcome.CANCELLED] += 1
+        if self._ended is None:
+            self._outcomes[shutdown.outcome or Outcome.CANCELLED] += 1
         shutdown.cancel()
+        self._bulletin.unsay()
         self._settled.set()
         self._announcer.say(
             EventReason.NODE_SHUTDOWN_CANCELLED,
-            f"the machine does not shut down after all, {took:.0f} s after it had begun to: no other pod is asked to "
-            "leave, and the node takes pods again",
+            f"the machine does not shut down after all, {shutdown.elapsed:.0f} s after it had begun to: no other pod "
+            "is asked to leave, and the node takes pods again",
         )
         self._news.set()
 
@@ -246,36 +255,30 @@ class Agent:
         """A part: do what has to be done, until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._hear_of_nothing)
-            await self._attend()
+            group.start_soon(self._tidy)
+            await self._attend(group)
 
     async def _hear_of_nothing(self) -> None:
         """A first list without our node is news that no subscriber hears of."""
         await self.nodes.wait_live()
         self._news.set()
 
-    async def _attend(self) -> None:
-        backoff = self._backoff()
+    async def _attend(self, group: TaskGroup) -> None:
+        begun: Shutdown | None = None
         while True:
             self._news = anyio.Event()
             shutdown = self._shutdown
-            if shutdown is not None and shutdown.outcome is None:
-                await self._shut_down(shutdown)
-                continue
-            wait = max(self._complain_at - self._means.clock.monotonic(), 0.0)
+            if shutdown is not None and shutdown is not begun:
+                # In a task of its own: one that is called off may have a write to finish, and the next one no time.
+                begun = shutdown
+                group.start_soon(self._shut_down, shutdown)
+            is_busy = shutdown is not None and shutdown.outcome is None
+            wait = math.inf if is_busy else max(self._complain_at - self._means.clock.monotonic(), 0.0)
             if wait <= 0:
                 self._complain()
                 continue
             if shutdown is None:
-                try:
-                    await self._rest()
-                    backoff.reset()
-                except ApiError as error:
-                    wait = min(wait, backoff.next())
-                    logger.warning(
-                        "node %s: what a shutdown has left on it could not be taken off: %s",
-                        self._name,
-                        error,
-                    )
+                self._rest()
             with anyio.move_on_after(wait):
                 await self._news.wait()
 
@@ -292,20 +295,53 @@ class Agent:
             self._outcomes[shutdown.outcome] += 1
             self._ended = means.clock.now()
             self._settled.set()
+            self._news.set()
 
-    async def _rest(self) -> None:
-        """The machine is up. Raises ApiError."""
-        if not self._choose():
-            return
+    def _rest(self) -> None:
+        """The machine is up."""
         node = self.node()
         self._look_for(node)
-        if node is None or not self._watched.is_locked:
-            return
-        if condition_of(node.conditions, names.SHUTTING_DOWN) is not None:
+        self._choose()
+        if node is not None and self._is_up and _says_so(node):
             self._bulletin.unsay()
-        if is_marked(node) and giving_back(node) is not None:
-            await amend(self._means.client, NODES, node, giving_back)
-            logger.info("takes pods again: its machine is up", extra={"node": node.name})
+        self._remains.set()
+
+    @property
+    def _is_up(self) -> bool:
+        """Whether the machine stays: what a shutdown has left on the node comes off."""
+        return self._shutdown is None and self._watched.is_locked
+
+    async def _tidy(self) -> None:
+        """Take off what a shutdown has put on the node. Nobody waits for that, least of all the next shutdown."""
+        backoff = self._backoff()
+        while True:
+            self._remains = anyio.Event()
+            wait = math.inf
+            try:
+                await self._give_back()
+                backoff.reset()
+            except ApiError as error:
+                wait = backoff.next()
+                logger.warning(
+                    "node %s: what a shutdown has left on it could not be taken off: %s",
+                    self._name,
+                    error,
+                )
+            with anyio.move_on_after(wait):
+                await self._remains.wait()
+
+    async def _give_back(self) -> None:
+        """Raises ApiError."""
+        node = self.node()
+        if node is None or self._undo(node) is None:
+            return
+        async with self._marks:
+            with anyio.CancelScope() as self._undoing:
+                await amend(self._means.client, NODES, node, self._undo)
+                logger.info("takes pods again: its machine is up", extra={"node": node.name})
+
+    def _undo(self, node: Node) -> JsonPatch | None:
+        return giving_back(node) if self._is_up else None
 
     def _look_for(self, node: Node | None) -> None:
         """Whoever has misspelt its name is to hear of it before the machine shuts down."""
@@ -318,22 +354,23 @@ class Agent:
             )
         self._is_missing = is_missing
 
-    def _choose(self) -> bool:
-        """Which order holds, and with it how long the machine is to wait; False: none, as far as is known."""
+    def _choose(self) -> None:
+        """Which order holds, and with it how long the machine is to wait."""
         node = self.node()
         if node is None and self._policy.node_groups and not self._policy.order.floors:
-            return False  # its labels say whether there is one
+            return  # its labels say whether there is one
         order = self._policy.order if node is None else self._policy.order_of(node.labels)
         if not order.floors:
             self._order = None
+            if node is not None and self._is_up and (_says_so(node) or giving_back(node) is not None):
+                return  # nobody comes after us who would take it off
             self._disabled(f"node {self._name} has no shutdownGracePeriod or shutdownGracePeriodByPodPriority")
-            return False
+            return
         self._order = order
         wanted = (order.total, f"pods of node {self._name} leave by priority, in up to {order.total:g} s")
         if wanted != self._wanted:
             self._wanted = wanted
             self._watch.want(*wanted)
-        return True
 
     def _is_writing(self) -> bool:
         spans = self._means.spans
@@ -368,6 +405,11 @@ class Agent:
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """The trace that a line of the log with these keys belongs to; None if there is none."""
         return self._shutdown.trace_id if self._shutdown is not None and keys.get("node") == self._name else None
+
+
+def _says_so(node: Node) -> bool:
+    """Whether its condition says that its machine shuts down."""
+    return condition_of(node.conditions, names.SHUTTING_DOWN) is not None
 
 
 def _patience(state: Watched) -> float:

@@ -36,6 +36,7 @@ class Bulletin:
         self._word: Word | None = None
         self._turned = 0.0
         self._is_owed = False
+        self._writing = anyio.CancelScope()
         self._news = anyio.Event()
 
     @property
@@ -55,6 +56,7 @@ class Bulletin:
 
     def _set(self, word: Word | None) -> None:
         self._word, self._is_owed = word, True
+        self._writing.cancel()  # what is on its way arrives; but the client repeats no word that is no longer true
         self._news.set()
 
     async def run(self) -> None:
@@ -63,12 +65,12 @@ class Bulletin:
             self._news = anyio.Event()
             backoff = self._backoff()
             while self._is_owed:
-                word = self._word
+                word, is_written = self._word, False
                 try:
-                    is_written = await self._write(word)
+                    with anyio.CancelScope() as self._writing:
+                        is_written = await self._write(word)
                 except ApiError as error:
                     logger.debug("condition %s could not be written: %s", names.SHUTTING_DOWN, error)
-                    is_written = False
                 if is_written and word == self._word:
                     self._is_owed = False
                 elif not is_written:

@@ -8,6 +8,7 @@ further pod.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -16,7 +17,7 @@ import msgspec
 
 from gracectl.agent.announcer import AgentAnnouncer, counted, listed
 from gracectl.agent.bulletin import Bulletin
-from gracectl.agent.cordon import cordoning, marking
+from gracectl.agent.cordon import cordoning, is_marked, marking
 from gracectl.agent.journal import ShutdownJournal
 from gracectl.agent.samples import Outcome
 from gracectl.agent.sequence import Result, ShutdownSequence
@@ -61,6 +62,8 @@ class ShutdownMeans(msgspec.Struct, frozen=True):
     backoff: Callable[[], Backoff]
     is_writing: Callable[[], bool]
     """Whether Events or spans wait to be written."""
+    marks: anyio.Lock
+    """Whose turn it is to put marks on the node, or to take them off: one shutdown begins while another is undone."""
 
 
 class Shutdown:
@@ -91,6 +94,11 @@ class Shutdown:
         """Whom the range whose time it was has left behind."""
         return self._left
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self._means.clock.monotonic() - self._start
+
     def cancel(self) -> None:
         """The machine does not go down after all."""
         self._scope.cancel()
@@ -114,7 +122,8 @@ class Shutdown:
     async def _let_go(self, release: Callable[[], None]) -> None:
         """A client finishes the write that it has begun, a cancelled one too: so nobody is waited for here."""
         await self._means.clock.sleep(self._start + self.seconds - self._means.clock.monotonic())
-        release()
+        if not self._scope.cancel_called:  # at this very instant: the lock is another one already
+            release()
 
     async def _empty(self, sequence: ShutdownSequence) -> None:
         total, means = self.seconds, self._means
@@ -122,7 +131,10 @@ class Shutdown:
         self._say(f"the machine shuts down, and waits for its pods until {until} ({total:g} s) at the latest")
         with anyio.move_on_after(min(HEAD_START_SECONDS, total)):
             await self._cordoned.wait()
-        result = await sequence.run(self._order, total, self._deadline)
+        # Neither the head start nor the way here is to cost a range a whole second.
+        left = self._start + total + HEAD_START_SECONDS - means.clock.monotonic()
+        available = min(total, math.ceil(left) if math.isfinite(left) else left)
+        result = await sequence.run(self._order, available, self._deadline)
         self._over(result)
         left = self._start + total - means.clock.monotonic()
         with anyio.move_on_after(min(LAST_WORDS_SECONDS, left)):
@@ -135,14 +147,21 @@ class Shutdown:
         while True:
             node = means.node()
             try:
-                if node is not None:
-                    if marked := await amend(means.client, NODES, node, marking):
-                        await amend(means.client, NODES, marked, cordoning)
+                if node is not None and await self._mark(node):
                     self._cordoned.set()
                     return
             except ApiError as error:
                 logger.warning("node %s could not be cordoned for the shutdown: %s", means.name, error)
             await means.clock.sleep(backoff.next())
+
+    async def _mark(self, node: Node) -> bool:
+        """False: it is gone, and if another one has its name, that is not known yet. Raises ApiError."""
+        client = self._means.client
+        async with self._means.marks:
+            # What has been taken off just now may still be there in our view.
+            seen = await client.get(NODES, node.key) if is_marked(node) else node
+            marked = await amend(client, NODES, seen, marking)
+            return marked is not None and await amend(client, NODES, marked, cordoning) is not None
 
     def _deadline(self) -> float | None:
         """By when the node itself must have ended, if it is being terminated."""
