@@ -29,15 +29,16 @@ from gracectl.agent.sequence import ShutdownSequence
 from gracectl.agent.shutdown import Shutdown, ShutdownMeans
 from gracectl.agent.watch import Watched
 from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.deletion import Deletion, Doomed
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.amend import amend
-from gracectl.kube.cache import Cache
+from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.reflector import Reflector, ReflectorSettings
-from gracectl.kube.requests import bound_to, named
-from gracectl.kube.resources import NODES, PODS
+from gracectl.kube.requests import Selection, bound_to, named
+from gracectl.kube.resources import NODES, PODS, Resource
 from gracectl.model import names
 from gracectl.model.decode import NodeDecoder, PodDecoder
 from gracectl.model.meta import condition_of
@@ -97,6 +98,16 @@ class Agent:
         self._deleter = PodDeleter(means.deleting, self.pods, means.clock, means.eviction, self._deletion_backoff)
         self._announcer = AgentAnnouncer(means.recorder, self._name, self.node)
         self._bulletin = Bulletin(means.client, means.clock, self.node, self._backoff)
+        self._of_shutdowns = ShutdownMeans(
+            name=self._name,
+            node=self.node,
+            client=means.client,
+            clock=means.clock,
+            announcer=self._announcer,
+            bulletin=self._bulletin,
+            backoff=self._backoff,
+            is_writing=self._is_writing,
+        )
         self._watch = means.machine.watcher(self)
         self._watched = Watched()
         self._order: Order | None = None
@@ -115,7 +126,7 @@ class Agent:
         self.nodes.subscribe(lambda old, new: self._node_changed())
         self.pods.subscribe(self._pod_changed)
 
-    def _reflector(self, resource: Any, into: Cache[Any], selection: Any) -> Reflector[Any]:
+    def _reflector(self, resource: Resource[T], into: Cache[T], selection: Selection) -> Reflector[T]:
         # A server that is not there yet, or that does not know our rights yet, is waited for: machines boot.
         settings = ReflectorSettings(selection=selection, proven=True)
         means = self._means
@@ -162,19 +173,8 @@ class Agent:
             return
         # Of the first second a part has passed by now, and no range is to lose a whole one for that.
         seconds = min(order.total, math.ceil(delay) if math.isfinite(delay) else delay)
-        clock = self._means.clock
-        means = ShutdownMeans(
-            self._name,
-            self.node,
-            self._means.client,
-            clock,
-            self._announcer,
-            self._bulletin,
-            self._backoff,
-            self._is_writing,
-        )
-        self._shutdown = Shutdown(means, self._policy, order, seconds)
-        self._began, self._ended = clock.now(), None
+        self._shutdown = Shutdown(self._of_shutdowns, self._policy, order, seconds)
+        self._began, self._ended = self._means.clock.now(), None
         self._settled = anyio.Event()
         self._news.set()
 
@@ -184,8 +184,6 @@ class Agent:
         if shutdown is None:
             return
         took = self._means.clock.now() - shutdown.began
-        if shutdown.outcome is not None:
-            self._outcomes[shutdown.outcome] -= 1
         self._outcomes[Outcome.CANCELLED] += 1
         shutdown.cancel()
         self._settled.set()
@@ -230,12 +228,12 @@ class Agent:
         if old is not None and new is None and self._shutdown is not None:
             self._shutdown.pod_gone(old.uid)
 
-    def deleted(self, deletion: Any) -> None:
+    def deleted(self, deletion: Deletion) -> None:
         """See DeletionListener."""
         if self._shutdown is not None:
             self._shutdown.deleted(deletion)
 
-    def not_deleted(self, pod: Any, refusal: ApiError) -> None:
+    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
         """See DeletionListener."""
         if self._shutdown is not None:
             self._shutdown.not_deleted(pod, refusal)
