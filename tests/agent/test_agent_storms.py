@@ -111,7 +111,7 @@ class Referee:
             grace = orjson.loads(each.request.body or b"{}")["gracePeriodSeconds"]
             uid = uid_of(each.request)
             assert uid
-            assert 1 <= grace <= max(longest, 1)
+            assert 1 <= grace <= max(longest, 1), each
             assert grace <= self._asks.get(uid, grace)
             if each.status == 200:
                 self._graces.setdefault(uid, []).append(grace)
@@ -154,7 +154,7 @@ async def test_whatever_happens_the_machine_goes_in_time_and_comes_back_as_it_wa
         referee = Referee(stage, order)
         await populate(stage, chance)
         with_controller = chance.random() < 0.5
-        async with anyio.create_task_group() as group, an_agent(stage, settings) as played:
+        async with anyio.create_task_group() as group, an_agent(stage, settings, seed=seed) as played:
             if with_controller:
 
                 async def control() -> None:
