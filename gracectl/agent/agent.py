@@ -30,15 +30,16 @@ from gracectl.agent.sequence import ShutdownSequence
 from gracectl.agent.shutdown import Shutdown, ShutdownMeans
 from gracectl.agent.watch import Watched
 from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.deletion import Deletion, Doomed
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.amend import amend
-from gracectl.kube.cache import Cache
+from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.reflector import Reflector, ReflectorSettings
-from gracectl.kube.requests import JsonPatch, bound_to, named
-from gracectl.kube.resources import NODES, PODS
+from gracectl.kube.requests import JsonPatch, Selection, bound_to, named
+from gracectl.kube.resources import NODES, PODS, Resource
 from gracectl.model import names
 from gracectl.model.decode import NodeDecoder, PodDecoder
 from gracectl.model.meta import condition_of
@@ -98,6 +99,18 @@ class Agent:
         self._deleter = PodDeleter(means.deleting, self.pods, means.clock, means.eviction, self._deletion_backoff)
         self._announcer = AgentAnnouncer(means.recorder, self._name, self.node)
         self._bulletin = Bulletin(means.client, means.clock, self.node, self._backoff)
+        self._marks = anyio.Lock()
+        self._of_shutdowns = ShutdownMeans(
+            name=self._name,
+            node=self.node,
+            client=means.client,
+            clock=means.clock,
+            announcer=self._announcer,
+            bulletin=self._bulletin,
+            backoff=self._backoff,
+            is_writing=self._is_writing,
+            marks=self._marks,
+        )
         self._watch = means.machine.watcher(self)
         self._watched = Watched()
         self._order: Order | None = None
@@ -110,7 +123,6 @@ class Agent:
         self._is_missing = False
         self._news = anyio.Event()
         self._remains = anyio.Event()
-        self._marks = anyio.Lock()
         self._undoing = anyio.CancelScope()
         self._settled = anyio.Event()
         self._settled.set()
@@ -119,7 +131,7 @@ class Agent:
         self.nodes.subscribe(lambda old, new: self._node_changed())
         self.pods.subscribe(self._pod_changed)
 
-    def _reflector(self, resource: Any, into: Cache[Any], selection: Any) -> Reflector[Any]:
+    def _reflector(self, resource: Resource[T], into: Cache[T], selection: Selection) -> Reflector[T]:
         # A server that is not there yet, or that does not know our rights yet, is waited for: machines boot.
         settings = ReflectorSettings(selection=selection, proven=True)
         means = self._means
@@ -170,20 +182,8 @@ class Agent:
             return
         # Of the first second a part has passed by now, and no range is to lose a whole one for that.
         seconds = min(order.total, math.ceil(delay) if math.isfinite(delay) else delay)
-        clock = self._means.clock
-        means = ShutdownMeans(
-            self._name,
-            self.node,
-            self._means.client,
-            clock,
-            self._announcer,
-            self._bulletin,
-            self._backoff,
-            self._is_writing,
-            self._marks,
-        )
-        self._shutdown = Shutdown(means, self._policy, order, seconds)
-        self._began, self._ended = clock.now(), None
+        self._shutdown = Shutdown(self._of_shutdowns, self._policy, order, seconds)
+        self._began, self._ended = self._means.clock.now(), None
         self._settled = anyio.Event()
         self._undoing.cancel()
         self._news.set()
@@ -193,8 +193,9 @@ class Agent:
         shutdown, self._shutdown = self._shutdown, None
         if shutdown is None:
             return
-        if self._ended is None:
-            self._outcomes[shutdown.outcome or Outcome.CANCELLED] += 1
+        if self._ended is None and shutdown.outcome is not None:
+            self._outcomes[shutdown.outcome] += 1  # called off during its last words
+        self._outcomes[Outcome.CANCELLED] += 1
         shutdown.cancel()
         self._bulletin.unsay()
         self._settled.set()
@@ -239,12 +240,12 @@ class Agent:
         if old is not None and new is None and self._shutdown is not None:
             self._shutdown.pod_gone(old.uid)
 
-    def deleted(self, deletion: Any) -> None:
+    def deleted(self, deletion: Deletion) -> None:
         """See DeletionListener."""
         if self._shutdown is not None:
             self._shutdown.deleted(deletion)
 
-    def not_deleted(self, pod: Any, refusal: ApiError) -> None:
+    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
         """See DeletionListener."""
         if self._shutdown is not None:
             self._shutdown.not_deleted(pod, refusal)

@@ -50,7 +50,7 @@ LOOK_SECONDS: Final = 0.05
 """How often it is looked whether they are."""
 
 
-class ShutdownMeans(msgspec.Struct, frozen=True):
+class ShutdownMeans(msgspec.Struct, frozen=True, kw_only=True):
     """What a shutdown works with. `node` is ours, as far as it is known; `backoff` makes the waits after failures."""
 
     name: str

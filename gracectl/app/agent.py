@@ -52,25 +52,25 @@ RIGHTS_SECONDS: Final = 10.0
 
 
 class NodeAgent:
-    """The whole agent of a machine over one transport, on one clock; `reread` gives the settings as they are now, and
-    raises ConfigError."""
+    """The whole agent of a machine over one transport, on one clock; `settings` gives those of now, or raises
+    ConfigError; `rng` seeds every jitter, `spans` takes traces."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Callable[[], Settings],
         transport: Transport,
         clock: Clock,
         machine: Machine,
         *,
-        reread: Callable[[], Settings] | None = None,
+        rng: random.Random | None = None,
         spans: SpanSink | None = None,
     ) -> None:
-        rng = random.Random()
-        self._settings = settings
+        rng = rng or random.Random()
+        self._read = settings
+        self._settings = current = settings()
         self._clock = clock
-        self._reread = reread
         self._spans = spans
-        timeout = min(settings.client.request_timeout_seconds, LONGEST_REQUEST)
+        timeout = min(current.client.request_timeout_seconds, LONGEST_REQUEST)
         self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
         # A client of its own: each try has its own grace.
         once = ClientSettings(timeout=timeout, retry=RetrySettings(attempts=1))
@@ -85,16 +85,16 @@ class NodeAgent:
             deleting=self._deleting,
             recorder=self._recorder,
             clock=clock,
-            eviction=settings.eviction,
+            eviction=current.eviction,
             spans=spans,
             rng=rng,
         )
-        self.agent = Agent(means, settings.shutdown, self._disabled)
+        self.agent = Agent(means, current.shutdown, self._disabled)
         exposition = Exposition((self._samples,), (OF_PROCESS,))
         self._servers = Servers(
             (
-                Door("metrics.listen", settings.metrics.listen, {PATH: exposition.answer}),
-                Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
+                Door("metrics.listen", current.metrics.listen, {PATH: exposition.answer}),
+                Door("probes.listen", current.probes.listen, probes(self.health, self.readiness)),
             )
         )
 
@@ -146,10 +146,10 @@ class NodeAgent:
     async def _follow_settings(self) -> None:
         """A part: take over what the file says now about shutdowns."""
         complaint = ""
-        while self._reread is not None:
+        while True:
             await self._clock.sleep(LOOK_SECONDS)
             try:
-                found = self._reread()
+                found = self._read()
             except ConfigError as error:
                 if str(error) != complaint:
                     complaint = str(error)
@@ -160,7 +160,6 @@ class NodeAgent:
                 logger.info("the settings have changed, and count for the next shutdown")
                 self.agent.configure(found.shutdown)
             self._settings = found
-        await anyio.sleep_forever()
 
     def _samples(self) -> Iterator[Sample]:
         clients = (self._client.statistics(), self._deleting.statistics())

@@ -122,7 +122,7 @@ async def _logind(address: str) -> Logind:
 async def _run(settings: Settings, node: str, pod_uid: str, cluster: ClusterChoice) -> None:
     async with traced() as spans, connected(cluster) as there:
         machine = Machine(node, _watcher(settings.agent, there.clock), pod_uid)
-        program = NodeAgent(settings, there.transport, there.clock, machine, reread=cluster.settings, spans=spans)
+        program = NodeAgent(cluster.settings, there.transport, there.clock, machine, spans=spans)
         logs.add_trace_ids(program.agent.trace_id)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:

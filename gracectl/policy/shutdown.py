@@ -260,7 +260,7 @@ def _notice(shutdown: Shutdown, pod: Pod, seen: Seen) -> Notice | None:
     # A range without a period is told, and over.
     ends = shutdown.ends if shutdown.periods[wave] > 0 else 0.0
     # The server counts in whole seconds: what ends later than the last whole one ends too late.
-    deadline = float(math.floor(round(shutdown.epoch + ends, 3)))
+    deadline = float(math.floor(round(shutdown.epoch + ends, 6)))
     if seen.node_deadline is not None:
         deadline = min(deadline, float(math.floor(seen.node_deadline)))
     begins = round(shutdown.epoch + shutdown.since, 6)

@@ -42,7 +42,7 @@ async def test_a_shutdown_that_is_called_off_while_its_last_words_are_written_is
         assert played.logind.released_at is None  # Events wait to be written
         played.logind.call_off()
         await stage.clock.sleep(5)
-        assert played.agent.agent.statistics().outcomes == {"finished": 1}
+        assert played.agent.agent.statistics().outcomes == {"finished": 1, "cancelled": 1}
 
 
 async def test_a_write_that_hangs_while_the_node_is_given_back_does_not_hold_up_the_next_shutdown() -> None:

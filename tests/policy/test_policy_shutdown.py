@@ -11,6 +11,7 @@ from support.shutdowns import KEP, Machine, at, told
 
 from gracectl.model import names
 from gracectl.model.pod import Pod
+from gracectl.policy.deadlines import granted
 from gracectl.policy.settings import ShutdownPeriods
 from gracectl.policy.shutdown import Ending, RangeBegan, RangeOver, Seen, begin, passed_over, step
 from gracectl.policy.waves import DEFAULT_ORDER, Order, by_priority
@@ -172,6 +173,14 @@ def test_instants_between_seconds_promise_nothing_beyond_the_end_of_the_range() 
     assert (notice.grace, notice.deadline) == (60, NOW + 60)
     late = step(first.shutdown, Seen((pod, a_pod("late", grace_seconds=SLOW)), 20.5, NOW + 21.2))
     assert {each.pod.name: (each.grace, each.deadline) for each in late.notices}["late"] == (39, NOW + 60)
+
+
+@pytest.mark.parametrize("fraction", [0.9994, 0.9996, 0.99999, 0.0001])
+def test_a_beginning_just_beside_a_whole_second_grants_no_second_more_than_the_period(fraction: float) -> None:
+    seen = Seen((a_pod("web", grace_seconds=SLOW),), 0.0, NOW + fraction)
+    (notice,) = step(begin(KEP, 660, seen), seen).notices
+    assert notice.grace == 60
+    assert granted(notice.pod, notice.deadline, max(NOW + fraction, notice.begins)) == 60
 
 
 def test_who_is_to_be_told_is_the_same_at_every_look_until_the_range_is_over() -> None:

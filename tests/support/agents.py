@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -119,12 +120,14 @@ async def an_agent(
     own_uid: str = "",
     reread: Callable[[], Settings] | None = None,
     spans: SpanSink | None = None,
+    seed: int = 0,
 ) -> AsyncIterator[Played]:
     """An agent of `node`; on leaving it is told to stop, as by SIGTERM."""
     logind = PlayedLogind(stage.clock)
     machine = Machine(node, logind.for_, own_uid)
     line = stage.transport.line()
-    program = NodeAgent(settings or the_settings(**KEP), line, stage.clock, machine, reread=reread, spans=spans)
+    first = settings or the_settings(**KEP)
+    program = NodeAgent(reread or (lambda: first), line, stage.clock, machine, rng=random.Random(seed), spans=spans)
     played = Played(program, logind, anyio.Event())
     async with anyio.create_task_group() as group:
         group.start_soon(played.run)

@@ -1,0 +1,154 @@
+"""Pods as the API server writes them, whole, empty, and full of nulls."""
+
+from __future__ import annotations
+
+import pytest
+from support.written import META, NEW_YEAR, NULL_META, encoded
+
+from gracectl.model import names
+from gracectl.model.decode import (
+    decode_pod,
+)
+from gracectl.model.meta import OwnerReference
+from gracectl.model.pod import Pod, Toleration
+
+
+def test_a_whole_pod() -> None:
+    meta = META | {
+        "deletionTimestamp": "2026-01-01T01:00:30Z",
+        "deletionGracePeriodSeconds": 30,
+        "annotations": {
+            names.DO_NOT_DISRUPT: "90m",
+            names.DO_NOT_EVICT: "true",
+            names.MIRROR_POD: "0a1b",
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        },
+        "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "77", "controller": True},
+            {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "78"},
+        ],
+    }
+    spec = {
+        "nodeName": "node-1",
+        "terminationGracePeriodSeconds": 60,
+        "priority": 2_000_000_000,
+        "priorityClassName": "system-cluster-critical",
+        "tolerations": [
+            {
+                "key": "node.kubernetes.io/not-ready",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 3,
+            },
+            {"operator": "Exists"},
+        ],
+        "containers": [{"name": "c", "image": "pause"}],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-1"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "other", "ephemeral": None, "persistentVolumeClaim": None},
+        ],
+    }
+    status = {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:05Z",
+        "conditions": [
+            {"type": "Initialized", "status": "True", "lastProbeTime": None},
+            {"type": "Ready", "status": "True", "lastProbeTime": None},
+        ],
+    }
+    assert decode_pod(encoded(kind="Pod", apiVersion="v1", metadata=meta, spec=spec, status=status)) == Pod(
+        namespace="shop",
+        name="web-1",
+        uid="4f9c",
+        resource_version="42",
+        node_name="node-1",
+        labels={"app": "web"},
+        annotations={names.DO_NOT_DISRUPT: "90m", names.DO_NOT_EVICT: "true", names.MIRROR_POD: "0a1b"},
+        owners=(OwnerReference("ReplicaSet", "web", "77", True), OwnerReference("Node", "node-1", "78", False)),
+        created=NEW_YEAR,
+        started=NEW_YEAR + 5,
+        deletion_timestamp=NEW_YEAR + 3630,
+        deletion_grace_seconds=30,
+        grace_seconds=60,
+        priority=2_000_000_000,
+        priority_class="system-cluster-critical",
+        tolerations=(
+            Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),
+            Toleration("", "Exists", "", ""),
+        ),
+        phase="Running",
+        ready=True,
+        claims=("data-web-1", "web-1-scratch"),
+        empty_dir=True,
+    )
+
+
+def test_a_pod_of_nulls_and_a_pod_of_nearly_nothing_read_alike() -> None:
+    nulls = encoded(
+        metadata=NULL_META,
+        spec=dict.fromkeys(
+            (
+                "nodeName",
+                "terminationGracePeriodSeconds",
+                "priority",
+                "priorityClassName",
+                "tolerations",
+                "volumes",
+            )
+        ),
+        status=dict.fromkeys(("phase", "startTime", "conditions")),
+    )
+    bare = Pod(namespace="", name="a", uid="")
+    assert decode_pod(nulls) == bare
+    assert decode_pod(encoded(metadata=NULL_META, spec=None, status=None)) == bare
+    assert decode_pod(encoded(metadata={"name": "a"})) == bare
+
+
+def test_a_grace_of_zero_is_not_no_grace() -> None:
+    meta = META | {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+    pod = decode_pod(encoded(metadata=meta, spec={"terminationGracePeriodSeconds": 0, "priority": 0}))
+    assert (pod.deletion_grace_seconds, pod.grace_seconds, pod.priority) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ([{"type": "Ready", "status": "True"}], True),
+        ([{"type": "Ready", "status": "False"}], False),
+        ([{"type": "Ready", "status": "Unknown"}], False),
+        ([{"type": "ContainersReady", "status": "True"}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_pod_is_ready_when_its_condition_says_so(conditions: object, ready: bool) -> None:
+    assert decode_pod(encoded(metadata=META, status={"conditions": conditions})).ready is ready
+
+
+@pytest.mark.parametrize(
+    ("volumes", "expected"),
+    [
+        ([{"name": "tmp", "emptyDir": {}}], True),
+        ([{"name": "config", "configMap": {"name": "c"}}, {"name": "ram", "emptyDir": {"medium": "Memory"}}], True),
+        ([{"name": "tmp", "emptyDir": None}, {"name": "scratch", "ephemeral": {}}], False),
+        ([{"name": "logs", "hostPath": {"path": "/var/log"}}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_pod_has_an_empty_dir_when_one_of_its_volumes_is(volumes: object, expected: bool) -> None:
+    assert decode_pod(encoded(metadata=META, spec={"volumes": volumes})).empty_dir is expected
+
+
+def test_annotations_that_no_decision_reads_are_not_kept() -> None:
+    pods = [decode_pod(encoded(metadata=META | {"annotations": {"team": "a", "n": str(n)}})) for n in range(2)]
+    assert pods[0].annotations == {}
+    assert pods[0].annotations is pods[1].annotations
+
+
+def test_an_empty_annotation_is_there_all_the_same() -> None:
+    assert decode_pod(encoded(metadata=META | {"annotations": {names.DO_NOT_DISRUPT: ""}})).annotations == {
+        names.DO_NOT_DISRUPT: ""
+    }
