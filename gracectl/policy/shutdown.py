@@ -30,6 +30,9 @@ _HAIR: Final = 1e-6
 _JUMP: Final = 0.001
 """Seconds: two clocks that run together differ by less."""
 
+_MOMENT: Final = 1.0
+"""Seconds, from the beginning of a shutdown: who looks before then has all of its time to share out."""
+
 _NONE_YET: Final = -1
 
 
@@ -149,8 +152,9 @@ def begin(order: Order, available: float, seen: Seen, own_uid: str = "") -> Shut
     """A shutdown that must be over `available` seconds after it began, when its pods are known for the first time.
 
     Of what is left then each range has its period, or, if that is too little for all, its share of it (policy.reserve).
+    Up to the first look a moment passes in any case, and no range is to lose a whole second for that.
     """
-    left = max(available - seen.elapsed, 0.0)
+    left = max(available - (seen.elapsed if seen.elapsed >= _MOMENT else 0.0), 0.0)
     return Shutdown(
         order=order,
         periods=_periods(order, left),

@@ -175,6 +175,12 @@ def test_instants_between_seconds_promise_nothing_beyond_the_end_of_the_range() 
     assert {each.pod.name: (each.grace, each.deadline) for each in late.notices}["late"] == (39, NOW + 60)
 
 
+@pytest.mark.parametrize("elapsed", [0.00001, 0.003, 0.9])
+def test_the_moment_that_passes_before_the_first_look_costs_no_range_a_second(elapsed: float) -> None:
+    assert begin(KEP, 660, at(elapsed)).periods == (60, 120, 180, 300)
+    assert begin(KEP, 66, at(elapsed)).periods == (6, 12, 18, 30)
+
+
 @pytest.mark.parametrize("fraction", [0.9994, 0.9996, 0.99999, 0.0001])
 def test_a_beginning_just_beside_a_whole_second_grants_no_second_more_than_the_period(fraction: float) -> None:
     seen = Seen((a_pod("web", grace_seconds=SLOW),), 0.0, NOW + fraction)
