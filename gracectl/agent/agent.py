@@ -336,10 +336,17 @@ class Agent:
         node = self.node()
         if node is None or self._undo(node) is None:
             return
+        asked: list[JsonPatch | None] = []
+
+        def undo(node: Node) -> JsonPatch | None:
+            asked.append(self._undo(node))
+            return asked[-1]
+
         async with self._marks:
             with anyio.CancelScope() as self._undoing:
-                await amend(self._means.client, NODES, node, self._undo)
-                logger.info("takes pods again: its machine is up", extra={"node": node.name})
+                await amend(self._means.client, NODES, node, undo)
+                if asked[-1] is not None:  # else the watch is behind, and we have done it before
+                    logger.info("takes pods again: its machine is up", extra={"node": node.name})
 
     def _undo(self, node: Node) -> JsonPatch | None:
         return giving_back(node) if self._is_up else None
@@ -389,7 +396,7 @@ class Agent:
             outcomes=dict(self._outcomes),
             began=self._began,
             ended=self._ended,
-            awaited=self._deleter.statistics().doomed if shutdown is not None and shutdown.outcome is None else 0,
+            awaited=0 if shutdown is None else shutdown.awaited,
         )
 
     def readiness(self) -> tuple[Check, ...]:

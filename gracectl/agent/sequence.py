@@ -76,6 +76,8 @@ class ShutdownSequence:
         self._clock = clock
         self._listener = listener
         self._own_uid = own_uid
+        self.awaited = 0
+        """How many pods the range whose time it is waits for."""
         self._news = anyio.Event()
         clock.subscribe(self.look)
 
@@ -115,6 +117,7 @@ class ShutdownSequence:
             seen = Seen(self._pods.values(), elapsed, self._clock.now(), node_deadline())
             decided = step(shutdown or begin(order, available, seen, self._own_uid), seen)
             shutdown = decided.shutdown
+            self.awaited = len(decided.awaited)
             self._carry_out(decided)
             if decided.is_over:
                 break

@@ -81,6 +81,7 @@ class Shutdown:
         self._asked: set[str] = set()
         self._left: tuple[Pod, ...] = ()
         self._journal: ShutdownJournal | None = None
+        self._sequence: ShutdownSequence | None = None
         self.outcome: Outcome | None = None
         """None: it is under way."""
 
@@ -95,6 +96,11 @@ class Shutdown:
         return self._left
 
     @property
+    def awaited(self) -> int:
+        """How many pods it waits for now."""
+        return self._sequence.awaited if self._sequence is not None and self.outcome is None else 0
+
+    @property
     def elapsed(self) -> float:
         """Seconds since it began."""
         return self._means.clock.monotonic() - self._start
@@ -105,7 +111,7 @@ class Shutdown:
 
     async def run(self, journal: ShutdownJournal, sequence: ShutdownSequence, release: Callable[[], None]) -> None:
         """Until the machine is let go (`release` is called then, or before), or the shutdown is cancelled."""
-        self._journal = journal
+        self._journal, self._sequence = journal, sequence
         try:
             with self._scope:
                 async with anyio.create_task_group() as group:
@@ -180,7 +186,7 @@ class Shutdown:
         if self._journal:
             self._journal.range_began(news.number, news.wave.name, news.pods, now)
         until = format_time(now + news.seconds)
-        self._say(f"{news.wave.name}: it is the turn of {listed(news.pods)}; until {until} ({news.seconds:g} s)")
+        self._say(f"{news.wave.name}: it is the turn of {listed(news.pods)}; until {until} ({news.seconds:.0f} s)")
 
     def range_over(self, news: RangeOver) -> None:
         """See SequenceListener."""
@@ -226,7 +232,7 @@ class Shutdown:
                 f"the machine goes down after {took}, and no pod was told: the API server has not said which there are",
             )
         elif result.left:
-            self._end(Outcome.OVERDUE, f"the machine goes down after {took}, with {listed(result.left)} still there")
+            self._end(Outcome.OVERDUE, f"the machine goes down after {took}, and leaves {listed(result.left)}")
         else:
             gone = f"{counted(len(self._asked))} gone after {took}" if self._asked else "there was no pod to wait for"
             self._end(Outcome.FINISHED, f"{gone}; the machine goes down")

@@ -92,9 +92,11 @@ async def test_metrics_and_probes_say_whether_the_machine_would_wait() -> None:
         during = agent.statistics()
         assert during.began is not None
         assert during.ended is None
+        assert during.awaited == 1  # told, and not gone yet
         await stage.clock.sleep(60)
         after = agent.statistics()
         assert after.outcomes == {"finished": 1}
+        assert after.awaited == 0
         assert after.ended is not None
         assert after.ended - during.began == pytest.approx(50, abs=2)
         played.logind.call_off()
