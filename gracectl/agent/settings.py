@@ -46,5 +46,14 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
 
 def _is_address(text: str) -> bool:
-    transport, colon, values = text.partition(":")
-    return bool(colon) and transport.isalpha() and "=" in values
+    """Whether we can connect to it: one address, or several with semicolons between them."""
+    return all(_is_one_address(each) for each in text.split(";"))
+
+
+def _is_one_address(text: str) -> bool:
+    transport, _, pairs = text.partition(":")
+    values = {key: value for key, _, value in (pair.partition("=") for pair in pairs.split(","))}
+    if transport == "unix":
+        return bool(values.get("path") or values.get("abstract"))
+    port = values.get("port", "")
+    return transport == "tcp" and port.isdecimal() and 0 < int(port) < 2**16

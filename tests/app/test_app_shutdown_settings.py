@@ -67,6 +67,28 @@ def test_a_group_may_have_an_order_of_its_own_or_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        "unix:path=/run/dbus/system_bus_socket",
+        "unix:abstract=/tmp/dbus-1,guid=07",
+        "tcp:host=localhost,port=12345",
+        "unix:path=/one;unix:path=/other",
+    ],
+)
+def test_the_address_of_a_bus_is_taken_as_d_bus_writes_it(tmp_path: Path, address: str) -> None:
+    assert read(tmp_path, f"agent: {{busAddress: '{address}'}}").agent.address == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["unix:pth=/x", "unix:path=", "unix:", "foo:path=/x", "tcp:host=a", "tcp:host=a,port=99999", "unix:path=/x;y"],
+)
+def test_an_address_that_no_bus_can_have_is_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError, match=r"agent\.busAddress: .* is no D-Bus address such as unix:path="):
+        read(tmp_path, f"agent: {{busAddress: '{address}'}}")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (
