@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -27,12 +28,16 @@ from gracectl.cli.failures import interruptible, run_async, told_to_people
 from gracectl.cli.rehearsals.showing import FAILURES, rehearsed, show
 from gracectl.cli.rehearsals.telling import Logind, Rehearsed
 from gracectl.cli.traces import traced
-from gracectl.config import Settings
+from gracectl.config import ConfigError, Settings
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.signals import set_on_signal
 from gracectl.telemetry import logs
 
 logger = logging.getLogger(__name__)
+
+_LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NODE_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
+"""What an API server takes for a name of a node (RFC 1123)."""
 
 
 @click.command()
@@ -70,17 +75,24 @@ def agent(
     Holds a delay lock of systemd-logind. When the machine shuts down, its pods are deleted range by range, as
     shutdownGracePeriodByPodPriority (or shutdownGracePeriod) of the settings says; then the machine goes on. Runs on
     every node (docs/agent.md has a DaemonSet) until SIGTERM; a shutdown that is under way is finished first, a second
-    signal ends it at once. A changed settings file counts at once. Where the settings have no order for a shutdown, it
-    says so and ends, with exit code 0.
+    signal ends it at once. A changed settings file counts within seconds. Where the settings have no order for a
+    shutdown, it says so and ends, with exit code 0.
 
     With --simulate-shutdown it shows what would happen to the pods of the node now, and changes nothing; from any
     machine that may get the node and list pods. The page docs/rehearsal.md explains it, and every field of the JSON.
     """
+    is_output_given = context.get_parameter_source("output") is ParameterSource.COMMANDLINE
+    if is_output_given and not simulate_shutdown:
+        raise click.UsageError("-o says how --simulate-shutdown answers: give both, or neither")
+    node = node_name or socket.gethostname().lower()
+    if not _NODE_NAME.fullmatch(node):
+        raise click.UsageError(f"no node can be called {node!r}; --node-name, or $NODE_NAME, is its name there")
+    is_here = context.get_parameter_source("node_name") is not ParameterSource.COMMANDLINE
     with told_to_people(FAILURES):
         settings = cluster.settings()
-        node = node_name or socket.gethostname().lower()
-        is_here = context.get_parameter_source("node_name") is not ParameterSource.COMMANDLINE
         if not settings.shutdown.knows_shutdowns:
+            if simulate_shutdown:
+                raise ConfigError(disabled(settings))
             click.echo(disabled(settings))
             return
         if simulate_shutdown:

@@ -19,7 +19,7 @@ def agent(tmp_path: Path, settings: str, *arguments: str) -> Result:
     return CliRunner().invoke(root, ["agent", "--config", str(file), *arguments])
 
 
-@pytest.mark.parametrize("arguments", [(), ("--simulate-shutdown",), ("--node-name", "n1")])
+@pytest.mark.parametrize("arguments", [(), ("--node-name", "n1")])
 def test_with_neither_form_it_says_that_the_feature_is_disabled_and_ends(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
@@ -29,6 +29,26 @@ def test_with_neither_form_it_says_that_the_feature_is_disabled_and_ends(
         "graceful shutdown is disabled: the settings have neither shutdownGracePeriodByPodPriority nor "
         "shutdownGracePeriod\n"
     )
+
+
+def test_a_rehearsal_with_neither_form_has_nothing_to_say_and_fails(tmp_path: Path) -> None:
+    ended = agent(tmp_path, "", "--simulate-shutdown", "-o", "json")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "graceful shutdown is disabled: the settings have neither" in ended.stderr
+
+
+def test_a_form_of_output_without_a_rehearsal_is_an_error(tmp_path: Path) -> None:
+    ended = agent(tmp_path, RANGES, "-o", "json")
+    assert ended.exit_code == 2
+    assert "-o says how --simulate-shutdown answers" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["Node 1/..", "UPPER", "-a", "a..b", "a_b", "a" * 254, "a\n"])
+@pytest.mark.parametrize("others", [(), ("--simulate-shutdown",)])
+def test_a_name_that_no_node_can_have_is_an_error(tmp_path: Path, name: str, others: tuple[str, ...]) -> None:
+    ended = agent(tmp_path, RANGES, "--node-name", name, *others)
+    assert ended.exit_code == 2
+    assert f"no node can be called {name!r}" in ended.stderr
 
 
 def test_with_the_feature_gate_off_it_says_so(tmp_path: Path) -> None:
