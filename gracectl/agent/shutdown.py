@@ -17,16 +17,13 @@ import msgspec
 
 from gracectl.agent.announcer import AgentAnnouncer, counted, listed
 from gracectl.agent.bulletin import Bulletin
-from gracectl.agent.cordon import cordoning, is_marked, marking
 from gracectl.agent.journal import ShutdownJournal
+from gracectl.agent.marks import Marks
 from gracectl.agent.samples import Outcome
 from gracectl.agent.sequence import Result, ShutdownSequence
 from gracectl.eviction.deletion import Deletion, Doomed
-from gracectl.kube.amend import amend
-from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
-from gracectl.kube.resources import NODES
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
@@ -55,15 +52,13 @@ class ShutdownMeans(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     node: Callable[[], Node | None]
-    client: KubeClient
     clock: Clock
     announcer: AgentAnnouncer
     bulletin: Bulletin
     backoff: Callable[[], Backoff]
     is_writing: Callable[[], bool]
     """Whether Events or spans wait to be written."""
-    marks: anyio.Lock
-    """Whose turn it is to put marks on the node, or to take them off: one shutdown begins while another is undone."""
+    marks: Marks
 
 
 class Shutdown:
@@ -147,21 +142,12 @@ class Shutdown:
         while True:
             node = means.node()
             try:
-                if node is not None and await self._mark(node):
+                if node is not None and await self._means.marks.put(node):
                     self._cordoned.set()
                     return
             except ApiError as error:
                 logger.warning("node %s could not be cordoned for the shutdown: %s", means.name, error)
             await means.clock.sleep(backoff.next())
-
-    async def _mark(self, node: Node) -> bool:
-        """False: it is gone, and if another one has its name, that is not known yet. Raises ApiError."""
-        client = self._means.client
-        async with self._means.marks:
-            # What has been taken off just now may still be there in our view.
-            seen = await client.get(NODES, node.key) if is_marked(node) else node
-            marked = await amend(client, NODES, seen, marking)
-            return marked is not None and await amend(client, NODES, marked, cordoning) is not None
 
     def _deadline(self) -> float | None:
         """By when the node itself must have ended, if it is being terminated."""
