@@ -182,6 +182,7 @@ class Agent:
         self._shutdown = Shutdown(self._of_shutdowns, self._policy, order, seconds)
         self._began, self._ended = self._means.clock.now(), None
         self._settled = anyio.Event()
+        self._announcer.begin()
         self._marks.make_way()
         self._news.set()
 
@@ -193,6 +194,7 @@ class Agent:
         if self._ended is None and shutdown.outcome is not None:
             self._outcomes[shutdown.outcome] += 1  # called off during its last words
         self._outcomes[Outcome.CANCELLED] += 1
+        self._ended = self._means.clock.now()
         shutdown.cancel()
         self._bulletin.unsay()
         self._settled.set()
@@ -240,7 +242,7 @@ class Agent:
     def deleted(self, deletion: Deletion) -> None:
         """See DeletionListener."""
         if self._shutdown is not None:
-            self._shutdown.deleted(deletion)
+            self._shutdown.deleted(deletion, self.pods.get(*deletion.pod.key))
 
     def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
         """See DeletionListener."""
@@ -322,10 +324,10 @@ class Agent:
     def _choose(self) -> None:
         """Which order holds, and with it how long the machine is to wait."""
         node = self.node()
-        if node is None and self._policy.node_groups and not self._policy.order.floors:
+        if node is None and self._policy.node_groups and not self._policy.order.is_timed:
             return  # its labels say whether there is one
         order = self._policy.order if node is None else self._policy.order_of(node.labels)
-        if not order.floors:
+        if not order.is_timed:
             self._order = None
             if node is not None and self._is_up and (_says_so(node) or self._marks.remain):
                 return  # nobody comes after us who would take it off

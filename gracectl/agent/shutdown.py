@@ -186,10 +186,12 @@ class Shutdown:
     def over(self, result: Result) -> None:
         """See SequenceListener; told by `_over`, which has more to say."""
 
-    def deleted(self, deletion: Deletion) -> None:
-        """See DeletionListener."""
+    def deleted(self, deletion: Deletion, pod: Pod | None) -> None:
+        """See DeletionListener. `pod`: as it is known; one that has come late is in the news of no range."""
         self._asked.add(deletion.pod.uid)
         if self._journal:
+            if pod is not None and pod.uid == deletion.pod.uid:
+                self._journal.awaited(pod, self._means.clock.now())
             self._journal.deleted(deletion, self._means.clock.now())
 
     def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
