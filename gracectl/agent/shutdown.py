@@ -68,13 +68,12 @@ class Shutdown:
         self._means = means
         self._policy = policy
         self._order = order
-        self.seconds = seconds
+        self._seconds = seconds
         self.began = means.clock.now()
         self._start = means.clock.monotonic()
         self._scope = anyio.CancelScope()
         self._cordoned = anyio.Event()
         self._asked: set[str] = set()
-        self._left: tuple[Pod, ...] = ()
         self._journal: ShutdownJournal | None = None
         self.outcome: Outcome | None = None
         """None: it is under way."""
@@ -83,11 +82,6 @@ class Shutdown:
     def trace_id(self) -> str | None:
         """For the log."""
         return None if self._journal is None else self._journal.trace_id
-
-    @property
-    def left(self) -> tuple[Pod, ...]:
-        """Whom the range whose time it was has left behind."""
-        return self._left
 
     @property
     def elapsed(self) -> float:
@@ -116,12 +110,12 @@ class Shutdown:
 
     async def _let_go(self, release: Callable[[], None]) -> None:
         """A client finishes the write that it has begun, a cancelled one too: so nobody is waited for here."""
-        await self._means.clock.sleep(self._start + self.seconds - self._means.clock.monotonic())
+        await self._means.clock.sleep(self._start + self._seconds - self._means.clock.monotonic())
         if not self._scope.cancel_called:  # at this very instant: the lock is another one already
             release()
 
     async def _empty(self, sequence: ShutdownSequence) -> None:
-        total, means = self.seconds, self._means
+        total, means = self._seconds, self._means
         until = format_time(self.began + total)
         self._say(f"the machine shuts down, and waits for its pods until {until} ({total:g} s) at the latest")
         with anyio.move_on_after(min(HEAD_START_SECONDS, total)):
@@ -176,7 +170,6 @@ class Shutdown:
         if not news.left:
             logger.info("%s: all pods are gone after %.1f s", news.wave.name, news.seconds, extra=self._keys)
             return
-        self._left += news.left
         message = (
             f"{news.wave.name}: {news.ending}, and nobody waits any longer for {listed(news.left)}, left after "
             f"{news.seconds:.0f} s"
