@@ -22,9 +22,9 @@ from anyio.abc import TaskGroup
 
 from gracectl.agent.announcer import AgentAnnouncer
 from gracectl.agent.bulletin import Bulletin
-from gracectl.agent.cordon import giving_back
 from gracectl.agent.journal import ShutdownJournal
 from gracectl.agent.machine import Machine
+from gracectl.agent.marks import Marks
 from gracectl.agent.samples import AgentStatistics, Outcome
 from gracectl.agent.sequence import ShutdownSequence
 from gracectl.agent.shutdown import Shutdown, ShutdownMeans
@@ -32,13 +32,12 @@ from gracectl.agent.watch import Watched
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.deletion import Deletion, Doomed
 from gracectl.eviction.settings import EvictionSettings
-from gracectl.kube.amend import amend
 from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.reflector import Reflector, ReflectorSettings
-from gracectl.kube.requests import JsonPatch, Selection, bound_to, named
+from gracectl.kube.requests import Selection, bound_to, named
 from gracectl.kube.resources import NODES, PODS, Resource
 from gracectl.model import names
 from gracectl.model.decode import NodeDecoder, PodDecoder
@@ -99,11 +98,10 @@ class Agent:
         self._deleter = PodDeleter(means.deleting, self.pods, means.clock, means.eviction, self._deletion_backoff)
         self._announcer = AgentAnnouncer(means.recorder, self._name, self.node)
         self._bulletin = Bulletin(means.client, means.clock, self.node, self._backoff)
-        self._marks = anyio.Lock()
+        self._marks = Marks(means.client, self.node, lambda: self._is_up, self._backoff)
         self._of_shutdowns = ShutdownMeans(
             name=self._name,
             node=self.node,
-            client=means.client,
             clock=means.clock,
             announcer=self._announcer,
             bulletin=self._bulletin,
@@ -122,8 +120,6 @@ class Agent:
         self._complain_at = math.inf
         self._is_missing = False
         self._news = anyio.Event()
-        self._remains = anyio.Event()
-        self._undoing = anyio.CancelScope()
         self._settled = anyio.Event()
         self._settled.set()
         self._deleter.listen(self._announcer)
@@ -151,6 +147,7 @@ class Agent:
         return {
             **{f"watch of {each.statistics().resource}": each.run for each in self.reflectors},
             "condition": self._bulletin.run,
+            "marks": self._marks.run,
             "deleter": self._deleter.run,
             "logind": self._watch.run,
             "agent": self.run,
@@ -185,7 +182,8 @@ class Agent:
         self._shutdown = Shutdown(self._of_shutdowns, self._policy, order, seconds)
         self._began, self._ended = self._means.clock.now(), None
         self._settled = anyio.Event()
-        self._undoing.cancel()
+        self._announcer.begin()
+        self._marks.make_way()
         self._news.set()
 
     def cancelled(self) -> None:
@@ -196,6 +194,7 @@ class Agent:
         if self._ended is None and shutdown.outcome is not None:
             self._outcomes[shutdown.outcome] += 1  # called off during its last words
         self._outcomes[Outcome.CANCELLED] += 1
+        self._ended = self._means.clock.now()
         shutdown.cancel()
         self._bulletin.unsay()
         self._settled.set()
@@ -243,7 +242,7 @@ class Agent:
     def deleted(self, deletion: Deletion) -> None:
         """See DeletionListener."""
         if self._shutdown is not None:
-            self._shutdown.deleted(deletion)
+            self._shutdown.deleted(deletion, self.pods.get(*deletion.pod.key))
 
     def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
         """See DeletionListener."""
@@ -256,7 +255,6 @@ class Agent:
         """A part: do what has to be done, until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._hear_of_nothing)
-            group.start_soon(self._tidy)
             await self._attend(group)
 
     async def _hear_of_nothing(self) -> None:
@@ -305,51 +303,12 @@ class Agent:
         self._choose()
         if node is not None and self._is_up and _says_so(node):
             self._bulletin.unsay()
-        self._remains.set()
+        self._marks.look()
 
     @property
     def _is_up(self) -> bool:
         """Whether the machine stays: what a shutdown has left on the node comes off."""
         return self._shutdown is None and self._watched.is_locked
-
-    async def _tidy(self) -> None:
-        """Take off what a shutdown has put on the node. Nobody waits for that, least of all the next shutdown."""
-        backoff = self._backoff()
-        while True:
-            self._remains = anyio.Event()
-            wait = math.inf
-            try:
-                await self._give_back()
-                backoff.reset()
-            except ApiError as error:
-                wait = backoff.next()
-                logger.warning(
-                    "node %s: what a shutdown has left on it could not be taken off: %s",
-                    self._name,
-                    error,
-                )
-            with anyio.move_on_after(wait):
-                await self._remains.wait()
-
-    async def _give_back(self) -> None:
-        """Raises ApiError."""
-        node = self.node()
-        if node is None or self._undo(node) is None:
-            return
-        asked: list[JsonPatch | None] = []
-
-        def undo(node: Node) -> JsonPatch | None:
-            asked.append(self._undo(node))
-            return asked[-1]
-
-        async with self._marks:
-            with anyio.CancelScope() as self._undoing:
-                await amend(self._means.client, NODES, node, undo)
-                if asked[-1] is not None:  # else the watch is behind, and we have done it before
-                    logger.info("takes pods again: its machine is up", extra={"node": node.name})
-
-    def _undo(self, node: Node) -> JsonPatch | None:
-        return giving_back(node) if self._is_up else None
 
     def _look_for(self, node: Node | None) -> None:
         """Whoever has misspelt its name is to hear of it before the machine shuts down."""
@@ -365,12 +324,12 @@ class Agent:
     def _choose(self) -> None:
         """Which order holds, and with it how long the machine is to wait."""
         node = self.node()
-        if node is None and self._policy.node_groups and not self._policy.order.floors:
+        if node is None and self._policy.node_groups and not self._policy.order.is_timed:
             return  # its labels say whether there is one
         order = self._policy.order if node is None else self._policy.order_of(node.labels)
-        if not order.floors:
+        if not order.is_timed:
             self._order = None
-            if node is not None and self._is_up and (_says_so(node) or giving_back(node) is not None):
+            if node is not None and self._is_up and (_says_so(node) or self._marks.remain):
                 return  # nobody comes after us who would take it off
             self._disabled(f"node {self._name} has no shutdownGracePeriod or shutdownGracePeriodByPodPriority")
             return

@@ -40,6 +40,11 @@ class AgentAnnouncer:
         self._name = name
         self._node = node
         self._owed: list[_Owed] = []
+        self._complained: set[tuple[str, str]] = set()
+
+    def begin(self) -> None:
+        """Of a new shutdown everything is told anew."""
+        self._complained.clear()
 
     def say(self, reason: EventReason, message: str, type_: EventType = "Normal", *, news: str = "") -> None:
         """An Event on the node, and a line of the log; `news`: see EventRecorder.record."""
@@ -83,7 +88,11 @@ class AgentAnnouncer:
         logger.info("pod deleted for the shutdown", extra={**_keys(pod), **figures})
 
     def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
-        """It is asked again as long as there is time; but somebody may have to act."""
+        """It is asked again while there is time; but somebody may have to act. Each kind of refusal is told once."""
+        kind = (pod.uid, type(refusal).__name__)
+        if kind in self._complained:
+            return
+        self._complained.add(kind)
         message = f"could not be deleted for the shutdown of node {pod.node}: {refusal}"
         logger.warning("pod %s", message, extra=_keys(pod))
         if not isinstance(refusal, Throttled | Unreachable):

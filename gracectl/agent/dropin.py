@@ -68,12 +68,19 @@ class DropIn:
         if self._directory not in directories:
             directories.insert(0, self._directory)
         mains = [self._root / place / "logind.conf" for place in _MAIN]
-        yield from [main for main in mains if main.exists()][:1]
+        yield from [main for main in mains if _is_there(main)][:1]
         by_name: dict[str, Path] = {}
         for directory in directories:
             for file in _configurations_in(directory):
                 by_name.setdefault(file.name, file)
         yield from (by_name[name] for name in sorted(by_name))
+
+
+def _is_there(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:
+        return False  # it may not be looked at
 
 
 def _configurations_in(directory: Path) -> list[Path]:

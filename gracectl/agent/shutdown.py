@@ -17,16 +17,13 @@ import msgspec
 
 from gracectl.agent.announcer import AgentAnnouncer, counted, listed
 from gracectl.agent.bulletin import Bulletin
-from gracectl.agent.cordon import cordoning, is_marked, marking
 from gracectl.agent.journal import ShutdownJournal
+from gracectl.agent.marks import Marks
 from gracectl.agent.samples import Outcome
 from gracectl.agent.sequence import Result, ShutdownSequence
 from gracectl.eviction.deletion import Deletion, Doomed
-from gracectl.kube.amend import amend
-from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
-from gracectl.kube.resources import NODES
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
@@ -55,15 +52,13 @@ class ShutdownMeans(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     node: Callable[[], Node | None]
-    client: KubeClient
     clock: Clock
     announcer: AgentAnnouncer
     bulletin: Bulletin
     backoff: Callable[[], Backoff]
     is_writing: Callable[[], bool]
     """Whether Events or spans wait to be written."""
-    marks: anyio.Lock
-    """Whose turn it is to put marks on the node, or to take them off: one shutdown begins while another is undone."""
+    marks: Marks
 
 
 class Shutdown:
@@ -73,13 +68,12 @@ class Shutdown:
         self._means = means
         self._policy = policy
         self._order = order
-        self.seconds = seconds
+        self._seconds = seconds
         self.began = means.clock.now()
         self._start = means.clock.monotonic()
         self._scope = anyio.CancelScope()
         self._cordoned = anyio.Event()
         self._asked: set[str] = set()
-        self._left: tuple[Pod, ...] = ()
         self._journal: ShutdownJournal | None = None
         self._sequence: ShutdownSequence | None = None
         self.outcome: Outcome | None = None
@@ -89,11 +83,6 @@ class Shutdown:
     def trace_id(self) -> str | None:
         """For the log."""
         return None if self._journal is None else self._journal.trace_id
-
-    @property
-    def left(self) -> tuple[Pod, ...]:
-        """Whom the range whose time it was has left behind."""
-        return self._left
 
     @property
     def awaited(self) -> int:
@@ -127,12 +116,12 @@ class Shutdown:
 
     async def _let_go(self, release: Callable[[], None]) -> None:
         """A client finishes the write that it has begun, a cancelled one too: so nobody is waited for here."""
-        await self._means.clock.sleep(self._start + self.seconds - self._means.clock.monotonic())
+        await self._means.clock.sleep(self._start + self._seconds - self._means.clock.monotonic())
         if not self._scope.cancel_called:  # at this very instant: the lock is another one already
             release()
 
     async def _empty(self, sequence: ShutdownSequence) -> None:
-        total, means = self.seconds, self._means
+        total, means = self._seconds, self._means
         until = format_time(self.began + total)
         self._say(f"the machine shuts down, and waits for its pods until {until} ({total:g} s) at the latest")
         with anyio.move_on_after(min(HEAD_START_SECONDS, total)):
@@ -153,21 +142,12 @@ class Shutdown:
         while True:
             node = means.node()
             try:
-                if node is not None and await self._mark(node):
+                if node is not None and await self._means.marks.put(node):
                     self._cordoned.set()
                     return
             except ApiError as error:
                 logger.warning("node %s could not be cordoned for the shutdown: %s", means.name, error)
             await means.clock.sleep(backoff.next())
-
-    async def _mark(self, node: Node) -> bool:
-        """False: it is gone, and if another one has its name, that is not known yet. Raises ApiError."""
-        client = self._means.client
-        async with self._means.marks:
-            # What has been taken off just now may still be there in our view.
-            seen = await client.get(NODES, node.key) if is_marked(node) else node
-            marked = await amend(client, NODES, seen, marking)
-            return marked is not None and await amend(client, NODES, marked, cordoning) is not None
 
     def _deadline(self) -> float | None:
         """By when the node itself must have ended, if it is being terminated."""
@@ -196,7 +176,6 @@ class Shutdown:
         if not news.left:
             logger.info("%s: all pods are gone after %.1f s", news.wave.name, news.seconds, extra=self._keys)
             return
-        self._left += news.left
         message = (
             f"{news.wave.name}: {news.ending}, and nobody waits any longer for {listed(news.left)}, left after "
             f"{news.seconds:.0f} s"
@@ -206,10 +185,12 @@ class Shutdown:
     def over(self, result: Result) -> None:
         """See SequenceListener; told by `_over`, which has more to say."""
 
-    def deleted(self, deletion: Deletion) -> None:
-        """See DeletionListener."""
+    def deleted(self, deletion: Deletion, pod: Pod | None) -> None:
+        """See DeletionListener. `pod`: as it is known; one that has come late is in the news of no range."""
         self._asked.add(deletion.pod.uid)
         if self._journal:
+            if pod is not None and pod.uid == deletion.pod.uid:
+                self._journal.awaited(pod, self._means.clock.now())
             self._journal.deleted(deletion, self._means.clock.now())
 
     def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:

@@ -162,7 +162,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
     def knows_shutdowns(self) -> bool:
         """Whether any node has an order with periods, as a shutdown wants it."""
         orders = (self.order, *(group.order for group in self.node_groups))
-        return any(order is not None and order.floors for order in orders)
+        return any(order is not None and order.is_timed for order in orders)
 
     def order_of(self, labels: Mapping[str, str]) -> Order:
         """The waves of a node with these labels."""

@@ -62,6 +62,9 @@ class Shutdown(msgspec.Struct, frozen=True):
     """The uids of the pods that were there in the beginning."""
     own_uid: str = ""
     """Of the pod in which this program runs, which ends with the machine; empty outside of one."""
+    own_controller: str = ""
+    """The uid of what controls that pod: while it is updated there are two on the machine, which must not wait for each
+    other."""
     current: int = _NONE_YET
     """The range whose time it is, as an index into the waves: behind the last one if all of it is over."""
     since: float = 0.0
@@ -162,6 +165,7 @@ def begin(order: Order, available: float, seen: Seen, own_uid: str = "") -> Shut
         epoch=seen.now - seen.elapsed,
         known=frozenset(pod.uid for pod in seen.pods),
         own_uid=own_uid,
+        own_controller=next((_controller(pod) for pod in seen.pods if own_uid and pod.uid == own_uid), ""),
     )
 
 
@@ -201,10 +205,17 @@ def passed_over(pod: Pod, shutdown: Shutdown) -> str | None:
         return f"finished: its phase is {pod.phase}"
     if shutdown.own_uid and pod.uid == shutdown.own_uid:
         return "the node agent itself: it ends with its machine"
+    if shutdown.own_controller and _controller(pod) == shutdown.own_controller:
+        return "another node agent, as while they are updated: it ends with its machine"
     # Creation timestamps have whole seconds; whoever was there in the beginning replaces nobody.
     if is_daemon(pod) and pod.uid not in shutdown.known and pod.created >= math.floor(shutdown.epoch):
         return "it replaces a DaemonSet pod of before the shutdown, as the next one would replace it"
     return None
+
+
+def _controller(pod: Pod) -> str:
+    """The uid of what controls the pod; empty if nothing does."""
+    return next((owner.uid for owner in pod.owners if owner.controller), "")
 
 
 def _periods(order: Order, available: float) -> tuple[float, ...]:

@@ -38,6 +38,11 @@ class Order(msgspec.Struct, frozen=True):
     floors: tuple[int, ...] = ()
 
     @property
+    def is_timed(self) -> bool:
+        """Whether it says how long pods have when the machine shuts down."""
+        return bool(self.floors) and self.total > 0
+
+    @property
     def total(self) -> float:
         """The periods of all waves together, in seconds."""
         return sum(wave.period for wave in self.waves)

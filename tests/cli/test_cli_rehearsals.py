@@ -44,7 +44,7 @@ OF_ALL_RANGES = (
 ALONE = (
     a_pod("etcd", namespace="kube-system", annotations={names.MIRROR_POD: "x"}),
     a_pod("job", phase="Succeeded"),
-    a_pod("agent", uid="own", owners=owned_by("DaemonSet")),
+    a_pod("agent", uid="own", owners=owned_by("DaemonSet", "gracectl-agent")),
 )
 MIXED = (
     a_pod("web-7d4b9c6f5-2zltl"),

@@ -346,6 +346,16 @@ def test_tolerating_a_cordon_or_protection_helps_nobody_when_the_machine_goes_do
     assert told(KEP, [pod]) == {"web": 30}
 
 
+def test_two_agents_on_a_machine_do_not_wait_for_each_other() -> None:
+    ours, theirs = owned_by("DaemonSet", "gracectl-agent"), owned_by("DaemonSet", "network")
+    pods = (a_pod("old", owners=ours), a_pod("new", owners=ours), a_pod("net", owners=theirs), a_pod("web"))
+    first = begin(KEP, 660, at(0, *pods), own_uid=pods[0].uid)
+    assert [notice.pod.name for notice in step(first, at(0, *pods)).notices] == ["net", "web"]
+    assert passed_over(pods[1], first) == "another node agent, as while they are updated: it ends with its machine"
+    late = a_pod("newer", owners=ours, created=NOW + 5)
+    assert [pod.name for pod in step(first, at(9, *pods, late)).awaited] == ["net", "web"]
+
+
 def test_outside_of_a_pod_nobody_is_the_agent() -> None:
     assert passed_over(a_pod("web", uid=""), begin(KEP, 660, at(0))) is None
 

@@ -48,7 +48,7 @@ async def look(connection: Connection, node: str, settings: Settings, own_uid: s
         raise UnknownNodes([node]) from error
     policy = settings.shutdown
     order = policy.order_of(found.labels)
-    if not order.floors:
+    if not order.is_timed:
         raise NoOrder(node, _reason(found, settings))
     pods = await read_all(client, PODS, bound_to(node))
     deadline = None if found.deletion_timestamp is None else deadline_of(found, None, policy)
@@ -64,7 +64,7 @@ async def look(connection: Connection, node: str, settings: Settings, own_uid: s
 
 
 def _reason(node: Node, settings: Settings) -> str:
-    if settings.termination.policy.order_of(node.labels).floors:
+    if settings.termination.policy.order_of(node.labels).is_timed:
         return f"shutdownGracePeriodByPodPriority counts for nothing, as featureGates.{GATE} is false"
     return (
         "the settings that hold for it have neither shutdownGracePeriodByPodPriority nor shutdownGracePeriod; --config "
