@@ -225,8 +225,7 @@ class Agent:
         """What is amiss with logind has been so for a while: people hear of it."""
         self._complain_at = math.inf
         state = self._watched
-        is_short = state.delay is not None and state.wanted is not None and state.delay < state.wanted
-        reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if is_short else EventReason.SHUTDOWN_UNWATCHED
+        reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if _is_short(state) else EventReason.SHUTDOWN_UNWATCHED
         self._announcer.tell(reason, state.problem, "Warning", news=state.problem)
 
     # What the API server says.
@@ -349,7 +348,7 @@ class Agent:
         """How it stands."""
         watched, shutdown = self._watched, self._shutdown
         return AgentStatistics(
-            is_locked=watched.is_locked,
+            is_locked=watched.is_locked and (not watched.problem or _is_short(watched)),
             granted=watched.delay,
             wanted=watched.wanted,
             outcomes=dict(self._outcomes),
@@ -377,6 +376,11 @@ class Agent:
 def _says_so(node: Node) -> bool:
     """Whether its condition says that its machine shuts down."""
     return condition_of(node.conditions, names.SHUTTING_DOWN) is not None
+
+
+def _is_short(state: Watched) -> bool:
+    """Whether a shutdown would not wait long enough; another problem is that nobody would hear of it."""
+    return state.delay is not None and state.wanted is not None and state.delay < state.wanted
 
 
 def _patience(state: Watched) -> float:

@@ -28,8 +28,9 @@ class Outcome(StrEnum):
 
 
 class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot. `granted`, `wanted`: seconds that the machine waits for its pods, and should; `began`, `ended`: Unix
-    seconds of the last shutdown, None if there was none, or it has not ended; `awaited`: pods that it waits for."""
+    """A snapshot. `is_locked`: a shutdown would wait for us, and we would hear of it. `granted`, `wanted`: seconds that
+    the machine waits for its pods, and should; `began`, `ended`: Unix seconds of the last shutdown, None if there was
+    none, or it has not ended; `awaited`: pods that it waits for."""
 
     is_locked: bool = False
     granted: float | None = None

@@ -318,7 +318,8 @@ LOOP_LAG: Final = _histogram(
 # The machine of a node: what its agent knows.
 
 SHUTDOWN_LOCK: Final = _gauge(
-    "shutdown_lock_held", help="1 while the machine, if it shuts down, waits for its pods; 0 while it would not."
+    "shutdown_lock_held",
+    help="1 while a shutdown of the machine would be heard of, and would wait for its pods; else 0.",
 )
 SHUTDOWN_DELAY: Final = _gauge(
     "shutdown_delay_seconds",

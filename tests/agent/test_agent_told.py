@@ -136,9 +136,11 @@ async def test_a_bus_that_is_started_anew_is_no_event_and_one_that_stays_away_is
         played.logind.say()
         await stage.clock.sleep(30)
         assert await told_of(stage, "n1") == []
+        assert played.agent.agent.statistics().is_locked
         played.agent.agent.watched(away)
         await stage.clock.sleep(30)
         assert await told_of(stage, "n1") == [("ShutdownUnwatched", "the bus is away")]
+        assert not played.agent.agent.statistics().is_locked
 
 
 async def test_no_range_loses_a_second_to_the_way_of_the_signal() -> None:
