@@ -15,11 +15,9 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
+from gracectl.policy.explain import listed
 
 logger = logging.getLogger(__name__)
-
-SHOWN = 3
-"""Pods that a message names."""
 
 
 class _Owed(msgspec.Struct, frozen=True):
@@ -99,11 +97,9 @@ class AgentAnnouncer:
             self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
 
 
-def listed(pods: Sequence[Pod]) -> str:
-    """`3 pods: shop/a, shop/b, shop/c`; of more than SHOWN the first ones and how many more."""
-    shown = ", ".join(f"{pod.namespace}/{pod.name}" for pod in pods[:SHOWN])
-    rest = f" and {len(pods) - SHOWN} more" if len(pods) > SHOWN else ""
-    return f"{counted(len(pods))}: {shown}{rest}"
+def called(pods: Sequence[Pod]) -> str:
+    """`3 pods: shop/a, shop/b, shop/c`; of many the first ones and how many more."""
+    return f"{counted(len(pods))}: {listed([f'{pod.namespace}/{pod.name}' for pod in pods])}"
 
 
 def counted(pods: int) -> str:

@@ -9,6 +9,9 @@ import msgspec
 GATE = "PodPriorityBasedGracefulNodeShutdown"
 """The feature gate, under the name that KEP-2712 has for it."""
 
+GATED = f"shutdownGracePeriodByPodPriority counts for nothing, as featureGates.{GATE} is false"
+"""For people, where ranges are given and the gate is off."""
+
 BUS_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 """Where the message bus of a machine listens, unless its environment says otherwise (D-Bus specification)."""
 

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from gracectl.agent.announcer import AgentAnnouncer, counted, listed
+from gracectl.agent.announcer import AgentAnnouncer, called, counted
 from gracectl.agent.bulletin import Bulletin
 from gracectl.agent.journal import ShutdownJournal
 from gracectl.agent.marks import Marks
@@ -166,7 +166,7 @@ class Shutdown:
         if self._journal:
             self._journal.range_began(news.number, news.wave.name, news.pods, now)
         until = format_time(now + news.seconds)
-        self._say(f"{news.wave.name}: it is the turn of {listed(news.pods)}; until {until} ({news.seconds:.0f} s)")
+        self._say(f"{news.wave.name}: it is the turn of {called(news.pods)}; until {until} ({news.seconds:.0f} s)")
 
     def range_over(self, news: RangeOver) -> None:
         """See SequenceListener."""
@@ -177,7 +177,7 @@ class Shutdown:
             logger.info("%s: all pods are gone after %.1f s", news.wave.name, news.seconds, extra=self._keys)
             return
         message = (
-            f"{news.wave.name}: {news.ending}, and nobody waits any longer for {listed(news.left)}, left after "
+            f"{news.wave.name}: {news.ending}, and nobody waits any longer for {called(news.left)}, left after "
             f"{news.seconds:.0f} s"
         )
         self._means.announcer.say(EventReason.NODE_SHUTDOWN_OVERDUE, message, "Warning", news=news.wave.name)
@@ -213,7 +213,7 @@ class Shutdown:
                 f"the machine goes down after {took}, and no pod was told: the API server has not said which there are",
             )
         elif result.left:
-            self._end(Outcome.OVERDUE, f"the machine goes down after {took}, and leaves {listed(result.left)}")
+            self._end(Outcome.OVERDUE, f"the machine goes down after {took}, and leaves {called(result.left)}")
         else:
             gone = f"{counted(len(self._asked))} gone after {took}" if self._asked else "there was no pod to wait for"
             self._end(Outcome.FINISHED, f"{gone}; the machine goes down")

@@ -20,7 +20,7 @@ from gracectl.agent.asking import granted_delay
 from gracectl.agent.bus import BusError
 from gracectl.agent.dropin import DropIn
 from gracectl.agent.machine import Machine
-from gracectl.agent.settings import GATE, AgentSettings
+from gracectl.agent.settings import GATED, AgentSettings
 from gracectl.agent.watch import ShutdownListener, ShutdownWatch
 from gracectl.app.agent import NodeAgent
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
@@ -107,10 +107,7 @@ def agent(
 def disabled(settings: Settings) -> str:
     """What is told where no node has an order for a shutdown."""
     if settings.termination.policy.knows_shutdowns:
-        return (
-            "graceful shutdown is disabled: shutdownGracePeriodByPodPriority counts for nothing, as "
-            f"featureGates.{GATE} is false"
-        )
+        return f"graceful shutdown is disabled: {GATED}"
     return (
         "graceful shutdown is disabled: the settings have neither shutdownGracePeriodByPodPriority nor "
         "shutdownGracePeriod"

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from gracectl.agent.settings import GATE
+from gracectl.agent.settings import GATED
 from gracectl.cli.cluster import Connection
 from gracectl.cli.nodes import UnknownNodes
 from gracectl.config import Settings
@@ -65,7 +65,7 @@ async def look(connection: Connection, node: str, settings: Settings, own_uid: s
 
 def _reason(node: Node, settings: Settings) -> str:
     if settings.termination.policy.order_of(node.labels).is_timed:
-        return f"shutdownGracePeriodByPodPriority counts for nothing, as featureGates.{GATE} is false"
+        return GATED
     return (
         "the settings that hold for it have neither shutdownGracePeriodByPodPriority nor shutdownGracePeriod; --config "
         "names the file that has one"
