@@ -23,12 +23,12 @@ from gracectl.admission.samples import admission_samples
 from gracectl.admission.server import no_questions
 from gracectl.cloud.fenced import FencedProvider
 from gracectl.cloud.metered import MeteredProvider
-from gracectl.cloud.provider import Provider
+from gracectl.cloud.provider import Provider, UsesCluster
 from gracectl.config import ConfigError, Settings
 from gracectl.disruption.gate import Gate
 from gracectl.disruption.samples import gate_samples
 from gracectl.eviction.samples import answer_samples
-from gracectl.kube.access import missing_rights
+from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.client import IMPATIENT, ClientSettings, KubeClient
 from gracectl.kube.credentials import own_namespace
@@ -126,6 +126,10 @@ class Controller:
         self._begun = clock.monotonic()
         self._stop = anyio.Event()
         self._fence = fence = Fence(clock)
+        self._provider_rights: tuple[Right, ...] = ()
+        if isinstance(provider, UsesCluster):
+            provider.use(self._client.fenced(fence))
+            self._provider_rights = provider.rights()
         self._karpenter = self._neighbours(rng)
         self._election = self._candidacy(rng)
         self._means = Means(
@@ -204,7 +208,7 @@ class Controller:
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease_namespace)
-        rights += admission_rights(self._settings.admission)
+        rights += admission_rights(self._settings.admission) + self._provider_rights
         if missing := await missing_rights(client, rights):
             raise MissingRights(missing)
         # The last, because freshness is judged by the server's clock, which its answers have told us by now.

@@ -7,7 +7,10 @@ instance that is already ending is no error, and one that is gone raises Instanc
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from gracectl.kube.access import Right
+from gracectl.kube.client import KubeClient
 
 
 class InstanceState(StrEnum):
@@ -63,3 +66,18 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Give back connections."""
+
+
+@runtime_checkable
+class UsesCluster(Protocol):
+    """What a provider may be as well: one that ends instances by objects of the cluster whose nodes end.
+
+    A provider that leaves either method out is not asked for the other.
+    """
+
+    def rights(self) -> tuple[Right, ...]:
+        """What it needs there; asked for at the start, beside the controller's own rights."""
+
+    def use(self, client: KubeClient) -> None:
+        """Called once, before anything is asked of it. Writes of this client pass through the fence: NotLeading, which
+        it must let through, says that they were not sent."""
