@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
@@ -31,8 +32,8 @@ class ClusterChoice(msgspec.Struct, frozen=True):
     config: Path | None = None
 
     def settings(self) -> Settings:
-        """Those of the file, or all defaults. Raises ConfigError."""
-        return load_settings(self.config)
+        """Those of the file, or all defaults, with what the environment says. Raises ConfigError."""
+        return load_settings(self.config, os.environ)
 
 
 class Connection(msgspec.Struct, frozen=True):
