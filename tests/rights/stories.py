@@ -43,8 +43,9 @@ async def leading(place: Place) -> AsyncIterator[Controller]:
     async with place.stage.controller() as controller:
         if place.stage.settings.admission.is_wanted:
             place.answers(controller)
+        await controller.check()
         await place.stage.settle(controller)
-        if place.stage.settings.admission.is_wanted and place.stage.settings.admission.register:
+        if place.stage.settings.admission.is_wanted:
             await _until(place, lambda: all(_is_ready(configuration(place, kind)) for kind in CONFIGURATIONS))
         yield controller
 
@@ -103,11 +104,9 @@ async def a_deadline_comes(place: Place) -> None:
 async def somebody_writes_between(place: Place) -> None:
     """Answers are lost and writes collide: what is doubtful is read again."""
     stage = place.stage
-    await stage.add_nodes("n1", claim=ClaimSpec(labels=POOL))
+    await stage.add_nodes("n1")
     await stage.create(a_pod_manifest("web", "n1", **STOPS_AFTER_5))
-    await create_node_budget(stage, maxUnavailable=1)
-    for path in ("/nodes/n1$", "/nodeclaims/n1-claim$", "/nodedisruptionbudgets/pool-a/status"):
-        place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path=path, count=1))
+    place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="/nodes/n1$", count=1))
     place.wire.before.add(Rule(fault=Refuse(500), method="POST", path="/eviction", count=1))
     async with leading(place):
         await stage.delete_node("n1")
@@ -120,6 +119,7 @@ async def claims_end(place: Place) -> None:
     await stage.add_nodes("deleted", "spare", claim=ClaimSpec())
     await stage.add_nodes("expired", claim=ClaimSpec(expire_after="10m"))
     await stage.add_nodes("node", claim=ClaimSpec())
+    place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="/nodeclaims/node-claim$", count=1))
     async with leading(place):
         await stage.delete_claim("deleted-claim")
         await stage.delete_node("node")
@@ -145,7 +145,9 @@ async def budgets_for_nodes_hold(place: Place) -> None:
     nodes = [f"n{number}" for number in range(6)]
     await stage.add_nodes(*nodes, labels=POOL)
     await create_node_budget(stage, maxUnavailable=1)
+    collides = Rule(fault=Refuse(409), method="PATCH", path="/nodedisruptionbudgets/pool-a/status", count=1)
     async with leading(place):
+        place.wire.before.add(collides)
         for name in nodes[:3]:
             await stage.patch_node(name, TERMINABLE)
         await stage.until_gone(*nodes[:3])

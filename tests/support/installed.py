@@ -17,13 +17,17 @@ import pytest
 import yaml
 from aiohttp import web
 
+from gracectl.admission.settings import CertificateFiles
 from gracectl.admission.webhooks import WEBHOOKS
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.kube import credentials
 from gracectl.kube.transport import Request
+from gracectl.runtime.certificates import issue
+from gracectl.runtime.clock import LoopClock
 from gracectl.sim.access.attempts import Attempt, attempt_of
 from gracectl.sim.admission.calling import InProcessWebhooks, Reply
+from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.server import api
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.paths import KINDS, path_of
@@ -32,20 +36,37 @@ from support.inprocess import Executed, InProcessTransport
 from support.rights import as_admin
 from support.stage import Stage, staged
 
-RBAC_KINDS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-SECONDS = 20_000.0
-"""Virtual; no story takes so long."""
+CONFIGURATIONS = {
+    f"{kind}WebhookConfiguration": f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations"
+    for kind in ("Mutating", "Validating")
+}
+INSTALLED = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *CONFIGURATIONS)
+PATHS = {**KINDS, **CONFIGURATIONS}
+DAY = 86_400.0
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """What `helm template`, or a file for kubectl, gives."""
+    """What `helm template`, or a file for kubectl, gives. `served`: what the cluster has defined before, as helm calls
+    it (GROUP/VERSION/KIND)."""
 
     objects: tuple[JsonObject, ...]
+    served: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, text: str) -> Installed:
+    def of(cls, text: str, served: tuple[str, ...] = ()) -> Installed:
         """The documents of a YAML stream."""
-        return cls(tuple(each for each in yaml.safe_load_all(text) if each))
+        return cls(tuple(each for each in yaml.safe_load_all(text) if each), served)
+
+    @property
+    def definitions(self) -> dict[str, JsonObject]:
+        """Those of the cluster, by name, once this is installed."""
+        found = {each["metadata"]["name"]: each for each in self.of_kind("CustomResourceDefinition")}
+        for each in shipped_definitions():
+            kind = each["spec"]["names"]["kind"]
+            versions = (version["name"] for version in each["spec"]["versions"])
+            if any(f"{each['spec']['group']}/{version}/{kind}" in self.served for version in versions):
+                found[each["metadata"]["name"]] = each
+        return found
 
     def one(self, kind: str, component: str = "") -> JsonObject:
         """The only one of that kind (and that component, if one is named)."""
@@ -83,13 +104,22 @@ def component_of(thing: JsonObject) -> str:
     return found
 
 
-def for_a_test(settings: JsonObject, **changed: Any) -> Settings:
-    """Settings as the controller reads them, but that nothing is served at fixed ports, or by files."""
+def for_a_test(settings: JsonObject, folder: Path) -> Settings:
+    """Settings as the controller reads them, but that nothing is served at fixed ports; and the certificate that
+    somebody else keeps is in `folder`."""
     admission = dict(settings.get("admission") or {})
     if admission.get("listen"):
         admission["listen"] = "127.0.0.1:0"
-    own = {"admission": admission, "metrics": {"listen": ""}, "probes": {"listen": ""}, "provider": {"name": "none"}}
-    return msgspec.convert({**settings, **own, **changed}, Settings)
+    own = {"admission": admission, "metrics": {"listen": ""}, "probes": {"listen": ""}}
+    read = msgspec.convert({**settings, **own}, Settings)
+    if not read.admission.certificates.are_given:
+        return read
+    issued = issue(read.admission.hosts, LoopClock().now(), 365 * DAY)
+    contents = {"tls.crt": issued.pair.certificate, "tls.key": issued.pair.key, "ca.crt": issued.authority}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    files = CertificateFiles(*(str(folder / name) for name in contents))
+    return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, certificates=files))
 
 
 @contextmanager
@@ -129,14 +159,14 @@ class Place:
         self.wire = Recording(stage, "")
 
     async def install(self, objects: Iterable[JsonObject], account: Account) -> None:
-        """Accounts, roles, bindings and where they are; from now on the stage's controllers are that account."""
+        """Accounts, roles, bindings, webhook configurations, and the namespaces of all that; from now on the stage's controllers are that account."""
         namespaces = {each["metadata"].get("namespace", "") for each in objects} | {"shop"}
         there = {each["metadata"]["name"] for each in self.stage.server.store.table("namespaces")}
         for name in sorted(namespaces - there - {""}):
             await self.stage.call("POST", KINDS["Namespace"], {"metadata": {"name": name}})
         for each in objects:
-            if each["kind"] in RBAC_KINDS:
-                path = path_of(KINDS[each["kind"]], each["metadata"].get("namespace", ""))
+            if each["kind"] in INSTALLED:
+                path = path_of(PATHS[each["kind"]], each["metadata"].get("namespace", ""))
                 await self.stage.call("POST", path, each)
         self.wire = await self.as_(account)
         self.stage.transport = self.wire
@@ -189,13 +219,13 @@ async def place_for(
     objects: Iterable[JsonObject],
     folder: Path,
     account: Account | None = None,
-    **changed: Any,
 ) -> AsyncIterator[Place]:
-    """An installation of `installed` with these objects (its own, or fewer rights); `changed`: settings."""
+    """An installation of `installed` with these objects (its own, or fewer rights). `folder`: of the test."""
     webhooks = InProcessWebhooks()
-    settings = for_a_test(installed.settings, **changed)
     with in_a_pod_of(installed.namespace, folder):
-        async with staged(settings=settings, webhooks=webhooks, tokens={"of-the-admin": "admin"}) as stage:
+        settings = for_a_test(installed.settings, folder)
+        cluster = {"definitions": tuple(installed.definitions.values()), "tokens": {"of-the-admin": "admin"}}
+        async with staged(settings=settings, webhooks=webhooks, **cluster) as stage:
             place = Place(stage, installed, webhooks)
             await place.install(tuple(objects), account or installed.account())
             yield place
