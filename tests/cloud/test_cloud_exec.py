@@ -54,6 +54,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def children() -> list[str]:
+    """Those of this process, by number; one that nobody has waited for counts."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
 # -- the question ------------------------------------------------------------------------------------------------------
 
 
@@ -221,7 +226,7 @@ async def test_no_descriptor_and_no_zombie_is_left() -> None:
         with pytest.raises(ProviderRefused):
             await made(["/no/such"]).state(ID)
     assert len(os.listdir("/proc/self/fd")) == before
-    assert not Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert not children()
 
 
 async def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
