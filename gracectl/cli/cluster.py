@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
@@ -24,8 +25,8 @@ class ClusterChoice(msgspec.Struct, frozen=True):
     config: Path | None = None
 
     def settings(self) -> Settings:
-        """Those of the file, or all defaults. Raises ConfigError."""
-        return load_settings(self.config)
+        """Those of the file, or all defaults, with what the environment says. Raises ConfigError."""
+        return load_settings(self.config, os.environ)
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:

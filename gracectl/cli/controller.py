@@ -57,6 +57,8 @@ async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -
     async with traced() as spans, connected(cluster) as there:
         program = Controller(settings, there.transport, there.clock, provider, spans=spans)
         logs.add_trace_ids(program.trace_id)
+        if cluster.config is not None:
+            program.follow(cluster.settings)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)

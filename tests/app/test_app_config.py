@@ -228,7 +228,7 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ("health: {maximumUnhealthy: many}", "health.maximumUnhealthy: 'many' is neither an integer nor a percentage"),
         (
             "health: {conditions: [{type: Ready, status: False, tolerationSeconds: 1}]}",
-            "health.conditions[0].status: Expected `str`, got `bool`; put the word in quotes",
+            "health.conditions[0].status: Expected `str`, got `bool` (false); put the word in quotes",
         ),
         (
             "health: {conditions: [{type: Ready, status: Bad, tolerationSeconds: 1}]}",
