@@ -11,6 +11,7 @@ from support.installed import Place
 from support.kept import gracectl_uncordon, keep
 from support.nodebudgets import NODE_BUDGETS, POOL, a_node_budget_manifest, create_node_budget, figures
 from support.stage import (
+    NAMESPACE,
     STOPS_AFTER_5,
     a_budget_manifest,
     a_pod_manifest,
@@ -27,14 +28,14 @@ from gracectl.sim.faults import Refuse, Reset, Rule
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.nodeclaims import ClaimSpec
 
+NODE_CLAIMS_DEFINITION = "nodeclaims.karpenter.sh"
+NODE_BUDGETS_DEFINITION = "nodedisruptionbudgets.termination.karpenter.sh"
+
 Story = Callable[[Place], Awaitable[None]]
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-A_DISK: JsonObject = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
+A_DISK: JsonObject = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
 
 
 @asynccontextmanager
@@ -60,14 +61,19 @@ async def a_node_ends(place: Place) -> None:
     """Budgets, volumes that detach and one that stays, an instance that first cannot be ended; told in Events."""
     stage = place.stage
     await stage.add_nodes("n1", "n2")
-    await stage.cluster.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", **_of_shop(A_DISK)})
     stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
-    disk = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    disks = ("logs", "cache")
+    for name in disks:
+        metadata = {"name": name, "namespace": NAMESPACE}
+        await stage.cluster.create(
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **A_DISK, "metadata": metadata}
+        )
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in disks]
     await stage.create(
         a_workload("Deployment", "web", 4, behaviour={"stop-seconds": 3}),
         a_budget_manifest("web", maxUnavailable=1),
-        a_workload("StatefulSet", "db", 2, volumeClaimTemplates=[{**A_DISK, "metadata": {"name": "disk"}}]),
-        a_pod_manifest("agent", "n1", tolerations=stays, volumes=disk),
+        a_workload("StatefulSet", "db", 2, volumeClaimTemplates=[{**A_DISK, "metadata": {"name": "data"}}]),
+        a_pod_manifest("agent", "n1", tolerations=stays, volumes=volumes),
     )
     await stage.clock.sleep(5)
     stage.provider.moods.extend([ProviderUnavailable("not now"), None, ProviderUnavailable("nor now"), None])
@@ -78,10 +84,6 @@ async def a_node_ends(place: Place) -> None:
     assert stage.evictions
     reasons = {reason for _, reason, _ in await stage.events()}
     assert {names.EventReason.DRAINING, names.EventReason.INSTANCE_TERMINATED} <= reasons
-
-
-def _of_shop(manifest: JsonObject) -> JsonObject:
-    return {**manifest, "metadata": {**manifest["metadata"], "namespace": "shop"}}
 
 
 async def a_deadline_comes(place: Place) -> None:
@@ -140,19 +142,23 @@ async def nodes_are_lost(place: Place) -> None:
 
 
 async def budgets_for_nodes_hold(place: Place) -> None:
-    """Two of ten may be unavailable: those that are to end anyway go one after the other."""
+    """One may be unavailable: those that are to end anyway go one after the other."""
     stage = place.stage
     nodes = [f"n{number}" for number in range(6)]
     await stage.add_nodes(*nodes, labels=POOL)
-    await create_node_budget(stage, maxUnavailable=1)
-    collides = Rule(fault=Refuse(409), method="PATCH", path="/nodedisruptionbudgets/pool-a/status", count=1)
+    for budget in ("all", "also-all"):
+        await create_node_budget(stage, budget, maxUnavailable=1)
     async with leading(place):
-        place.wire.before.add(collides)
+        # Somebody writes it between.
+        collision = Refuse(409)
+        for budget in ("all", "also-all"):
+            path = f"/nodedisruptionbudgets/{budget}/status"
+            place.wire.before.add(Rule(fault=collision, method="PATCH", path=path, count=1))
         for name in nodes[:3]:
             await stage.patch_node(name, TERMINABLE)
         await stage.until_gone(*nodes[:3])
+        await _until(place, lambda: figures(stage, "all")[0] == 3)
     assert place.executed("patch", "nodedisruptionbudgets/status")
-    assert figures(stage)[0] == 3
 
 
 async def a_node_is_kept_and_given_back(place: Place) -> None:
@@ -191,14 +197,8 @@ async def admission_is_asked(place: Place) -> None:
         born = stage.node("n1")
         assert born is not None
         assert names.FINALIZER in finalizers_of(born)
-        await create_node_budget(stage, maxUnavailable=1)
-        await _until(place, lambda: figures(stage)[0] == 3)
-        await stage.delete_node("n1")
-        status, answer = await stage.cluster.api.call("DELETE", "/api/v1/nodes/n2")
-        assert status == 429, answer
-        await stage.until_gone("n1")
-        status, answer = await stage.cluster.api.call("POST", NODE_BUDGETS, a_node_budget_manifest("x", maxUnavailable="-1"))
-        assert status >= 400
+        if NODE_BUDGETS_DEFINITION in place.installed.definitions:
+            await _a_budget_is_asked(place)
         for kind in CONFIGURATIONS:
             await _tamper(place, kind)
         if not admission.certificates.are_given:
@@ -206,6 +206,20 @@ async def admission_is_asked(place: Place) -> None:
             await stage.call("PATCH", secret, {"data": None}, "application/merge-patch+json")
             await stage.clock.sleep(120)
             assert (await stage.call("GET", secret))["data"]
+
+
+async def _a_budget_is_asked(place: Place) -> None:
+    """It lets one node end, and not a second one."""
+    stage = place.stage
+    await create_node_budget(stage, maxUnavailable=1)
+    await _until(place, lambda: figures(stage)[0] == 3)
+    await stage.delete_node("n1")
+    status, answer = await stage.cluster.api.call("DELETE", "/api/v1/nodes/n2")
+    assert status == 429, answer
+    await stage.until_gone("n1")
+    unreadable = a_node_budget_manifest("unreadable", maxUnavailable="-1")
+    status, answer = await stage.cluster.api.call("POST", NODE_BUDGETS, unreadable)
+    assert 400 <= status < 500, answer
 
 
 async def _tamper(place: Place, kind: str) -> None:

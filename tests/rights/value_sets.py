@@ -8,16 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rights.stories import STORIES
+from rights.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES
 from support.helm import HELM, template
 from support.installed import Installed
 
 MANIFESTS = Path(__file__).parents[2] / "helm" / "manifests"
-NODE_CLAIMS = "nodeclaims.karpenter.sh"
-NODE_BUDGETS = "nodedisruptionbudgets.termination.karpenter.sh"
 NEEDS: Mapping[str, str] = {
-    "claims_end": NODE_CLAIMS,
-    "budgets_for_nodes_hold": NODE_BUDGETS,
+    "claims_end": NODE_CLAIMS_DEFINITION,
+    "budgets_for_nodes_hold": NODE_BUDGETS_DEFINITION,
 }
 """Stories that can only be told where a cluster serves this."""
 

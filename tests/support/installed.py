@@ -22,7 +22,7 @@ from gracectl.admission.webhooks import WEBHOOKS
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.kube import credentials
-from gracectl.kube.transport import Request
+from gracectl.kube.transport import Request, Response
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.access.attempts import Attempt, attempt_of
@@ -33,7 +33,7 @@ from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.paths import KINDS, path_of
 from support.grants import Account
 from support.inprocess import Executed, InProcessTransport
-from support.rights import as_admin
+from support.rights import ADMIN, as_admin
 from support.stage import Stage, staged
 
 CONFIGURATIONS = {
@@ -41,8 +41,10 @@ CONFIGURATIONS = {
     for kind in ("Mutating", "Validating")
 }
 INSTALLED = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *CONFIGURATIONS)
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PATHS = {**KINDS, **CONFIGURATIONS}
 DAY = 86_400.0
+TOKENS = {ADMIN["authorization"].removeprefix("Bearer "): "admin"}
 
 
 class Installed(msgspec.Struct, frozen=True):
@@ -132,13 +134,21 @@ def in_a_pod_of(namespace: str, folder: Path) -> Iterator[None]:
 
 
 class Recording(InProcessTransport):
-    """Notes what is tried, as access control sees it; `refused` is set by the first 403."""
+    """Notes what is tried, as access control sees it; `refused` is set by the first 403. `is_let_in`: whether each
+    question about rights is answered with yes."""
 
     def __init__(self, stage: Stage, token: str) -> None:
         super().__init__(stage.server, stage.clock, token=token)
+        self.is_let_in = False
         self.attempts: list[Attempt] = []
         self.forbidden: list[Attempt] = []
         self.refused = anyio.Event()
+
+    async def send(self, request: Request) -> Response:
+        """See Transport."""
+        if self.is_let_in and request.path == REVIEWS:
+            return Response(status=201, headers={}, body=b'{"status": {"allowed": true}}')
+        return await super().send(request)
 
     def _note(self, request: Request, answer: api.Response) -> None:
         super()._note(request, answer)
@@ -159,10 +169,11 @@ class Place:
         self.wire = Recording(stage, "")
 
     async def install(self, objects: Iterable[JsonObject], account: Account) -> None:
-        """Accounts, roles, bindings, webhook configurations, and the namespaces of all that; from now on the stage's controllers are that account."""
-        namespaces = {each["metadata"].get("namespace", "") for each in objects} | {"shop"}
+        """Accounts, roles, bindings, webhook configurations, and the namespaces of all that; from now on the stage's
+        controllers are that account."""
+        wanted = {each["metadata"].get("namespace", "") for each in objects} | {"shop"}
         there = {each["metadata"]["name"] for each in self.stage.server.store.table("namespaces")}
-        for name in sorted(namespaces - there - {""}):
+        for name in sorted(wanted - there - {""}):
             await self.stage.call("POST", KINDS["Namespace"], {"metadata": {"name": name}})
         for each in objects:
             if each["kind"] in INSTALLED:
@@ -224,8 +235,8 @@ async def place_for(
     webhooks = InProcessWebhooks()
     with in_a_pod_of(installed.namespace, folder):
         settings = for_a_test(installed.settings, folder)
-        cluster = {"definitions": tuple(installed.definitions.values()), "tokens": {"of-the-admin": "admin"}}
-        async with staged(settings=settings, webhooks=webhooks, **cluster) as stage:
+        definitions = tuple(installed.definitions.values())
+        async with staged(settings=settings, webhooks=webhooks, definitions=definitions, tokens=TOKENS) as stage:
             place = Place(stage, installed, webhooks)
             await place.install(tuple(objects), account or installed.account())
             yield place
