@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from support.installed import Place
 from support.kept import gracectl_uncordon, keep
+from support.machines import ClusterApi
 from support.nodebudgets import NODE_BUDGETS, POOL, a_node_budget_manifest, create_node_budget, figures
 from support.stage import (
     NAMESPACE,
@@ -22,6 +23,7 @@ from support.voluntary import TERMINABLE, lost_at
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import ProviderUnavailable
+from gracectl.cloud.registry import load_provider
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.sim.faults import Refuse, Reset, Rule
@@ -245,6 +247,21 @@ def _is_ready(found: JsonObject | None) -> bool:
     return found is not None and all(each["clientConfig"].get("caBundle") for each in found["webhooks"])
 
 
+async def machines_end(place: Place) -> None:
+    """Cluster API ends the instances; somebody writes a Machine at the same time."""
+    stage = place.stage
+    capi = ClusterApi(stage)
+    await stage.add_nodes("n1", "n2")
+    for node in ("n1", "n2"):
+        await capi.add(node)
+    stage.provider_of_controllers = load_provider(stage.settings.provider)
+    place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="/machines/m-n1$", count=1))
+    async with capi.working(), leading(place):
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert stage.instance_state("n1") == "terminated"
+
+
 STORIES: Mapping[str, Story] = {
     story.__name__: story
     for story in (
@@ -257,5 +274,6 @@ STORIES: Mapping[str, Story] = {
         a_node_is_kept_and_given_back,
         leaders_follow_each_other,
         admission_is_asked,
+        machines_end,
     )
 }

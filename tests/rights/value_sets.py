@@ -11,6 +11,7 @@ import pytest
 from rights.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES
 from support.helm import HELM, template
 from support.installed import Installed
+from support.machines import PLACE
 
 MANIFESTS = Path(__file__).parents[2] / "helm" / "manifests"
 NEEDS: Mapping[str, str] = {
@@ -39,6 +40,8 @@ class ValueSet(msgspec.Struct, frozen=True):
         found = [name for name in STORIES if NEEDS.get(name) in (None, *installed.definitions)]
         if not installed.settings["admission"]["listen"]:
             found.remove("admission_is_asked")
+        if installed.settings["provider"]["name"] != "clusterapi":
+            found.remove("machines_end")
         return found
 
 
@@ -49,6 +52,7 @@ def _rendered(one: ValueSet) -> Installed:
     return template(*one.values, serves=one.serves)
 
 
+MACHINES = "cluster.x-k8s.io/v1beta2/Machine"
 PLAIN = ValueSet("the file for kubectl", None)
 SETS = (
     ValueSet("default"),
@@ -63,6 +67,12 @@ SETS = (
         ("admission.existingSecret=webhook-cert", "settings.admission.register=false"),
     ),
     ValueSet("no leader election", ("settings.leaderElection.enabled=false", "replicaCount=1")),
+    ValueSet("machines", ("settings.provider.name=clusterapi",), (MACHINES,)),
+    ValueSet(
+        "machines of one namespace",
+        ("settings.provider.name=clusterapi", f"settings.provider.options.namespace={PLACE}"),
+        (MACHINES,),
+    ),
     ValueSet(
         "other names",
         (

@@ -33,6 +33,7 @@ from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.paths import KINDS, path_of
 from support.grants import Account
 from support.inprocess import Executed, InProcessTransport
+from support.machines import DEFINITION
 from support.rights import ADMIN, as_admin
 from support.stage import Stage, staged
 
@@ -63,7 +64,7 @@ class Installed(msgspec.Struct, frozen=True):
     def definitions(self) -> dict[str, JsonObject]:
         """Those of the cluster, by name, once this is installed."""
         found = {each["metadata"]["name"]: each for each in self.of_kind("CustomResourceDefinition")}
-        for each in shipped_definitions():
+        for each in (*shipped_definitions(), DEFINITION):
             kind = each["spec"]["names"]["kind"]
             versions = (version["name"] for version in each["spec"]["versions"])
             if any(f"{each['spec']['group']}/{version}/{kind}" in self.served for version in versions):

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from gracectl.app.controller import Controller
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, Provider, ProviderError, ProviderUnavailable
 from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
 from gracectl.model import names
@@ -95,6 +95,8 @@ class Stage:
         self.server = self.cluster.server
         self.transport = InProcessTransport(self.server, self.clock, seed=seed)
         self.provider = CloudProvider(self.cluster.cloud, self.clock)
+        self.provider_of_controllers: Provider | None = None
+        """Who ends instances instead, for the next controllers."""
         self.settings = settings
         self.instances: dict[str, str] = {}
         self.spans: Callable[[], SpanSink] | None = None
@@ -134,7 +136,8 @@ class Stage:
         rng = random.Random(f"controller/{self._seed}/{self._lives}")
         line = self.transport.line()
         spans = self.spans() if self.spans else None
-        controller = Controller(self.settings, line, self.clock, self.provider, rng=rng, spans=spans)
+        provider = self.provider_of_controllers or self.provider
+        controller = Controller(self.settings, line, self.clock, provider, rng=rng, spans=spans)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(controller.run, stop)
