@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rights.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES
+from rights.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES, Story
 from support.helm import HELM, template
 from support.installed import Installed
 from support.machines import PLACE
@@ -34,15 +34,15 @@ class ValueSet(msgspec.Struct, frozen=True):
         return _rendered(self)
 
     @property
-    def stories(self) -> list[str]:
+    def stories(self) -> Mapping[str, Story]:
         """Those that can be told with it."""
         installed = self.installed()
-        found = [name for name in STORIES if NEEDS.get(name) in (None, *installed.definitions)]
+        left_out = {name for name, needed in NEEDS.items() if needed not in installed.definitions}
         if not installed.settings["admission"]["listen"]:
-            found.remove("admission_is_asked")
+            left_out.add("admission_is_asked")
         if installed.settings["provider"]["name"] != "clusterapi":
-            found.remove("machines_end")
-        return found
+            left_out.add("machines_end")
+        return {name: story for name, story in STORIES.items() if name not in left_out}
 
 
 @functools.cache
