@@ -80,7 +80,10 @@ def _renamed(stage: Any) -> Any:
 
 
 def test_the_providers_of_the_page_are_those_that_are_installed() -> None:
-    options = {"webhook": {"url": "https://x", "secretFile": __file__}, "exec": {"command": ["x"]}}
+    options: dict[str, dict[str, Any]] = {
+        "webhook": {"url": "https://x", "secretFile": __file__},
+        "exec": {"command": ["x"]},
+    }
     options["simulated"] = {"endpoint": "http://x"}
     for name in ("clusterapi", "exec", "none", "simulated"):
         assert load_provider(ProviderSettings(name, options.get(name, {}))).name == name
