@@ -174,9 +174,7 @@ class Controller:
     def _take_over(self, settings: Settings) -> None:
         """From this moment on these settings count. They differ from those before in what may change while we run."""
         self._settings = settings
-        self._means = msgspec.structs.replace(
-            self._means, eviction=settings.eviction, termination=settings.termination
-        )
+        self._means = msgspec.structs.replace(self._means, eviction=settings.eviction, termination=settings.termination)
         if self._is_in_office:  # else the next tenure begins with them
             self._tenure.configure(settings.eviction, settings.termination)
 
