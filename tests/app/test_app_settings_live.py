@@ -38,7 +38,7 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.config import ConfigError, Settings
 from gracectl.model import names
-from gracectl.sim.faults import Latency, LateWatch, Rule
+from gracectl.sim.faults import Latency, LateWatch, Refuse, Rule
 
 pytestmark = pytest.mark.anyio
 
@@ -139,14 +139,14 @@ async def test_who_is_being_asked_for_is_not_asked_for_again_and_more_room_is_us
 async def test_a_shorter_least_duration_ends_a_drain_that_waits_for_nothing_else() -> None:
     long = the_settings(drain={"minimumSeconds": 100})
     async with governed("n1", "n2", settings=long) as (stage, rule), ruled(stage, "n1"):
-        await rule.say(10, the_settings(drain={"minimumSeconds": 12}))
+        await rule.say(15, the_settings(drain={"minimumSeconds": 12}))
         await stage.until_gone("n1")
-        assert asked_to_end(stage) == [12.0]
+        assert asked_to_end(stage) == [15.0]
         await until(stage, 50)
         await stage.delete_node("n2")
         await rule.say(55, the_settings(drain={"minimumSeconds": 30}))
         await stage.until_gone("n2")
-        assert asked_to_end(stage) == [12.0, 80.0]
+        assert asked_to_end(stage) == [15.0, 80.0]
 
 
 async def test_a_longest_protection_lets_a_protected_pod_go_when_it_is_over_and_taken_away_it_protects_again() -> None:
@@ -227,8 +227,8 @@ async def test_a_deadline_comes_nearer_with_its_group_and_never_goes_further_awa
             assert written_on(stage.node("n1")) == stamp(stage, 300)
             await rule.say(20, the_settings())
             assert written_on(stage.node("n1")) == stamp(stage, 300)
-            await rule.say(30, with_grace_period("2m"))
-            await until(stage, 31)
+            await rule.say(35, with_grace_period("2m"))
+            await until(stage, 35.1)
             assert written_on(stage.node("n1")) == stamp(stage, 120)
             await rule.say(40, with_grace_period("1h"))
             await stage.until_gone("n1")
@@ -239,7 +239,7 @@ async def test_a_deadline_that_could_not_be_written_is_kept_all_the_same() -> No
     async with governed("n1", settings=with_grace_period("2m")) as (stage, rule):
         await stage.create(a_pod_manifest("a", "n1", **PROTECTED, terminationGracePeriodSeconds=30))
         async with ruling(stage):
-            broken = Rule(fault=Latency(1e6, 1e6), method="PATCH", path="nodes/n1")
+            broken = Rule(fault=Refuse(403), method="PATCH", path="nodes/n1")
             await until(stage, -1)
             stage.transport.before.add(broken)
             await until(stage, 0)
