@@ -49,6 +49,8 @@ def provider_of(settings: Settings) -> Provider:
         reason, _, place = str(error).partition(" - at `$")
         field = f"provider.options{place.rstrip('`')}"
         raise ConfigError(f"{field}: {reason} (provider {settings.provider.name})") from error
+    except ValueError as error:
+        raise ConfigError(f"provider.options.{error} (provider {settings.provider.name})") from error
 
 
 async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:
