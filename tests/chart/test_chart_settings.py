@@ -147,7 +147,7 @@ def test_agents_mount_where_they_write_and_nothing_if_they_write_nowhere() -> No
 
 # -- which changes replace pods ----------------------------------------------------------------------------------------
 
-ANOTHER_AGENT = {"agent": {**AGENT, "settings": {}}, "settings": KEP, "replicaCount": 1}
+ANOTHER_AGENT: JsonObject = {"agent": {**AGENT, "settings": {}}, "settings": KEP, "replicaCount": 1}
 
 
 def changes() -> dict[str, Any]:
