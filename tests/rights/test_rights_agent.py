@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from rights.retelling import all_told, each_is_missed
 from rights.stories import Story
-from rights.value_sets import MANIFESTS
+from rights.value_sets import MANIFESTS, rendered
 from support.agents import a_pod_of, an_agent, deletions
 from support.grants import Account
-from support.helm import HELM, template
 from support.installed import Installed, Place
 
 from gracectl.model import names
@@ -19,10 +18,9 @@ from gracectl.sim.faults import Refuse, Rule
 
 pytestmark = pytest.mark.anyio
 
-KEP = (
+VALUES = (
     "agent.enabled=true",
-    "settings.shutdownGracePeriodByPodPriority[0].priority=0",
-    "settings.shutdownGracePeriodByPodPriority[0].shutdownGracePeriodSeconds=60",
+    "settings.shutdownGracePeriodByPodPriority=[{priority: 0, shutdownGracePeriodSeconds: 60}]",
 )
 
 
@@ -56,11 +54,11 @@ async def a_machine_shuts_down(place: Place) -> None:
 STORIES: Mapping[str, Story] = {"a machine shuts down": a_machine_shuts_down}
 
 
-@pytest.fixture(params=["the file for kubectl", pytest.param("the chart", marks=HELM)])
+@pytest.fixture(params=["the file for kubectl", "the chart"])
 def installed(request: pytest.FixtureRequest) -> Installed:
     """Agents, with or without helm."""
     if request.param == "the chart":
-        return template(*KEP)
+        return rendered(VALUES)
     return Installed.of((MANIFESTS / "agent.yaml").read_text())
 
 

@@ -10,7 +10,6 @@ from rights.retelling import all_told, each_is_missed
 from rights.stories import CONFIGURATIONS, NODE_CLAIMS_DEFINITION, Story, leading
 from rights.value_sets import SETS, ValueSet
 from support.grants import Account, grants_of
-from support.helm import HELM
 from support.installed import Installed, Place
 from support.leaving import Leaving, configure, held
 from support.stage import a_pod_manifest
@@ -20,7 +19,7 @@ from gracectl.model import names
 from gracectl.sim.faults import Refuse, Rule
 from gracectl.sim.world.nodeclaims import ClaimSpec
 
-pytestmark = [pytest.mark.anyio, HELM]
+pytestmark = pytest.mark.anyio
 
 EVERY = [pytest.param(one, id=one.name) for one in SETS]
 MOST = [each for each in EVERY if each.id in ("definitions of claims", "other names")]

@@ -1,28 +1,114 @@
-"""The chart as helm renders it, where `make helm` has put one; under CI there must be one."""
+"""Rendering the chart, as helm does it for a release on some cluster.
+
+Without helm (`make helm` puts it beside our Python) tests of the chart are skipped, and say so; where CI is set they
+fail.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 import pytest
+import yaml
 
-from support.installed import Installed
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = ROOT / "helm" / "gracectl"
+KUBERNETES: Final = "1.33.4"
+"""A helm that was built by `go install` takes an ancient version for granted."""
 
-CHART = Path(__file__).parents[2] / "helm" / "gracectl"
-_BESIDE = Path(sys.executable).parent / "helm"
-PROGRAM = str(_BESIDE) if _BESIDE.exists() else shutil.which("helm")
-HELM = pytest.mark.skipif(PROGRAM is None and "CI" not in os.environ, reason="there is no helm: make helm")
+HELM: Final = next(
+    filter(None, (shutil.which("helm", path=str(Path(sys.executable).parent)), shutil.which("helm"))), ""
+)
+WITHOUT: Final = "helm is not there: `make helm` builds it"
+
+JsonObject = dict[str, Any]
 
 
-def template(*values: str, serves: tuple[str, ...] = (), namespace: str = "gracectl") -> Installed:
-    """`helm template` with `--set` for each of the values; hooks and tests are part of it."""
-    sets = [part for value in values for part in ("--set", value)]
-    apis = [part for each in serves for part in ("--api-versions", each)]
-    command = [str(PROGRAM), "template", "gracectl", str(CHART), "--namespace", namespace, "--kube-version", "1.33.0"]
-    done = subprocess.run([*command, *sets, *apis], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Installed.of(done.stdout, served=serves)
+class Refused(Exception):
+    """helm did not render; the message is its own."""
+
+
+def needs_helm() -> None:
+    """Skip the test, or module, where there is no helm; in continuous integration, fail."""
+    if not HELM and os.environ.get("CI"):
+        pytest.fail(WITHOUT)
+    if not HELM:
+        pytest.skip(WITHOUT, allow_module_level=True)
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody installs, and on which cluster. `values`: what differs from values.yaml; `apis`: what the cluster
+    serves beside its own, as GROUP/VERSION/KIND."""
+
+    name: str = "gracectl"
+    namespace: str = "gracectl"
+    values: JsonObject = {}
+    apis: tuple[str, ...] = ()
+    kubernetes: str = KUBERNETES
+
+    def text(self) -> str:
+        """As helm prints it: hooks and tests too. Raises Refused."""
+        return _rendered(msgspec.json.encode(self, order="deterministic"))
+
+    def objects(self) -> list[JsonObject]:
+        """The same, read; in helm's order, hooks last. Raises Refused."""
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return [each for each in yaml.load_all(self.text(), Loader=loader) if each is not None]
+
+    def of_kind(self, kind: str, *, component: str = "") -> list[JsonObject]:
+        """Those of a kind, and of a component if one is given."""
+        wanted = [each for each in self.objects() if each["kind"] == kind]
+        return [each for each in wanted if component in ("", each["metadata"]["labels"][COMPONENT])]
+
+    def one(self, kind: str, *, component: str = "") -> JsonObject:
+        """The only one of that kind."""
+        (found,) = self.of_kind(kind, component=component)
+        return found
+
+    def settings(self, *, component: str = "controller") -> str:
+        """The settings file of a part."""
+        text: str = self.one("ConfigMap", component=component)["data"]["config.yaml"]
+        return text
+
+
+COMPONENT: Final = "app.kubernetes.io/component"
+
+
+def run(*arguments: str, given: str = "") -> str:
+    """What helm prints. Raises Refused."""
+    done = subprocess.run([HELM, *arguments], input=given, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refused(done.stderr)
+    return done.stdout
+
+
+def defaults() -> JsonObject:
+    """values.yaml."""
+    read: JsonObject = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return read
+
+
+def refusal(values: JsonObject, **more: Any) -> str:
+    """Why helm does not render these values; "" if it does."""
+    try:
+        Release(values=values, **more).text()
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+@cache
+def _rendered(encoded: bytes) -> str:
+    release = msgspec.json.decode(encoded, type=Release)
+    place = ("--namespace", release.namespace, "--kube-version", release.kubernetes)
+    apis = [argument for api in release.apis for argument in ("--api-versions", api)]
+    values = json.dumps(release.values)
+    return run("template", release.name, str(CHART), *place, *apis, "--values", "-", given=values)

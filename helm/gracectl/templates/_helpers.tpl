@@ -38,10 +38,16 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 
 {{- define "gracectl.serviceAccount" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false, so serviceAccount.name must say which account of yours the controller is" -}}
+{{- end -}}
 {{- .Values.serviceAccount.name | default (printf "%s-controller" (include "gracectl.fullname" .)) -}}
 {{- end }}
 
 {{- define "gracectl.agentServiceAccount" -}}
+{{- if not (or .Values.agent.serviceAccount.create .Values.agent.serviceAccount.name) -}}
+{{- fail "agent.serviceAccount.create is false, so agent.serviceAccount.name must say which account of yours agents are" -}}
+{{- end -}}
 {{- .Values.agent.serviceAccount.name | default (printf "%s-agent" (include "gracectl.fullname" .)) -}}
 {{- end }}
 
@@ -79,12 +85,41 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ toYaml $settings }}
 {{- end }}
 
+{{/* Where the Secret of admission is, and the Service. */}}
+{{- define "gracectl.admissionNamespace" -}}
+{{- (.Values.settings.admission.service | default dict).namespace | default .Release.Namespace -}}
+{{- end }}
+
+{{/* Where the Lease is. */}}
+{{- define "gracectl.leaseNamespace" -}}
+{{- .Values.settings.leaderElection.namespace | default .Release.Namespace -}}
+{{- end }}
+
 {{/* What of the settings counts from the next start only: a change of it replaces the pods, other changes do not. */}}
 {{- define "gracectl.settingsOfAStart" -}}
 {{- $settings := include "gracectl.settings" . | fromYaml -}}
 {{- $log := omit $settings.log "level" -}}
-{{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" -}}
+{{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "agent" "featureGates" -}}
 {{ toYaml (set $settings "log" $log) }}
+{{- end }}
+
+{{/* The settings file of the agents: that of the controller, with what differs. They admit nobody. */}}
+{{- define "gracectl.agentSettings" -}}
+{{ toYaml (omit (mergeOverwrite (deepCopy .Values.settings) (deepCopy .Values.agent.settings)) "admission") }}
+{{- end }}
+
+{{- define "gracectl.agentSettingsOfAStart" -}}
+{{- $settings := include "gracectl.agentSettings" . | fromYaml -}}
+{{- $settings = set $settings "log" (omit $settings.log "level") -}}
+{{ toYaml (pick $settings "agent" "client" "eviction" "log" "metrics" "probes") }}
+{{- end }}
+
+{{/* Where the Machines are whose deletion needs rights in this cluster: a namespace, "*" for all, "" for none. */}}
+{{- define "gracectl.machines" -}}
+{{- $provider := .Values.settings.provider -}}
+{{- if and (eq $provider.name "clusterapi") (not (or $provider.options.kubeconfig $provider.options.context)) -}}
+{{ $provider.options.namespace | default "*" }}
+{{- end -}}
 {{- end }}
 
 {{/* "true" where the role needs rights on NodeClaims; those who have no definition of them cannot be given any. */}}
