@@ -60,14 +60,15 @@ class SettingsFollower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        wait = LOOK_SECONDS
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
-            found = self._look()
-            if found == self._seen:
-                continue
-            await self._clock.sleep(STILL_SECONDS)
-            if self._look() == found:
-                self._judge(found)
+            await self._clock.sleep(wait)
+            wait, found = LOOK_SECONDS, self._look()
+            if found != self._seen:
+                await self._clock.sleep(STILL_SECONDS)
+                wait -= STILL_SECONDS
+                if self._look() == found:
+                    self._judge(found)
 
     def statistics(self) -> FollowingStatistics:
         """What stands between the file and the program."""
@@ -91,7 +92,8 @@ class SettingsFollower:
         changes, self._running = differences(self._running, running), running
         if changes:
             logger.info("the settings have changed, and count from now on: %s", _listed(changes))
-            set_level(running.log.level)
+            if any(each.path == "log.level" for each in changes):
+                set_level(running.log.level)
             self._take(running)
         self._tell_of_the_rest(found)
 

@@ -87,11 +87,9 @@ class ClusterApiProvider:
         words of Cluster API."""
         with self._translated():
             machine = await self._machines.find(provider_id)
-        if machine is None:
+        if machine is None or not machine.is_deleted:
             self._since.pop(provider_id, None)
-            return InstanceState.GONE
-        if not machine.is_deleted:
-            return InstanceState.RUNNING
+            return InstanceState.GONE if machine is None else InstanceState.RUNNING
         self._look_for_trouble(machine)
         return InstanceState.ENDING
 

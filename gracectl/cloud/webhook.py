@@ -79,7 +79,9 @@ class WebhookProvider:
         self._options = options
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        self._caller = Caller(f"the endpoint {options.url}", options.timeout_seconds)
+        # Without what stands behind the question mark: some write a password there, and messages are read by many.
+        self._who = f"the endpoint {options.url.partition('?')[0]}"
+        self._caller = Caller(self._who, options.timeout_seconds)
         self._secrets = Replaced("secretFile", options.secret_file, lambda content: read_secrets(content.decode()))
         ca_file = options.ca_file
         self._tls = Replaced("caFile", ca_file, lambda _: Trust(ca_file=ca_file).context()) if ca_file else None
@@ -89,13 +91,13 @@ class WebhookProvider:
         # Another id each time: an endpoint may refuse what it has heard before.
         answer = await self._asked("state", provider_id, f"state-{secrets.token_hex(20)}")
         if answer is None:
-            raise ProviderUnavailable(f"the endpoint {self._options.url} answers 202 to a question about a state")
+            raise ProviderUnavailable(f"{self._who} answers 202 to a question about a state")
         return answer
 
     async def terminate(self, provider_id: str) -> None:
         """See Provider."""
         if await self._asked("terminate", provider_id, request_id(provider_id)) is InstanceState.GONE:
-            raise InstanceGone(f"the endpoint {self._options.url} says that {provider_id} is gone")
+            raise InstanceGone(f"{self._who} says that {provider_id} is gone")
 
     async def aclose(self) -> None:
         """Close the HTTP session."""
@@ -127,7 +129,7 @@ class WebhookProvider:
 
     def _understood(self, reply: Reply) -> InstanceState | None:
         """Raises ProviderError for everything that is no answer to the question."""
-        status, told = reply.status, f"the endpoint {self._options.url} answers {reply.status}"
+        status, told = reply.status, f"{self._who} answers {reply.status}"
         if status in (200, 202):
             return self._accepted(reply, told)
         if 300 <= status < 400:

@@ -56,6 +56,8 @@ def _reason(reason: str, field: str, value: Any) -> str:
         return f"{reason}{given}{_remedy(wrong['expected'], wrong['got'], field, value)}"
     if choices := _choices(field):
         return f"{reason}; choose one of {', '.join(choices)}"
+    if reason == "Number out of range":
+        return f"{reason}: {shown(value)}"
     if reason.startswith("Expected") and value is not _MISSING:
         kind = kind_at(field)
         meant = "" if kind is None else next(filter(None, map(described, (kind, *_parts(kind)))), "")

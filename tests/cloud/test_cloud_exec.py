@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,20 @@ async def test_the_command_gets_little_of_our_environment(tmp_path: Path, monkey
     assert told.keys() <= {*ours, *execs.INHERITED, "PWD", "SHLVL", "OLDPWD", "_"}
 
 
-async def test_there_is_nothing_to_read(tmp_path: Path) -> None:
+@pytest.fixture
+def said_to_us() -> Iterator[None]:
+    """Somebody writes to our own standard input."""
+    before, (ours, theirs) = os.dup(0), os.pipe()
+    os.write(theirs, b"not for others")
+    os.close(theirs)
+    os.dup2(ours, 0)
+    os.close(ours)
+    yield
+    os.dup2(before, 0)
+    os.close(before)
+
+
+async def test_there_is_nothing_to_read(tmp_path: Path, said_to_us: None) -> None:
     out = tmp_path / "out"
     await sh(f"wc -c > {out}").terminate(ID)
     assert out.read_text().strip() == "0"

@@ -227,6 +227,18 @@ async def test_redirects_are_not_followed(site: Site) -> None:
     assert len(site.endpoint.calls) == 1
 
 
+async def test_what_stands_behind_the_question_mark_is_sent_and_never_told(site: Site) -> None:
+    site.answers(says(404), says(500))
+    asking = site.made(url=site.endpoint.url + "?token=hush", attempts=1)
+    with pytest.raises(ProviderRefused, match="/machines answers 404") as refused:
+        await asking.terminate(ID)
+    with pytest.raises(ProviderUnavailable, match="/machines answers 500") as failed:
+        await asking.state(ID)
+    await asking.aclose()
+    assert "hush" not in f"{refused.value} {failed.value}"
+    assert site.endpoint.calls[0].path == "/machines?token=hush"
+
+
 # -- what passes -------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import inspect
+
+from gracectl.config.fields import Field, alternatives
+
 NOTHING: Final = ""
+
+UNLIMITED: Final = 1e9
+"""The page says once that seconds and rates end here."""
 
 EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "shutdownGracePeriod": ("5m", "5m", NOTHING),
@@ -92,3 +99,50 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
 }
 """By path: another value than the default, as YAML and as it is read; and a file that it fits to, in which the field is
 something else."""
+
+
+def kind_in_words(kind: inspect.Type) -> str:
+    """What a field may be, as the documentation says it."""
+    return " or ".join(_in_words(each) for each in alternatives(kind) if not isinstance(each, inspect.NoneType))
+
+
+def _in_words(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.LiteralType(values=values):
+            return ", ".join(f"`{value}`" for value in values)
+        case inspect.BoolType():
+            return "`true`, `false`"
+        case inspect.IntType():
+            return f"whole number{_bounds(kind)}"
+        case inspect.FloatType():
+            return f"number{_bounds(kind)}"
+        case inspect.StrType(pattern=str()):
+            return "name"
+        case inspect.StrType():
+            return "text"
+        case inspect.ListType() | inspect.VarTupleType():
+            return "list"
+    return "mapping"
+
+
+def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    least = f"≥ {kind.ge:g}" if kind.ge is not None else f"> {kind.gt:g}" if kind.gt is not None else ""
+    most = f"≤ {kind.le:g}" if kind.le is not None and kind.le < UNLIMITED else ""
+    found = ", ".join(filter(None, (least, most)))
+    return f" {found}" if found else ""
+
+
+def default_in_words(path: str, field: Field) -> str:
+    """What counts if nobody says anything, as the documentation says it."""
+    if field.default is None:
+        # Of what is there with something else only, and has to be said then.
+        return "needed" if path == "admission.service.name" else "none"
+    if path == "health.conditions":
+        return "`Ready` is `False` or `Unknown`, 900 s"
+    if field.default in ("", (), {}):
+        return {"": '`""`'}.get(str(field.default), "none")
+    if isinstance(field.default, tuple):
+        return f"`[{', '.join(map(str, field.default))}]`"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{field.default}`"

@@ -96,6 +96,8 @@ class Stage:
         self.instances: dict[str, str] = {}
         self.spans: Callable[[], SpanSink] | None = None
         """Where the next controllers send their traces: each makes one of its own."""
+        self.reread: Callable[[], Settings] | None = None
+        """What the next controllers follow while they run, as if it were their settings file."""
         self._seed = seed
         self._lives = 0
 
@@ -132,6 +134,8 @@ class Stage:
         line = self.transport.line()
         spans = self.spans() if self.spans else None
         controller = Controller(self.settings, line, self.clock, self.provider, rng=rng, spans=spans)
+        if self.reread:
+            controller.follow(self.reread)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(controller.run, stop)

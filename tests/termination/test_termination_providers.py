@@ -13,8 +13,9 @@ from support import instances
 from support.machines import DEFINITION, MACHINES, ClusterApi
 from support.stage import Stage, a_pod_manifest, reasons, staged
 
-from gracectl.cloud.provider import Provider
+from gracectl.cloud.provider import Provider, UsesCluster
 from gracectl.cloud.registry import ProviderSettings, load_provider
+from gracectl.kube.access import Right
 from gracectl.model import names
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.world.cloud import CloudSettings
@@ -75,6 +76,22 @@ async def test_cluster_api_deletes_the_node_that_we_hold_and_neither_waits_for_t
             assert capi.drained == []
             assert capi.machine("m-n1") is None
             assert capi.machine("m-n2") is not None
+
+
+async def test_nothing_is_asked_of_machines_that_is_not_among_the_rights() -> None:
+    async with staged("n1", "n2", definitions=DEFINITIONS) as stage:
+        capi = ClusterApi(stage)
+        for node in ("n1", "n2"):
+            await capi.add(node)
+        provider = load_provider(ProviderSettings("clusterapi"))
+        plug(stage, provider)
+        async with capi.working(), stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.until_gone("n1")
+        done = [operation for _, _, operation, _ in stage.transport.executed if operation.plural == "machines"]
+        assert isinstance(provider, UsesCluster)
+        assert {Right(each.verb, each.plural, each.group, each.subresource) for each in done} == {*provider.rights()}
 
 
 async def test_a_machine_that_somebody_else_deletes_takes_its_node_with_it() -> None:
