@@ -214,7 +214,7 @@ def test_what_a_hook_needs_is_made_before_it_and_goes_with_it() -> None:
 
 def test_a_job_that_cannot_succeed_is_not_tried_again_and_says_why() -> None:
     job = Release().one("Job")
-    assert job["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-failed"
+    assert job["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-failed,hook-succeeded"
     (rule,) = job["spec"]["podFailurePolicy"]["rules"]
     assert rule == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [2]}}
 
