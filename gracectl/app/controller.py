@@ -197,8 +197,8 @@ class Controller:
         """Whether a Karpenter leads, where one is to be looked for."""
         wanted, place = self._settings.leader_election, self._lease_namespace
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT, rng=rng)
-        own = (place, wanted.name) if wanted.enabled else None
-        return KarpenterWatch(client, self._clock, (*self._settings.karpenter.namespaces, place), own=own)
+        namespaces = (*self._settings.karpenter.namespaces, place)
+        return KarpenterWatch(client, self._clock, namespaces, own=self._lease if wanted.enabled else None)
 
     def _webhooks(self) -> Admission:
         """The admission server."""
@@ -215,6 +215,10 @@ class Controller:
     def _lease_namespace(self) -> str:
         return self._settings.leader_election.namespace or own_namespace() or ELSEWHERE
 
+    @property
+    def _lease(self) -> tuple[str, str]:
+        return self._lease_namespace, self._settings.leader_election.name
+
     async def check(self) -> str:
         """Make sure of the server, of our rights, and that no Karpenter leads; returns the server's version.
 
@@ -222,7 +226,7 @@ class Controller:
         """
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
-        rights = await rights_for(client, None if self._election is None else self._lease_namespace)
+        rights = await rights_for(client, None if self._election is None else self._lease)
         rights += admission_rights(self._settings.admission) + self._provider_rights
         if missing := await missing_rights(client, rights):
             raise MissingRights(missing)
