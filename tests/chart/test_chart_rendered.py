@@ -357,3 +357,8 @@ def test_of_whom_nobody_is_scraped_there_is_no_monitor() -> None:
     kinds = {each["kind"] for each in SETS["agent-alone"].objects()}
     assert {"PodMonitor", "PrometheusRule"} <= kinds
     assert not {"ServiceMonitor", "Service", "Deployment", "Job"} & kinds
+
+
+def test_nothing_in_the_chart_leads_out_of_it() -> None:
+    # Flux takes links for nothing, and others refuse the chart because of them.
+    assert [path for path in FOLDER.rglob("*") if path.is_symlink()] == []
