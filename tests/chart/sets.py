@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from support.agents import KEP
-from support.releases import Release
+from support.helm import Release
 
 CLAIMS: Final = "karpenter.sh/v1/NodeClaim"
 ISSUER: Final = {"kind": "ClusterIssuer", "name": "internal", "group": "cert-manager.io"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from chart.sets import SETS
-from support.releases import JsonObject, Release, needs_helm
+from support.helm import JsonObject, Release, needs_helm
 
 from gracectl.admission.registration import CONFIGURATIONS
 from gracectl.admission.settings import AdmissionSettings

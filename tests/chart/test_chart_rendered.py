@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from chart.sets import AGENT, MONITORED, SETS
-from support.releases import CHART as FOLDER
-from support.releases import COMPONENT, JsonObject, Release, needs_helm, refusal, run
+from support.helm import CHART as FOLDER
+from support.helm import COMPONENT, JsonObject, Release, needs_helm, refusal, run
 from support.shapes import misfits
 
 from gracectl import __version__

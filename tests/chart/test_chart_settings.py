@@ -11,7 +11,7 @@ import pytest
 import yaml
 from chart.sets import AGENT, SETS
 from support.agents import KEP
-from support.releases import CHART, JsonObject, Release, defaults, needs_helm
+from support.helm import CHART, JsonObject, Release, defaults, needs_helm
 from support.settings import EXAMPLES
 
 from gracectl.admission.settings import CertificateFiles, ServiceSettings

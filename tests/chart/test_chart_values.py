@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from chart.sets import AGENT
-from support.releases import CHART, ROOT, JsonObject, needs_helm, refusal
+from support.helm import CHART, ROOT, JsonObject, needs_helm, refusal
 
 from gracectl import __version__
 
