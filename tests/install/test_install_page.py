@@ -66,7 +66,9 @@ class Terminal:
             "HOME": str(folder),
             "KUBECONFIG": str(folder / "sim.kubeconfig"),
             "COLUMNS": "100",
-            # Others on this machine may have the page's own ports.
+        }
+        # Others on this machine may have the page's own ports.
+        self.own_ports = {
             "GRACECTL__ADMISSION__LISTEN": f"127.0.0.1:{self._webhooks}",
             "GRACECTL__METRICS__LISTEN": f"127.0.0.1:{others[0]}",
             "GRACECTL__PROBES__LISTEN": f"127.0.0.1:{others[1]}",
@@ -96,12 +98,14 @@ class Terminal:
         )
 
     @contextmanager
-    def another(self, command: str, says: str = "") -> Iterator[subprocess.Popen[str]]:
+    def another(
+        self, command: str, says: str = "", environment: dict[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
         """The command in a terminal of its own, until Ctrl-C; with `says`, from when it has printed that."""
         process = subprocess.Popen(
             ["bash", "-c", f"{assigned(command)} exec {bare(command)}"],
             cwd=self.folder,
-            env=self._environment,
+            env={**self._environment, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -164,7 +168,7 @@ def test_the_page_works_as_it_is_written(tmp_path: Path) -> None:
         before = terminal.everything()
         for command in the_block("step 3"):
             terminal.type(command)
-        with watched_pods(terminal) as ready, terminal.another(controller):
+        with watched_pods(terminal) as ready, terminal.another(controller, environment=terminal.own_ports):
             for step in steps[2:]:
                 follow(terminal, step)
         assert ready() >= READY - MISSING
