@@ -1,0 +1,1 @@
+"""The provider for EC2. Nothing here is imported before the settings name it: aiobotocore comes with an extra."""
