@@ -104,7 +104,8 @@ def _answered(error: ClientError, call: Call) -> ProviderError:
     if code in UNKNOWN_KEY:
         return ProviderRefused(message, f"AWS does not take these credentials: {GIVE_CREDENTIALS}")
     if code == "OperationNotPermitted":
-        return ProviderRefused(message, _unprotect(call))
+        protected = "disableApiTermination" in said
+        return ProviderRefused(message, _unprotect(call) if protected else "end it where it is managed")
     if code.startswith("InvalidInstanceID"):
         return ProviderRefused(message, "check spec.providerID of the node")
     if code == "ValidationError":
