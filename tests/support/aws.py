@@ -208,9 +208,14 @@ def identity(account: str) -> Answer:
     return _result("GetCallerIdentity", f"<Account>{account}</Account>")
 
 
-def done(operation: str) -> Answer:
-    """An answer that says no more than that it is done."""
-    return _result(operation, "")
+def terminating() -> Answer:
+    """An answer of TerminateInstances."""
+    return Answer(200, "<TerminateInstancesResponse><instancesSet/></TerminateInstancesResponse>")
+
+
+def terminating_in_group() -> Answer:
+    """An answer of TerminateInstanceInAutoScalingGroup."""
+    return _result("TerminateInstanceInAutoScalingGroup", "<Activity><ActivityId>a-1</ActivityId></Activity>")
 
 
 def _result(operation: str, within: str) -> Answer:

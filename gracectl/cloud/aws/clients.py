@@ -8,16 +8,12 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 import msgspec
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from botocore import xform_name
 
 from gracectl.cloud.aws.errors import FAULTS, Call, translated
 from gracectl.cloud.provider import ProviderUnavailable
-
-try:
-    from aiobotocore.config import AioConfig
-    from aiobotocore.session import get_session
-    from botocore import xform_name
-except ImportError as error:
-    raise ImportError(f"{error}; it comes with: pip install 'gracectl[aws]'") from error
 
 T = TypeVar("T")
 

@@ -21,11 +21,13 @@ from botocore.exceptions import (
     SSOError,
     UnknownEndpointError,
 )
+from botocore.parsers import ResponseParserError
 
 from gracectl.cloud.provider import InstanceGone, ProviderError, ProviderRefused, ProviderUnavailable
 
-FAULTS: Final = (BotoCoreError, ClientError, OSError, ValueError)
-"""What a call of botocore raises; ValueError for an address that is none, OSError for files of credentials."""
+FAULTS: Final = (BotoCoreError, ClientError, ResponseParserError, OSError, ValueError, LookupError)
+"""What a call of botocore raises: ValueError for an address that is none, OSError for files of credentials, LookupError
+for an answer that is XML, but not of AWS."""
 
 THROTTLED: Final = frozenset(
     {
@@ -87,6 +89,8 @@ def translated(error: Exception, call: Call) -> ProviderError:
     if isinstance(error, NO_ADDRESS):
         remedy = "check provider.options.endpointUrl and provider.options.region"
         return ProviderRefused(f"{call}: it has no address: {reason}", remedy)
+    if isinstance(error, (ResponseParserError, LookupError)):
+        return ProviderUnavailable(f"{call}: the answer is not one of AWS: {reason}")
     return ProviderUnavailable(f"{call}: {reason}")
 
 

@@ -61,8 +61,11 @@ class _Reservation(msgspec.Struct, frozen=True, rename="pascal"):
     instances: tuple[Instance, ...] = ()
 
 
+# What an answer must have has no default: a page of some proxy must not be read as "there is no such instance".
+
+
 class _Instances(msgspec.Struct, frozen=True, rename="pascal"):
-    reservations: tuple[_Reservation, ...] = ()
+    reservations: tuple[_Reservation, ...]
     next_token: str | None = None
 
 
@@ -72,11 +75,15 @@ class _Member(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class _Members(msgspec.Struct, frozen=True, rename="pascal"):
-    auto_scaling_instances: tuple[_Member, ...] = ()
+    auto_scaling_instances: tuple[_Member, ...]
 
 
-class _Anything(msgspec.Struct, frozen=True):
-    pass
+class _Ended(msgspec.Struct, frozen=True, rename="pascal"):
+    terminating_instances: tuple[object, ...]
+
+
+class _EndedInGroup(msgspec.Struct, frozen=True, rename="pascal"):
+    activity: object
 
 
 class Region:
@@ -160,7 +167,7 @@ class Region:
 
     async def _terminate(self, names: Sequence[str]) -> None:
         call = self._call("ec2", "TerminateInstances", names)
-        await self._clients.ask(call, _Anything, InstanceIds=list(names))
+        await self._clients.ask(call, _Ended, InstanceIds=list(names))
 
     async def _lifecycles(self, names: Sequence[str]) -> Mapping[str, str | Exception]:
         call = self._call("autoscaling", "DescribeAutoScalingInstances", names)
@@ -179,7 +186,7 @@ class Region:
         call = self._call("autoscaling", "TerminateInstanceInAutoScalingGroup", [instance.id])
         lowers = mode == "lower"
         try:
-            await self._clients.ask(call, _Anything, InstanceId=instance.id, ShouldDecrementDesiredCapacity=lowers)
+            await self._clients.ask(call, _EndedInGroup, InstanceId=instance.id, ShouldDecrementDesiredCapacity=lowers)
         except InvalidRequest as error:
             raise self._refusal(error, instance, mode) from error
 
