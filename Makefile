@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal test unit lint format conformance e2e bench clean
+.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench helm clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,7 +28,19 @@ beforehand: $(READY) ## what gracectl plan says of them before: the example of d
 rehearsal: $(READY) ## what gracectl agent --simulate-shutdown says: the example of docs/rehearsal.md (ARGS=--update writes it there)
 	$(BIN)/python -m examples.rehearsal $(ARGS)
 
+# A Go program. Its own idea of which Kubernetes it speaks to comes from how it is built, so everybody who renders says it.
+HELM_VERSION := v3.18.6
+HELM := $(BIN)/helm
+GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
+
+helm: $(READY) ## helm of a known version, beside our Python; tests of the chart need it
+	@test -x $(HELM) || tools/helm.sh $(HELM_VERSION) $(HELM) "$(GO)"
+
+chart: $(READY) helm ## write what follows from the chart's values: its schema, docs/chart.md, helm/manifests (ARGS=--check only looks)
+	$(BIN)/python tools/chart.py $(ARGS)
+
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
+	-@$(MAKE) --no-print-directory helm
 	$(BIN)/python -m pytest $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute

@@ -18,7 +18,8 @@ from benchmarks.report import Figure, Outcome
 from benchmarks.stage import Stage, stage
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
-from gracectl.config import NodeSelector, Settings
+from gracectl.config import Settings
+from gracectl.config.settings import NodeSelector
 from gracectl.kube.resources import NODES
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.names import FINALIZER

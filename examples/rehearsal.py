@@ -18,12 +18,12 @@ from support.agents import KEP, STUBBORN
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
 
 from examples.pages import put_in
-from gracectl.cli.cluster import Connection
 from gracectl.cli.paper import text_of
 from gracectl.cli.rehearsals.showing import rehearsed
 from gracectl.cli.rehearsals.table import table
 from gracectl.cli.rehearsals.telling import Rehearsed
 from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.model import names
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.paths import PRIORITY_CLASSES

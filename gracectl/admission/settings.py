@@ -8,13 +8,20 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from gracectl.kube.credentials import own_namespace
-from gracectl.kube.settings import ELSEWHERE, Name
+from gracectl.kube.settings import ELSEWHERE, Name, Namespace
 from gracectl.runtime.certificates import written_alike
 from gracectl.telemetry.settings import HIGHEST_PORT, Address, parse_address
 
 HTTPS_PORT: Final = 443
 
-Label = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+Label = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        description='the name of a Service has small letters, digits and "-", begins and ends with a letter or digit, '
+        "and is no longer than 63",
+    ),
+]
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -22,7 +29,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     kube-system."""
 
     name: Label
-    namespace: Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
+    namespace: Namespace = ""
     port: Annotated[int, msgspec.Meta(ge=1, le=HIGHEST_PORT)] = HTTPS_PORT
 
 

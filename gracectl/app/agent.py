@@ -1,7 +1,7 @@
 """The composition root of `gracectl agent`: the agent of one node, its clients, metrics and probes, and its settings.
 
-The settings file is read again and again: another order for shutdowns counts at once. Whatever else it says (addresses,
-logging) counts from the next start. Invariant: a file that cannot be used changes nothing, and is told once.
+The settings file is followed: another order for shutdowns counts for the next one. Whatever else it says (addresses,
+how logs are written) counts from the next start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from gracectl.agent.agent import Agent, AgentMeans
 from gracectl.agent.machine import Machine
 from gracectl.agent.rights import RIGHTS
 from gracectl.agent.samples import agent_samples
+from gracectl.app.following import SettingsFollower, following_checks, following_samples
 from gracectl.config import ConfigError, Settings
+from gracectl.config.changes import OF_AGENT
 from gracectl.eviction.samples import answer_samples
 from gracectl.kube.access import missing_rights
 from gracectl.kube.client import ClientSettings, KubeClient
@@ -44,9 +46,6 @@ logger = logging.getLogger(__name__)
 LONGEST_REQUEST: Final = 10.0
 """Seconds for one request: a shutdown has better things to do than to wait for an answer that does not come."""
 
-LOOK_SECONDS: Final = 5.0
-"""How often the settings file is read."""
-
 RIGHTS_SECONDS: Final = 10.0
 """How long after a failure the API server is asked again what it allows us."""
 
@@ -66,8 +65,8 @@ class NodeAgent:
         spans: SpanSink | None = None,
     ) -> None:
         rng = rng or random.Random()
-        self._read = settings
-        self._settings = current = settings()
+        current = settings()
+        self._follower = SettingsFollower(settings, current, clock, OF_AGENT, self._take_over)
         self._clock = clock
         self._spans = spans
         timeout = min(current.client.request_timeout_seconds, LONGEST_REQUEST)
@@ -89,7 +88,8 @@ class NodeAgent:
             spans=spans,
             rng=rng,
         )
-        self.agent = Agent(means, current.shutdown, self._disabled)
+        self._policy = current.shutdown
+        self.agent = Agent(means, self._policy, self._disabled)
         exposition = Exposition((self._samples,), (OF_PROCESS,))
         self._servers = Servers(
             (
@@ -104,7 +104,7 @@ class NodeAgent:
         try:
             parts = await self._open_doors()
             parts |= {"events": self._recorder.run, **self.agent.parts}
-            parts |= {"rights": self._look_at_rights, "settings": self._follow_settings}
+            parts |= {"rights": self._look_at_rights, "settings": self._follower.run}
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_after, stop)
                 await run_parts(parts, self._stop, roll=self._roll)
@@ -143,23 +143,10 @@ class NodeAgent:
             logger.error("the credentials do not allow all that the agent does; grant them: %s", listed)
         await anyio.sleep_forever()
 
-    async def _follow_settings(self) -> None:
-        """A part: take over what the file says now about shutdowns."""
-        complaint = ""
-        while True:
-            await self._clock.sleep(LOOK_SECONDS)
-            try:
-                found = self._read()
-            except ConfigError as error:
-                if str(error) != complaint:
-                    complaint = str(error)
-                    logger.error("%s; the settings from before still count", error)
-                continue
-            complaint = ""
-            if found.shutdown != self._settings.shutdown:
-                logger.info("the settings have changed, and count for the next shutdown")
-                self.agent.configure(found.shutdown)
-            self._settings = found
+    def _take_over(self, settings: Settings) -> None:
+        if settings.shutdown != self._policy:
+            self._policy = settings.shutdown
+            self.agent.configure(self._policy)
 
     def _samples(self) -> Iterator[Sample]:
         clients = (self._client.statistics(), self._deleting.statistics())
@@ -170,6 +157,7 @@ class NodeAgent:
             answer_samples(clients),
             api_samples(clients),
             watch_samples(watches, caches, self._clock.monotonic(), self._begun),
+            following_samples(self._follower),
             event_samples(self._recorder.statistics()),
             process_samples(self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()),
         )
@@ -182,6 +170,7 @@ class NodeAgent:
     def readiness(self) -> Iterator[Check]:
         """Whether the machine would wait for its pods, long enough, and they are known."""
         yield from self.agent.readiness()
+        yield from following_checks(self._follower)
         for cache in (self.agent.nodes.statistics(), self.agent.pods.statistics()):
             seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"
             yield Check(f"cache of {cache.name}", cache.live, seen)

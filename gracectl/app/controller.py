@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -21,10 +21,12 @@ from gracectl.admission.admission import Admission, AdmissionMeans
 from gracectl.admission.rights import admission_rights
 from gracectl.admission.samples import admission_samples
 from gracectl.admission.server import no_questions
+from gracectl.app.following import SettingsFollower, following_checks, following_samples
 from gracectl.cloud.fenced import FencedProvider
 from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider, UsesCluster
 from gracectl.config import ConfigError, Settings
+from gracectl.config.changes import OF_CONTROLLER
 from gracectl.disruption.gate import Gate
 from gracectl.disruption.samples import gate_samples
 from gracectl.eviction.samples import answer_samples
@@ -154,6 +156,7 @@ class Controller:
             self._tenure = nothing_yet
         clock.subscribe(lambda: self._tenure.clock_jumped())
         self._is_in_office = False
+        self._follower: SettingsFollower | None = None
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
         exposition = Exposition(sources, (OF_PROCESS,))
         self._servers = Servers(
@@ -162,6 +165,18 @@ class Controller:
                 Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
             )
         )
+
+    def follow(self, read: Callable[[], Settings]) -> None:
+        """To be called before `run`: what `read` says from now on counts as well, as far as it needs no restart. It
+        raises ConfigError for what cannot be used."""
+        self._follower = SettingsFollower(read, self._settings, self._clock, OF_CONTROLLER, self._take_over)
+
+    def _take_over(self, settings: Settings) -> None:
+        """From this moment on these settings count. They differ from those before in what may change while we run."""
+        self._settings = settings
+        self._means = msgspec.structs.replace(self._means, eviction=settings.eviction, termination=settings.termination)
+        if self._is_in_office:  # else the next tenure begins with them
+            self._tenure.configure(settings.eviction, settings.termination)
 
     def _candidacy(self, rng: random.Random) -> Election | None:
         """For the Lease that the settings name; None if we lead without one."""
@@ -182,8 +197,8 @@ class Controller:
         """Whether a Karpenter leads, where one is to be looked for."""
         wanted, place = self._settings.leader_election, self._lease_namespace
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT, rng=rng)
-        own = (place, wanted.name) if wanted.enabled else None
-        return KarpenterWatch(client, self._clock, (*self._settings.karpenter.namespaces, place), own=own)
+        namespaces = (*self._settings.karpenter.namespaces, place)
+        return KarpenterWatch(client, self._clock, namespaces, own=self._lease if wanted.enabled else None)
 
     def _webhooks(self) -> Admission:
         """The admission server."""
@@ -200,6 +215,10 @@ class Controller:
     def _lease_namespace(self) -> str:
         return self._settings.leader_election.namespace or own_namespace() or ELSEWHERE
 
+    @property
+    def _lease(self) -> tuple[str, str]:
+        return self._lease_namespace, self._settings.leader_election.name
+
     async def check(self) -> str:
         """Make sure of the server, of our rights, and that no Karpenter leads; returns the server's version.
 
@@ -207,7 +226,7 @@ class Controller:
         """
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
-        rights = await rights_for(client, None if self._election is None else self._lease_namespace)
+        rights = await rights_for(client, None if self._election is None else self._lease)
         rights += admission_rights(self._settings.admission) + self._provider_rights
         if missing := await missing_rights(client, rights):
             raise MissingRights(missing)
@@ -224,6 +243,7 @@ class Controller:
             parts |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
             parts |= self._admission.parts if self._admission else {}
             parts |= {"events": self._recorder.run, "leadership": self._lead}
+            parts |= {"settings": self._follower.run} if self._follower else {}
             parts["end of all writes"] = self._limit_writes  # the last, and so the first to be told to stop
             await run_parts(parts, stop, roll=self._roll)
         finally:
@@ -328,6 +348,7 @@ class Controller:
             self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
         )
         election = None if self._election is None else self._election.statistics()
+        yield from following_samples(self._follower)
         yield from leader_samples(self._is_in_office, election, self._fence.statistics())
 
     @property
@@ -354,6 +375,7 @@ class Controller:
             yield Check(f"cache of {cache.name}", cache.live, seen)
         if self._admission:
             yield self._admission.readiness()
+        yield from following_checks(self._follower)
         if rival := self._karpenter.rival:
             # Who is told of it can do nothing better with another process; so it is ready all the same.
             yield Check("karpenter", True, f"{rival.words}, so this process stands by")

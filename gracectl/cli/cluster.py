@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import anyio
 import click
 import msgspec
 
 from gracectl.config import Settings, load_settings
-from gracectl.kube import credentials
-from gracectl.kube.client import IMPATIENT, KubeClient
-from gracectl.kube.http import HttpTransport
-from gracectl.kube.skew import SkewEstimate
-from gracectl.kube.transport import Transport
-from gracectl.runtime.clock import Clock, SystemClock
-
-T = TypeVar("T")
+from gracectl.kube import connection
+from gracectl.kube.connection import Connection
 
 
 class ClusterChoice(msgspec.Struct, frozen=True):
@@ -31,17 +25,8 @@ class ClusterChoice(msgspec.Struct, frozen=True):
     config: Path | None = None
 
     def settings(self) -> Settings:
-        """Those of the file, or all defaults. Raises ConfigError."""
-        return load_settings(self.config)
-
-
-class Connection(msgspec.Struct, frozen=True):
-    """A way to a cluster. The answers of its server set `clock`; `client` is for a person who waits for the answer."""
-
-    transport: Transport
-    clock: Clock
-    client: KubeClient
-    url: str
+        """Those of the file, or all defaults, with what the environment says. Raises ConfigError."""
+        return load_settings(self.config, os.environ)
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,21 +50,6 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-@asynccontextmanager
-async def connected(cluster: ClusterChoice) -> AsyncIterator[Connection]:
+def connected(cluster: ClusterChoice) -> AbstractAsyncContextManager[Connection]:
     """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError."""
-    clock = SystemClock()
-    identity = await credentials.load(cluster.kubeconfig, cluster.context, clock=clock)
-    async with closed_in_any_case(HttpTransport(identity, clock, skew=SkewEstimate(clock.adjust))) as transport:
-        yield Connection(transport, clock, KubeClient(transport, clock, settings=IMPATIENT), identity.url)
-
-
-@asynccontextmanager
-async def closed_in_any_case(resource: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """Like `async with resource`, but a cancellation does not interrupt its closing: no connection is left behind."""
-    opened = await resource.__aenter__()
-    try:
-        yield opened
-    finally:
-        with anyio.CancelScope(shield=True):
-            await resource.__aexit__(None, None, None)
+    return connection.connected(cluster.kubeconfig, cluster.context)

@@ -49,12 +49,16 @@ def provider_of(settings: Settings) -> Provider:
         reason, _, place = str(error).partition(" - at `$")
         field = f"provider.options{place.rstrip('`')}"
         raise ConfigError(f"{field}: {reason} (provider {settings.provider.name})") from error
+    except ValueError as error:
+        raise ConfigError(f"provider.options.{error} (provider {settings.provider.name})") from error
 
 
 async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:
     async with traced() as spans, connected(cluster) as there:
         program = Controller(settings, there.transport, there.clock, provider, spans=spans)
         logs.add_trace_ids(program.trace_id)
+        if cluster.config is not None:
+            program.follow(cluster.settings)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from gracectl.app.controller import Controller
-from gracectl.cli.cluster import ClusterChoice, closed_in_any_case, connected
+from gracectl.cli.cluster import ClusterChoice, connected
 from gracectl.cli.controller import provider_of
 from gracectl.cli.demo_report import (
     STEPS,
@@ -32,6 +32,7 @@ from gracectl.cli.embedded import served
 from gracectl.cli.traces import traced
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings
+from gracectl.kube.connection import closed_in_any_case
 from gracectl.model import names
 from gracectl.model.selectors import read_selector, selects
 from gracectl.runtime.clock import Clock, SystemClock

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from gracectl.cli.awaited import Awaited
-from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
+from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.durations import duration
 from gracectl.cli.elapsed import elapsed
 from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Ask, Errand, Refused
@@ -29,6 +29,7 @@ from gracectl.cli.standings.views import view_for
 from gracectl.config import Settings
 from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES

@@ -15,7 +15,7 @@ EPILOG = (
 )
 
 COMMANDS = (
-    *("agent", "budgets", "controller", "crds", "demo", "drain", "plan", "simulate", "status", "uncordon"),
+    *("agent", "budgets", "config", "controller", "crds", "demo", "drain", "plan", "simulate", "status", "uncordon"),
     "uninstall",
 )
 """Each is an attribute of the module of its name."""

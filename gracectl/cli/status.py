@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
+from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_people
 from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.forecasts.telling import BY_DEFAULT
@@ -19,6 +19,7 @@ from gracectl.cli.standings.report import report
 from gracectl.cli.standings.table import table
 from gracectl.cli.standings.views import JsonView, View, view_for
 from gracectl.config import Settings
+from gracectl.kube.connection import Connection
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node

@@ -7,12 +7,13 @@ from functools import partial
 
 import click
 
-from gracectl.cli.cluster import ClusterChoice, Connection, cluster_options, connected
+from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Errand, Refused
 from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_people
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.config import Settings
 from gracectl.kube.amend import amend
+from gracectl.kube.connection import Connection
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node

@@ -27,7 +27,8 @@ class UnknownProvider(LookupError):
 def load_provider(settings: ProviderSettings) -> Provider:
     """Build the provider that `settings` names.
 
-    Raises UnknownProvider, or msgspec.ValidationError whose message holds the path of the option that does not fit.
+    Raises UnknownProvider, msgspec.ValidationError whose message holds the path of the option that does not fit, or
+    ValueError whose message begins with the option that the provider cannot use (a file that is not there).
     """
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     entry = installed.get(settings.name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
+from gracectl.cloud.http import Caller
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 
 STATES = {
@@ -40,8 +40,7 @@ class SimulatedProvider:
 
     def __init__(self, options: Options) -> None:
         self._base = options.endpoint.rstrip("/") + "/cloud/v1/instances/"
-        self._timeout = aiohttp.ClientTimeout(total=options.timeout_seconds)
-        self._session: aiohttp.ClientSession | None = None
+        self._caller = Caller("the cloud of the embedded cluster", options.timeout_seconds)
 
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider.state; an instance that the cloud does not know is gone."""
@@ -67,18 +66,11 @@ class SimulatedProvider:
 
     async def aclose(self) -> None:
         """Close the HTTP session."""
-        if self._session:
-            await self._session.close()
+        await self._caller.aclose()
 
     async def _call(self, method: str, provider_id: str) -> tuple[int, bytes]:
-        # Made on first use: a session belongs to the event loop that runs it.
-        self._session = self._session or aiohttp.ClientSession(timeout=self._timeout)
-        try:
-            async with self._session.request(method, self._base + quote(_id(provider_id), safe="")) as reply:
-                return reply.status, await reply.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise ProviderUnavailable(f"the cloud of the embedded cluster does not answer: {reason}") from error
+        reply = await self._caller.ask(method, self._base + quote(_id(provider_id), safe=""))
+        return reply.status, reply.body
 
     def _check(self, status: int, body: bytes, provider_id: str) -> None:
         if status < 400:

@@ -37,7 +37,7 @@ from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.wheel import TimerWheel, WheelStatistics
-from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.runtime.workers import Capacity, Requeue, run_workers
 from gracectl.telemetry.metrics import DEADLINE_LATENESS
 
 HAIR: Final = 1e-6
@@ -119,7 +119,7 @@ class PodDeleter:
     ) -> None:
         self._client = client
         self._clock = clock
-        self._settings = settings
+        self._room = Capacity(CROWDS * settings.max_in_flight)
         self._backoff = backoff
         self._promises = Promises(pods)
         self._of_node: dict[str, dict[str, Doomed]] = {}  # by uid
@@ -138,6 +138,13 @@ class PodDeleter:
     def listen(self, listener: DeletionListener) -> None:
         """Tell `listener` of every agreed and refused deletion."""
         self._listeners.append(listener)
+
+    def configure(self, settings: EvictionSettings) -> None:
+        """From now on these settings count. Every timer stays armed, and what is under way goes on."""
+        self._room.resize(CROWDS * settings.max_in_flight)
+        for case in self._cases.values():
+            if case.backoff is not None:
+                case.backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
 
     def want(self, node: str, doomed: Iterable[Doomed]) -> None:
         """These pods of `node`, and no others, end by their deadline. Idempotent; those left out are spared."""
@@ -183,8 +190,7 @@ class PodDeleter:
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow_clock)
             group.start_soon(self._wheel.run)
-            count = CROWDS * self._settings.max_in_flight
-            group.start_soon(partial(run_workers, self._queue, self._turn, count, in_bursts=True))
+            group.start_soon(partial(run_workers, self._queue, self._turn, self._room, in_bursts=True))
 
     def is_asking_for(self, uid: str) -> bool:
         """Whether the server is being asked for this pod's deletion: news of its end may come before the answer."""

@@ -29,7 +29,7 @@ from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
-from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.runtime.workers import Capacity, Requeue, run_workers
 from gracectl.telemetry.metrics import LANE_WAIT
 
 LaneKey = tuple[BudgetKey, ...] | str
@@ -112,12 +112,22 @@ class Evictor:
         self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
         self._crowd: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
+        self._rooms = (Capacity(settings.max_in_flight), Capacity(settings.max_in_flight))  # for the two crowds
         pods.subscribe(self._pod_changed)
         budgets.subscribe(self._budget_changed)
 
     def listen(self, listener: EvictionListener) -> None:
         """Tell `listener` of every agreed and refused eviction."""
         self._listeners.append(listener)
+
+    def configure(self, settings: EvictionSettings) -> None:
+        """From now on these settings count. What is under way goes on, and nothing that is known is forgotten."""
+        self._settings = settings
+        self._bucket.configure(settings.qps, settings.burst)
+        for room in self._rooms:
+            room.resize(settings.max_in_flight)
+        for lane in self._lanes.values():
+            lane.configure(settings)
 
     def want(self, node: str, candidates: Iterable[Candidate]) -> None:
         """These pods of `node`, and no others, have their turn. Idempotent; those left out leave their lane."""
@@ -137,10 +147,9 @@ class Evictor:
 
     async def run(self) -> None:
         """Ask until cancelled; a request in flight is finished first."""
-        count = self._settings.max_in_flight
         async with anyio.create_task_group() as group:
-            group.start_soon(run_workers, self._budgeted, self._turn, count)
-            group.start_soon(run_workers, self._crowd, self._turn, count)
+            for queue, room in zip((self._budgeted, self._crowd), self._rooms, strict=True):
+                group.start_soon(run_workers, queue, self._turn, room)
 
     def is_asking_for(self, uid: str) -> bool:
         """Whether the server is being asked for this pod's eviction: news of its end may come before the answer."""

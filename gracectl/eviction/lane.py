@@ -108,6 +108,11 @@ class Lane:
         self._probe_at = now + settings.probe_seconds
         self._seen: tuple[str, ...] = ()
 
+    def configure(self, settings: EvictionSettings) -> None:
+        """From now on these settings count; a wait that has begun ends when it would have."""
+        self._settings = settings
+        self._backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
+
     def join(self, candidate: Candidate) -> None:
         """Add a pod, or renew what is known of it."""
         if self.waiting.get(candidate.uid) != candidate:

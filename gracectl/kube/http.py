@@ -203,10 +203,11 @@ def _translated(request: Request) -> Iterator[None]:
 
 
 def _unreachable(request: Request, error: Exception, *, sent: bool) -> ApiError:
-    return Unreachable(operation_of(request), _in_words(error), sent=sent)
+    return Unreachable(operation_of(request), in_words(error), sent=sent)
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """What aiohttp has met on the way, for people."""
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         # aiohttp's own sentence shows its settings, and the reason only as the function that failed.
         cause = error.os_error

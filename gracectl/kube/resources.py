@@ -24,7 +24,8 @@ from gracectl.model.decode import (
     decode_volume_claim,
 )
 from gracectl.model.lease import Lease
-from gracectl.model.names import KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
+from gracectl.model.machine import Machine, decode_machine
+from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
@@ -138,6 +139,17 @@ NODE_BUDGETS: Resource[NodeDisruptionBudget] = Resource(
     decode=decode_node_budget,
 )
 """A cluster serves them, or (before `gracectl crds` was applied) not."""
+MACHINES: Resource[Machine] = Resource(
+    group=CLUSTER_API_GROUP,
+    version="v1beta2",
+    plural="machines",
+    kind="Machine",
+    namespaced=True,
+    decode=decode_machine,
+    abandonable=True,
+)
+MACHINE_VERSIONS = (MACHINES, msgspec.structs.replace(MACHINES, version="v1beta1"))
+"""In the order of preference. A cluster without Cluster API serves none of them."""
 LEASES: Resource[Lease] = Resource(
     group="coordination.k8s.io",
     version="v1",

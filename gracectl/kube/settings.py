@@ -9,7 +9,23 @@ import msgspec
 from gracectl.kube.election import JITTER
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$",
+        description='a name has small letters, digits, "-" and ".", begins and ends with a letter or digit, and is no '
+        "longer than 253",
+    ),
+]
+Namespace = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
+        description='a namespace has small letters, digits and "-", begins and ends with a letter or digit, and is no '
+        "longer than 63",
+    ),
+]
+"""Or "", where none is named."""
 
 LEASE_NAME: Final = "gracectl"
 
@@ -21,7 +37,7 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid
     """`namespace` "" is that of the pod itself; outside a pod, kube-system."""
 
     enabled: bool = True
-    namespace: Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
+    namespace: Namespace = ""
     name: Name = LEASE_NAME
     lease_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 15
     """Others wait so long after the last renewal that they have seen."""

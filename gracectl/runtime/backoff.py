@@ -26,10 +26,15 @@ class Backoff:
     ) -> None:
         if not 0 <= jitter <= 1:
             raise ValueError(f"jitter must be a share between 0 and 1, not {jitter}")
-        self._sizes = tenacity.wait_exponential(multiplier=initial, max=maximum, exp_base=multiplier)
+        self._multiplier = multiplier
+        self.configure(initial, maximum)
         self._jitter = jitter
         self._rng = rng or random.Random()
         self._attempts = 0
+
+    def configure(self, initial: float, maximum: float) -> None:
+        """From the next wait on these sizes, for as many failures as there have been."""
+        self._sizes = tenacity.wait_exponential(multiplier=initial, max=maximum, exp_base=self._multiplier)
 
     def next(self) -> float:
         """The seconds to wait now."""

@@ -43,5 +43,5 @@ def document(text: str) -> Any:
     """What a YAML text says; None if it says nothing. Raises DocumentError."""
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-13-01
         raise DocumentError(f"is not YAML: {' '.join(str(error).split())}") from error

@@ -12,6 +12,9 @@ import msgspec
 
 from gracectl.runtime.clock import Clock
 
+_HAIR = 1e-6
+"""An instant is a sum of floats."""
+
 
 class BucketStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot: tokens granted so far, callers that wait for one, and seconds until the next can be granted."""
@@ -30,9 +33,11 @@ class TokenBucket:
 
     def __init__(self, clock: Clock, qps: float, burst: int) -> None:
         self._clock = clock
-        self._interval = 1 / qps if qps > 0 else 0.0
-        self._reserve = (max(burst, 1) - 1) * self._interval
+        self._burst = max(burst, 1)
+        self._interval = _interval(qps)
+        self._reserve = (self._burst - 1) * self._interval
         self._full_at = float("-inf")
+        self._sleep: anyio.CancelScope | None = None  # of whoever is first in the line
         self._turn = anyio.Lock(fast_acquire=True)
         self._granted = self._waiting = 0
 
@@ -50,6 +55,21 @@ class TokenBucket:
                 self._grant(await self._wait_for_token())
         finally:
             self._waiting -= 1
+
+    def configure(self, qps: float, burst: int) -> None:
+        """From now on another rate. What was saved up stays, as far as there is room for it, and so does how far the
+        next token has come; a pause stays as long as it was."""
+        now, burst, interval = self._clock.monotonic(), max(burst, 1), _interval(qps)
+        wait = max(self._free_at() - now, 0.0)
+        tokens = float(burst)
+        if self._interval:
+            saved = self._burst - max(self._full_at - now, 0.0) / self._interval
+            tokens = min(saved, float(burst))
+        is_paused = wait > self._interval + _HAIR
+        self._burst, self._interval, self._reserve = burst, interval, (burst - 1) * interval
+        self._full_at = now + wait + self._reserve if is_paused else now + (burst - tokens) * interval
+        if self._sleep is not None:
+            self._sleep.cancel()
 
     def pause(self, seconds: float) -> None:
         """Grant nothing for so many seconds: the other side has asked for patience. The longest pause wins; 0 is none.
@@ -72,8 +92,10 @@ class TokenBucket:
         """
         reached = self._clock.monotonic()
         while (free_at := self._free_at()) > reached:
-            await self._clock.sleep(free_at - self._clock.monotonic())
-            reached = free_at
+            with anyio.CancelScope() as self._sleep:
+                await self._clock.sleep(free_at - self._clock.monotonic())
+                reached = free_at
+        self._sleep = None
         return reached
 
     def _free_at(self) -> float:
@@ -82,3 +104,8 @@ class TokenBucket:
     def _grant(self, now: float) -> None:
         self._full_at = max(self._full_at, now) + self._interval
         self._granted += 1
+
+
+def _interval(qps: float) -> float:
+    """Seconds between two tokens; 0 without a limit."""
+    return 1 / qps if qps > 0 else 0.0

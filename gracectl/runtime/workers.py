@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.fence import FenceClosed
@@ -24,10 +25,50 @@ class Requeue(msgspec.Struct, frozen=True):
     after: float
 
 
+class Capacity:
+    """How many keys are worked on at a time. It may be changed at any moment: what is under way goes on, and with less
+    room nothing is begun until so much of it has ended."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._taken = 0
+        self._news = anyio.Event()
+
+    def resize(self, count: int) -> None:
+        """From now on so many."""
+        self._count = count
+        self._announce()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is room for one more."""
+        return self._taken < self._count
+
+    def take(self) -> None:
+        """One more is under way; `is_free` has been asked."""
+        self._taken += 1
+
+    async def acquire(self) -> None:
+        """Return when there was room for one more, which is taken."""
+        await anyio.lowlevel.checkpoint()
+        while not self.is_free:
+            await self._news.wait()
+        self.take()
+
+    def release(self) -> None:
+        """One less is under way."""
+        self._taken -= 1
+        self._announce()
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+
 async def run_workers(
     queue: WorkQueue[K],
     reconcile: Callable[[K], Awaitable[Requeue | None]],
-    count: int,
+    count: int | Capacity,
     expected: tuple[type[Exception], ...] = (),
     *,
     in_bursts: bool = False,
@@ -42,7 +83,7 @@ async def run_workers(
     `in_bursts`: all that are ready begin in the same turn; for those that hardly do more than send a request, and have
     to send it in time.
     """
-    places = anyio.Semaphore(count)
+    places = count if isinstance(count, Capacity) else Capacity(count)
 
     async def work(key: K) -> None:
         is_decided = False
@@ -61,9 +102,9 @@ async def run_workers(
             await places.acquire()
             group.start_soon(work, await queue.get())
             with suppress(anyio.WouldBlock):
-                while in_bursts and places.value:
+                while in_bursts and places.is_free:
                     key = queue.get_nowait()
-                    places.acquire_nowait()
+                    places.take()
                     group.start_soon(work, key)
 
 

@@ -66,6 +66,12 @@ def configure(
     handler.addFilter(RepeatFilter(repeats, monotonic))
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """From now on this is the least that is told."""
+    root = logging.getLogger()
     root.setLevel(level.upper())
     for name, least in _LIBRARIES.items():
         # A logger with a level of its own does not ask the root for one.

@@ -350,6 +350,13 @@ FENCED: Final = _counter(
     "how",
     help="Writes that a process which leads no more has not begun (refused), or has not brought to their end (cut).",
 )
+SETTINGS_REFUSED: Final = _gauge(
+    "settings_refused", help="1 while the settings file cannot be used, and those from before still count; else 0."
+)
+SETTINGS_RESTART_NEEDED: Final = _gauge(
+    "settings_restart_needed",
+    help="1 while the settings file says something else than this process runs with, which counts from its next start.",
+)
 EVENTS_RECORDED: Final = _counter("events_recorded_total", help="Kubernetes Events that parts wanted written.")
 EVENTS: Final = _counter(
     "events_total",

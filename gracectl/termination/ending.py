@@ -67,6 +67,11 @@ class InstanceWait(msgspec.Struct):
             retry=backoff(settings.retry_initial_seconds, settings.retry_maximum_seconds),
         )
 
+    def configure(self, settings: InstanceSettings) -> None:
+        """As patient as the settings say now, from the next wait on."""
+        self.poll.configure(settings.poll_initial_seconds, settings.poll_maximum_seconds)
+        self.retry.configure(settings.retry_initial_seconds, settings.retry_maximum_seconds)
+
     @property
     def was_tried(self) -> bool:
         """Whether the provider was asked to end the instance, with or without success."""

@@ -173,6 +173,15 @@ class NodeTermination:
         if self._register.leave_alone(node, reason):
             announce(self._tools, (Held(NODES, node),), reason, message, "Warning")
 
+    def configured(self) -> None:
+        """To be told that the settings have changed: every node is looked at anew, and in any case by its deadline."""
+        for name in self._register:
+            self._queue.add(name)
+            if (termination := self._register.get(name)) is not None:
+                termination.instance.configure(self._tools.settings.instance)
+        for node in self._tools.observed.nodes.values():
+            self._wake_at_deadline(node)
+
     # What makes a node worth another look.
 
     def _clock_jumped(self) -> None:

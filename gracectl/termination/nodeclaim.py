@@ -140,6 +140,13 @@ class NodeClaimTermination:
             held = Held(self._tools.claim_resource(), claim)
             announce(self._tools, (held,), reason, message, "Warning")
 
+    def configured(self) -> None:
+        """To be told that the settings have changed: every claim is looked at anew."""
+        for name in self._register:
+            self._queue.add(name)
+            if (ending := self._register.get(name)) is not None:
+                ending.instance.configure(self._tools.settings.instance)
+
     # What makes a claim worth another look.
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:

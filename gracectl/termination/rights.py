@@ -5,6 +5,7 @@ from __future__ import annotations
 from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reading import is_served
+from gracectl.kube.requests import Key
 from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIM_VERSIONS
 from gracectl.model.names import KARPENTER_GROUP
 
@@ -33,10 +34,12 @@ NODE_BUDGET_RIGHTS = (
 """What comes to that where the cluster has node disruption budgets."""
 
 
-def lease_rights(namespace: str) -> tuple[Right, ...]:
-    """What comes to that where one of several is to lead, by a Lease in that namespace."""
-    verbs = ("get", "list", "watch", "create", "update")
-    return tuple(Right(verb, "leases", LEASES.group, namespace=namespace) for verb in verbs)
+def lease_rights(lease: Key) -> tuple[Right, ...]:
+    """What comes to that where one of several is to lead, by that Lease; only making it cannot be granted by name."""
+    namespace, name = lease
+    verbs = ("get", "list", "watch", "update")
+    of_name = tuple(Right(verb, "leases", LEASES.group, namespace=namespace, name=name) for verb in verbs)
+    return (*of_name, Right("create", "leases", LEASES.group, namespace=namespace))
 
 
 class MissingRights(Exception):
@@ -47,8 +50,8 @@ class MissingRights(Exception):
         self.rights = rights
 
 
-async def rights_for(client: KubeClient, lease_namespace: str | None = None) -> tuple[Right, ...]:
+async def rights_for(client: KubeClient, lease: Key | None = None) -> tuple[Right, ...]:
     """What the controller needs on this cluster; None: it leads without a Lease. Raises ApiError."""
     claims = CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else ()
     budgets = NODE_BUDGET_RIGHTS if await is_served(client, (NODE_BUDGETS,)) else ()
-    return RIGHTS + claims + budgets + (() if lease_namespace is None else lease_rights(lease_namespace))
+    return RIGHTS + claims + budgets + (() if lease is None else lease_rights(lease))

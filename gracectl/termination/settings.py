@@ -12,7 +12,14 @@ from gracectl.policy.settings import PolicySettings
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Namespace = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+Namespace = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        description='a namespace has small letters, digits and "-", begins and ends with a letter or digit, and is no '
+        "longer than 63",
+    ),
+]
 
 NOT_CONTROL_PLANE = LabelSelector(
     match_expressions=(Requirement(key=names.CONTROL_PLANE_ROLE, operator="DoesNotExist"),)

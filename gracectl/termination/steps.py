@@ -41,7 +41,8 @@ class Tools(msgspec.Struct, frozen=True):
     provider: Provider
     recorder: EventRecorder
     clock: Clock
-    settings: TerminationSettings
+    current: Callable[[], TerminationSettings]
+    """The settings of this moment; see `settings`."""
     claim_resource: Callable[[], Resource[NodeClaim]]
     """The version of node claims that the cluster serves."""
     tallies: Tallies
@@ -49,6 +50,12 @@ class Tools(msgspec.Struct, frozen=True):
     departures: Departures
     journals: Journals
     """Tell traces."""
+
+    @property
+    def settings(self) -> TerminationSettings:
+        """What counts now. It may change between two steps, never within what is decided without an `await`; whoever
+        keeps anything that follows from it is told (`configured`)."""
+        return self.current()
 
 
 class Proceed(msgspec.Struct, frozen=True):

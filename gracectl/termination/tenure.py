@@ -83,7 +83,12 @@ class Tenure:
     def __init__(self, means: Means) -> None:
         self._clock = RelayedClock(means.clock)
         observed, eviction = means.observed, means.eviction
-        patience = partial(Backoff, eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=means.rng)
+        self._eviction, self._settings = means.eviction, means.termination
+
+        def patience() -> Backoff:
+            eviction = self._eviction
+            return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=means.rng)
+
         self._evictor = Evictor(means.client, observed.pods, observed.budgets, self._clock, eviction, patience)
         self._deleter = PodDeleter(means.deleting, observed.pods, self._clock, eviction, patience)
         announcer = PodAnnouncer(means.recorder)
@@ -102,7 +107,7 @@ class Tenure:
             provider=means.provider,
             recorder=means.recorder,
             clock=self._clock,
-            settings=means.termination,
+            current=lambda: self._settings,
             deleter=self._deleter,
             gate=means.gate,
             claim_resource=means.claim_resource,
@@ -133,6 +138,16 @@ class Tenure:
             "journals": self.journals.run,
         }
         await run_parts(parts, anyio.Event(), roll=self._roll)
+
+    def configure(self, eviction: EvictionSettings, termination: TerminationSettings) -> None:
+        """From this moment on these settings count, for what is under way as well. Nothing begins anew: what is armed,
+        asked for or remembered stays, and whatever follows from settings is decided once more. `termination` manages
+        the same nodes as before."""
+        self._eviction, self._settings = eviction, termination
+        self._evictor.configure(eviction)
+        self._deleter.configure(eviction)
+        for told in (self.terminations, self.claims, self._voluntary):
+            told.configured()
 
     def work(self) -> Work:
         """All that is carried out, for the metrics."""

@@ -26,6 +26,7 @@ from gracectl.policy.budgets import lets_unready_go
 from gracectl.policy.deadlines import grace_period_of
 from gracectl.policy.nodebudgets import may_let_go
 from gracectl.policy.ownership import only_claim
+from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import (
     Cause,
     Hold,
@@ -62,7 +63,6 @@ class VoluntaryTermination:
     def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
         self._tools = tools
         self._observed = tools.observed
-        self._policy = tools.settings.policy
         self._backoff = backoff
         self._queue: WorkQueue[UnitKey] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._brake = Brake(tools.settings.node_selector, self._policy.health)
@@ -126,6 +126,10 @@ class VoluntaryTermination:
             self._wait_for_budget(unit, standing, due, answer)
             return self._at(later)
         return answer
+
+    @property
+    def _policy(self) -> PolicySettings:
+        return self._tools.settings.policy
 
     # -- what the caches say -------------------------------------------------------------------------------------------
 
@@ -255,6 +259,16 @@ class VoluntaryTermination:
 
     def _clock_jumped(self) -> None:
         """Every instant that somebody waits for is nearer or farther than it was."""
+        self._look_at_all()
+
+    def configured(self) -> None:
+        """To be told that the settings have changed: the nodes are counted, and every unit is looked at, anew."""
+        self._brake = Brake(self._tools.settings.node_selector, self._policy.health)
+        for node in self._observed.nodes.values():
+            self._brake.note(None, node)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         for node in self._observed.nodes.values():
             self._look_at_node(node)
         for claim in self._observed.claims.values():

@@ -80,7 +80,7 @@ def settings(**fields: Any) -> AdmissionSettings:
             "admission.listen: :9090 is where metrics.listen is served without TLS; choose another port",
         ),
         ("{listen: ':8443', service: {}}", "admission.service: Object missing required field `name`"),
-        ("{timeoutSeconds: 31}", "admission.timeoutSeconds: Expected `int` <= 30"),
+        ("{timeoutSeconds: 31}", "admission.timeoutSeconds: Expected `int` <= 30, got 31"),
         (
             "{failurePolicy: fail}",
             "admission.failurePolicy: Invalid enum value 'fail'; choose one of Fail, Ignore",

@@ -111,7 +111,7 @@ def test_probes_and_metrics_are_where_the_settings_serve_them(settings: Settings
     assert settings.metrics.address() == (None, ports["metrics"])
     assert settings.probes.address() == (None, ports["probes"])
     for probe, path in (("livenessProbe", ALIVE), ("readinessProbe", READY)):
-        assert CONTAINER[probe]["httpGet"] == {"path": path, "port": "probes"}
+        assert CONTAINER[probe]["httpGet"] == {"path": path, "port": ports["probes"]}
 
 
 def test_the_agent_is_told_its_node_and_its_pod() -> None:

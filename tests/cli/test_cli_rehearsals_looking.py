@@ -9,11 +9,11 @@ from support.agents import KEP, a_pod_of
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.agent.settings import GATE
-from gracectl.cli.cluster import Connection
 from gracectl.cli.nodes import UnknownNodes
 from gracectl.cli.rehearsals.looking import NoOrder, Seen, look
 from gracectl.cli.rehearsals.showing import FAILURES, rehearsed
 from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.times import format_time

@@ -13,10 +13,10 @@ from support.rights import account_token, grant, rule
 from support.sights import a_client, being_deleted, named
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
 
-from gracectl.cli.cluster import Connection
 from gracectl.cli.standings.follow import Gone, Scene, follow
 from gracectl.kube import errors
 from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.sim.faults import DropWatch, Refuse, Rule

@@ -16,7 +16,7 @@ from e2e_support.story import TIMES, Story
 from e2e_support.target import Target, connected, embedded_cluster
 from e2e_support.wire import Hold
 
-from gracectl.model.names import FINALIZER
+from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import WorldApi
@@ -153,6 +153,24 @@ async def test_probes_and_metrics_of_the_process(story: Story) -> None:
         assert (await asked("/healthz"))[0] == 200, "it finishes what it has begun"
         hold.go_on.set()
         assert await controller.ended(5) == 0
+
+
+async def test_settings_that_change_count_while_it_runs(story: Story) -> None:
+    controller = await story.controller(eviction={"qps": 7})
+    (leaving,) = await story.nodes("a")
+    await story.pod("guarded", on=leaving, annotations={DO_NOT_DISRUPT: "true"})
+    await story.delete("Node", leaving)
+    await controller.until_said("Draining")
+    whole = controller.settings()
+    controller.write_settings("eviction: {qps: -1}")
+    await controller.until_said("eviction.qps: Expected `float` >= 0.0, got -1; the settings from before still count")
+    controller.write_settings(whole)
+    controller.configure(protection={"maximumSeconds": 1}, log={"level": "info"}, metrics={"listen": ":1"})
+    await controller.until_said("the settings have changed, and count from now on: protection.maximumSeconds")
+    assert controller.said("the settings can be used again")
+    await controller.until_said("settings that count from the next start have changed: metrics.listen")
+    await story.until_gone(leaving)
+    assert controller.exit_code is None
 
 
 def free_port() -> int:

@@ -20,10 +20,11 @@ from gracectl.runtime.clock import SystemClock
 
 
 class Program:
-    """One running (or ended) `gracectl`. `errors`: the file of its stderr."""
+    """One running (or ended) `gracectl`. `errors`: the file of its stderr, `config` that of its settings."""
 
-    def __init__(self, process: anyio.abc.Process, errors: Path) -> None:
+    def __init__(self, process: anyio.abc.Process, errors: Path, config: Path) -> None:
         self._process = process
+        self._config = config
         self._clock = SystemClock()
         self.errors = errors
 
@@ -31,6 +32,21 @@ class Program:
     def exit_code(self) -> int | None:
         """None while it runs; the negative number of a signal that ended it."""
         return self._process.returncode
+
+    def configure(self, **sections: Any) -> None:
+        """Write these sections into its settings file in place of its own, as a ConfigMap changes: at once."""
+        settings = {**yaml.safe_load(self.settings()), **sections}
+        self.write_settings(yaml.safe_dump(settings))
+
+    def settings(self) -> str:
+        """The text of its settings file."""
+        return self._config.read_text()
+
+    def write_settings(self, text: str) -> None:
+        """Write this into its settings file, at once."""
+        new = self._config.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self._config)
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -77,7 +93,7 @@ async def running(
             command, stdin=None, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"}
         )
         try:
-            yield Program(process, errors)
+            yield Program(process, errors, config)
         finally:
             with anyio.CancelScope(shield=True):
                 if process.returncode is None:

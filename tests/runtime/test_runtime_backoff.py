@@ -60,3 +60,14 @@ def test_the_same_seed_gives_the_same_waits() -> None:
 def test_a_share_that_is_none_is_refused(jitter: float) -> None:
     with pytest.raises(ValueError, match="jitter"):
         Backoff(0.1, 1.0, jitter=jitter)
+
+
+def test_other_sizes_count_from_the_next_wait_on_for_as_many_failures_as_there_were() -> None:
+    backoff = Backoff(1.0, 100.0, jitter=0.0)
+    assert [backoff.next() for _ in range(3)] == [1, 2, 4]
+    backoff.configure(1.0, 5.0)
+    assert [backoff.next() for _ in range(2)] == [5, 5]
+    backoff.configure(0.5, 100.0)
+    assert backoff.next() == 16
+    backoff.reset()
+    assert backoff.next() == 0.5

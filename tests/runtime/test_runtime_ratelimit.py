@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.ratelimit import TokenBucket
@@ -171,3 +173,81 @@ async def test_statistics_tell_who_waits_and_until_when() -> None:
     assert (statistics.granted, statistics.waiting, statistics.next_in) == (1, 2, 1.5)
     after = callers.bucket.statistics()
     assert (after.granted, after.waiting) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("qps", "burst", "instants"),
+    [
+        (1, 1, [0, 10, 15.5, 16.5, 17.5]),  # half of the token that comes at 20 had come
+        (0.05, 1, [0, 10, 25, 45, 65]),
+        (0, 1, [0, 10, 15, 15, 15]),
+        (0.1, 5, [0, 10, 20, 30, 40]),  # more room is no token
+        (2, 9, [0, 10, 15.25, 15.75, 16.25]),
+    ],
+)
+async def test_another_rate_counts_at_once_for_whoever_waits(qps: float, burst: int, instants: list[float]) -> None:
+    callers = Callers(qps=0.1, burst=1)
+    async with anyio.create_task_group() as group:
+        for number in range(5):
+            group.start_soon(callers.ask, str(number))
+        await callers.clock.sleep(15)
+        callers.bucket.configure(qps, burst)
+    assert callers.instants == pytest.approx(instants)
+
+
+async def test_what_was_saved_up_stays_as_far_as_there_is_room() -> None:
+    callers = Callers(qps=1, burst=10)
+    for _ in range(4):
+        await callers.ask("early")
+    callers.bucket.configure(1, 3)
+    for _ in range(4):
+        await callers.ask("late")
+    assert callers.instants == [0] * 7 + [1]
+    callers.bucket.configure(0, 3)
+    for _ in range(10):
+        await callers.ask("without a limit")
+    assert callers.instants[8:] == [1] * 10
+    callers.bucket.configure(1, 3)
+    for _ in range(4):
+        await callers.ask("limited again")
+    assert callers.instants[18:] == [1, 1, 1, 2]
+
+
+async def test_a_pause_outlasts_another_rate() -> None:
+    callers = Callers(qps=1, burst=1)
+    callers.bucket.pause(30)
+    async with anyio.create_task_group() as group:
+        group.start_soon(callers.ask, "a")
+        await callers.clock.sleep(5)
+        callers.bucket.configure(100, 50)
+        await callers.clock.sleep(5)
+        callers.bucket.configure(0, 1)
+    assert callers.instants == [30]
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.5, 1.0, 3.0, 10.0]), st.integers(1, 8), st.floats(0, 3)), max_size=8))
+async def test_however_often_the_rate_changes_no_more_pass_than_the_rates_allow(
+    changes: list[tuple[float, int, float]],
+) -> None:
+    callers = Callers(qps=2, burst=4)
+    allowed, rate = 4.0, 2.0
+    async with anyio.create_task_group() as group:
+
+        async def ask_for_ever() -> None:
+            while True:
+                await callers.ask("x")
+
+        group.start_soon(ask_for_ever)
+        await callers.clock.sleep(0.01)
+        allowed += 0.02
+        for qps, burst, seconds in changes:
+            await callers.clock.sleep(seconds)
+            allowed += rate * seconds
+            rate = qps
+            callers.bucket.configure(qps, burst)
+            assert len(callers.granted) <= allowed + 1e-6
+        await callers.clock.sleep(3)
+        assert len(callers.granted) <= allowed + 3 * rate + 1e-6
+        # And none is lost: whoever asks all the time lets the bucket never be full.
+        assert len(callers.granted) >= allowed + 3 * rate - 1 - 1e-6
+        group.cancel_scope.cancel()

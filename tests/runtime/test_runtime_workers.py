@@ -15,7 +15,7 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import FenceClosed
 from gracectl.runtime.queue import WorkQueue
-from gracectl.runtime.workers import Requeue, run_workers
+from gracectl.runtime.workers import Capacity, Requeue, run_workers
 
 pytestmark = pytest.mark.anyio
 
@@ -221,3 +221,20 @@ async def test_a_closed_fence_is_tried_again_and_hardly_told_of(caplog: pytest.L
     await shop.work(60)
     assert shop.seen == [("a", 0.0), ("a", 1.0), ("a", 3.0)]
     assert caplog.records == []
+
+
+async def test_more_room_is_used_at_once_and_less_when_so_much_has_ended() -> None:
+    shop, room = Shop(), Capacity(1)
+    shop.answers = {key: [10.0] for key in "abcdefgh"}
+    for key in "abcdefgh":
+        shop.queue.add(key)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_workers, shop.queue, shop.reconcile, room)
+        await shop.clock.sleep(3)
+        room.resize(4)
+        await shop.clock.sleep(3)
+        room.resize(2)
+        await shop.clock.sleep(100)
+        group.cancel_scope.cancel()
+    # At 10 the first ends, and three are under way; at 13 all of them do.
+    assert shop.seen == [("a", 0), *((key, 3) for key in "bcd"), ("e", 13), ("f", 13), ("g", 23), ("h", 23)]

@@ -13,7 +13,7 @@ from gracectl.sim.cel.types import DYN
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.paths import KINDS
 
-FILES = Path(__file__).parents[2] / "helm" / "gracectl" / "files"
+FILES = Path(__file__).parents[2] / "helm" / "manifests"
 NAMESPACE = "kube-system"
 NAME = "gracectl-agent"
 NODE_NAME = "authentication.kubernetes.io/node-name"

@@ -16,11 +16,12 @@ import anyio
 import msgspec
 
 from gracectl.app.controller import Controller
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, Provider, ProviderError, ProviderUnavailable
 from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.runtime.clock import Clock, LoopClock
+from gracectl.sim.admission.calling import WebhookCaller
 from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.server import api
@@ -86,16 +87,22 @@ class CloudProvider:
 class Stage:
     """See the module. Instants are monotonic seconds, 0 when the test began."""
 
-    def __init__(self, settings: Settings, options: ClusterOptions, seed: int) -> None:
+    def __init__(
+        self, settings: Settings, options: ClusterOptions, seed: int, webhooks: WebhookCaller | None = None
+    ) -> None:
         self.clock = LoopClock()
-        self.cluster = EmbeddedCluster(self.clock, options)
+        self.cluster = EmbeddedCluster(self.clock, options, webhooks=webhooks)
         self.server = self.cluster.server
         self.transport = InProcessTransport(self.server, self.clock, seed=seed)
         self.provider = CloudProvider(self.cluster.cloud, self.clock)
+        self.provider_of_controllers: Provider | None = None
+        """Who ends instances instead, for the next controllers."""
         self.settings = settings
         self.instances: dict[str, str] = {}
         self.spans: Callable[[], SpanSink] | None = None
         """Where the next controllers send their traces: each makes one of its own."""
+        self.reread: Callable[[], Settings] | None = None
+        """What the next controllers follow while they run, as if it were their settings file."""
         self._seed = seed
         self._lives = 0
 
@@ -131,7 +138,10 @@ class Stage:
         rng = random.Random(f"controller/{self._seed}/{self._lives}")
         line = self.transport.line()
         spans = self.spans() if self.spans else None
-        controller = Controller(self.settings, line, self.clock, self.provider, rng=rng, spans=spans)
+        provider = self.provider_of_controllers or self.provider
+        controller = Controller(self.settings, line, self.clock, provider, rng=rng, spans=spans)
+        if self.reread:
+            controller.follow(self.reread)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(controller.run, stop)
@@ -257,13 +267,19 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(*nodes: str, settings: Settings | None = None, seed: int = 0, **options: Any) -> AsyncIterator[Stage]:
+async def staged(
+    *nodes: str,
+    settings: Settings | None = None,
+    seed: int = 0,
+    webhooks: WebhookCaller | None = None,
+    **options: Any,
+) -> AsyncIterator[Stage]:
     """A cluster that runs, with these nodes. It has the definitions that gracectl ships, unless told otherwise.
 
-    Its controllers contend for no Lease, unless the settings say so.
+    Its controllers contend for no Lease, unless the settings say so. `webhooks`: how the server reaches those.
     """
     options.setdefault("definitions", shipped_definitions())
-    stage = Stage(settings or the_settings(), ClusterOptions(seed=seed, **options), seed)
+    stage = Stage(settings or the_settings(), ClusterOptions(seed=seed, **options), seed, webhooks)
     async with anyio.create_task_group() as group:
         await group.start(stage.cluster.run)
         await stage.add_nodes(*nodes)

@@ -78,6 +78,8 @@ PINNED: dict[str, tuple[str, tuple[str, ...]]] = {
     "gracectl_lease_renewals_total": ("counter", ()),
     "gracectl_lease_failures_total": ("counter", ()),
     "gracectl_fenced_writes_total": ("counter", ("how",)),
+    "gracectl_settings_refused": ("gauge", ()),
+    "gracectl_settings_restart_needed": ("gauge", ()),
     "gracectl_events_recorded_total": ("counter", ()),
     "gracectl_events_total": ("counter", ("outcome",)),
     "gracectl_events_backlog": ("gauge", ()),

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from support.inprocess import Stutter
 from support.referee import Referee
-from support.stage import Stage, staged
+from support.stage import Stage, staged, the_settings
 from support.weather import SETTINGS, Land, build, delete, survey
 
 from gracectl.app.controller import Controller
@@ -101,11 +102,35 @@ async def vanish(stage: Stage, referee: Referee, chance: random.Random, node: st
         stage.transport.before.remove(silence)
 
 
+async def govern(stage: Stage, chance: random.Random) -> None:
+    """The settings change again and again, in whatever may change while a controller runs and moves no deadline."""
+    stage.reread = lambda: stage.settings
+    while True:
+        await stage.clock.sleep(chance.uniform(2, 15))
+        ranges = [{"priority": 0, "shutdownGracePeriodSeconds": 0}, {"priority": 1000, "shutdownGracePeriodSeconds": 0}]
+        changed = the_settings(
+            eviction={
+                "qps": chance.choice([0, 1, 5, 100]),
+                "burst": chance.choice([1, 100]),
+                "maxInFlight": chance.choice([1, 3, 50]),
+                "backoffMaximumSeconds": chance.choice([0.5, 10]),
+                "probeSeconds": chance.choice([5, 60]),
+            },
+            drain={"minimumSeconds": chance.choice([0, 2, 7])},
+            protection={"from": chance.choice(["creation", "start"])},
+            health={"enabled": chance.random() < 0.5},
+            instance={"retryMaximumSeconds": chance.choice([5, 300])},
+            **chance.choice([{}, {"shutdownGracePeriodByPodPriority": ranges}]),
+        )
+        stage.settings = msgspec.structs.replace(changed, node_groups=SETTINGS.node_groups)
+
+
 async def storm(stage: Stage, referee: Referee, chance: random.Random, land: Land) -> None:
     """The drains, under faults and kills; returns when the storm is over."""
     async with anyio.create_task_group() as group:
         rain(stage, chance)
         group.start_soon(disturb, stage, chance)
+        group.start_soon(govern, stage, random.Random(f"settings/{chance.random()}"))
         for name in sorted(land.periods):
             if chance.random() < 0.3:
                 group.start_soon(vanish, stage, referee, chance, name)

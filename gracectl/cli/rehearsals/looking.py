@@ -7,9 +7,9 @@ import math
 import msgspec
 
 from gracectl.agent.settings import GATED
-from gracectl.cli.cluster import Connection
 from gracectl.cli.nodes import UnknownNodes
 from gracectl.config import Settings
+from gracectl.kube.connection import Connection
 from gracectl.kube.errors import NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import bound_to

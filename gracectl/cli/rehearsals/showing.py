@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 import click
 
-from gracectl.cli.cluster import Connection
 from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.nodes import UnknownNodes
@@ -17,6 +16,7 @@ from gracectl.cli.rehearsals.report import report
 from gracectl.cli.rehearsals.table import table
 from gracectl.cli.rehearsals.telling import Logind, Rehearsed, rehearsal_of
 from gracectl.config import Settings
+from gracectl.kube.connection import Connection
 
 FAILURES: Final[Mapping[type[Exception], int]] = {UnknownNodes: REFUSED, NoOrder: MISUSED}
 """What a rehearsal can meet beside what every command does, for `told_to_people`."""

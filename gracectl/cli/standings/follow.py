@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import anyio
 import msgspec
 
-from gracectl.cli.cluster import Connection
 from gracectl.config import Settings
+from gracectl.kube.connection import Connection
 from gracectl.model.node import Node
 from gracectl.runtime.groups import ungrouped
 from gracectl.termination.leadership import NOTHING_KNOWN, Leadership, read_leadership, with_leadership

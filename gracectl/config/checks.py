@@ -1,0 +1,56 @@
+"""What the types of the settings cannot tell: values that do not fit together, and texts that mean nothing."""
+
+from __future__ import annotations
+
+from gracectl.config.naming import named
+from gracectl.config.settings import Settings
+from gracectl.policy.health import Tally
+
+
+def check(settings: Settings) -> None:
+    """ValueError, with the field in front, for what the types alone cannot tell."""
+    with named("health.maximumUnhealthy"):
+        Tally(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
+    for field, initial, maximum in (
+        ("eviction.backoff", settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds),
+        ("instance.poll", settings.instance.poll_initial_seconds, settings.instance.poll_maximum_seconds),
+        ("instance.retry", settings.instance.retry_initial_seconds, settings.instance.retry_maximum_seconds),
+    ):
+        if initial > maximum:
+            raise ValueError(
+                f"{field}InitialSeconds: {initial:g} is more than {field}MaximumSeconds, which is {maximum:g}"
+            )
+    if settings.node_selector is not None:
+        with named("nodeSelector"):
+            settings.node_selector.selector().validate()
+    with named("metrics.listen"):
+        settings.metrics.address()
+    with named("probes.listen"):
+        settings.probes.address()
+    for section, validate in (
+        ("leaderElection", settings.leader_election.validate),
+        ("admission", settings.admission.validate),
+        ("agent", settings.agent.validate),
+    ):
+        try:
+            validate()
+        except ValueError as error:
+            raise ValueError(f"{section}.{error}") from error
+    _check_doors(settings)
+    settings.order()
+    for number, group in enumerate(settings.node_groups):
+        try:
+            group.group()
+        except ValueError as error:
+            raise ValueError(f"nodeGroups[{number}].{error}") from error
+
+
+def _check_doors(settings: Settings) -> None:
+    """ValueError where the same address would have to be with TLS and without."""
+    address = settings.admission.address()
+    for field, other in (("metrics", settings.metrics.address()), ("probes", settings.probes.address())):
+        if address is not None and address == other and address[1]:
+            raise ValueError(
+                f"admission.listen: {settings.admission.listen} is where {field}.listen is served without TLS; choose "
+                "another port"
+            )

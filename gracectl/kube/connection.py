@@ -1,0 +1,48 @@
+"""A whole way to a cluster for whoever is not handed one: credentials as kubectl finds them, HTTP, its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from gracectl.kube import credentials
+from gracectl.kube.client import IMPATIENT, KubeClient
+from gracectl.kube.http import HttpTransport
+from gracectl.kube.skew import SkewEstimate
+from gracectl.kube.transport import Transport
+from gracectl.runtime.clock import Clock, SystemClock
+
+T = TypeVar("T")
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """A way to a cluster. The answers of its server set `clock`; `client` is for a person who waits for the answer."""
+
+    transport: Transport
+    clock: Clock
+    client: KubeClient
+    url: str
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str | None = None, context: str | None = None) -> AsyncIterator[Connection]:
+    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError."""
+    clock = SystemClock()
+    identity = await credentials.load(kubeconfig, context, clock=clock)
+    async with closed_in_any_case(HttpTransport(identity, clock, skew=SkewEstimate(clock.adjust))) as transport:
+        yield Connection(transport, clock, KubeClient(transport, clock, settings=IMPATIENT), identity.url)
+
+
+@asynccontextmanager
+async def closed_in_any_case(resource: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """Like `async with resource`, but a cancellation does not interrupt its closing: no connection is left behind."""
+    opened = await resource.__aenter__()
+    try:
+        yield opened
+    finally:
+        with anyio.CancelScope(shield=True):
+            await resource.__aexit__(None, None, None)

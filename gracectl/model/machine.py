@@ -1,0 +1,145 @@
+"""A Machine of Cluster API: the promise of one instance, made by somebody else. And what he leaves on its node."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gracectl.model import names, wire
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """One Machine; v1beta2 and v1beta1 read alike."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    cluster: str = ""
+    provider_id: str = ""
+    """Empty until its instance is made."""
+    annotations: frozenset[str] = frozenset()
+    """The names of those it has; of the ones that Cluster API obeys none has a value that matters."""
+    is_deleted: bool = False
+    """Somebody has asked for its end; finalizers hold it since."""
+    is_paused: bool = False
+    """Cluster API leaves it alone for as long as that is so."""
+    story: str = ""
+    """What Cluster API says of its end, for people; empty if it says nothing."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return f"Machine {self.namespace}/{self.name}"
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """A node, and what Cluster API has written on it: of which cluster it is, and which Machine is behind it."""
+
+    name: str
+    provider_id: str = ""
+    cluster: str = ""
+    namespace: str = ""
+    machine: str = ""
+    """Empty: it has not made this node from a Machine."""
+    owner_kind: str = ""
+
+
+class _Spec(wire.Object):
+    cluster_name: str | None = None
+    provider_id: str | None = msgspec.field(default=None, name="providerID")
+
+
+class _Conditions(wire.Object):
+    conditions: tuple[wire.Condition, ...] | None = None
+
+
+class _Status(_Conditions):
+    phase: str | None = None
+    v1beta2: _Conditions | None = None
+
+
+class _MachineMeta(wire.Meta):
+    annotations: dict[str, str] | None = None
+
+
+class _Machine(wire.Object):
+    metadata: _MachineMeta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class _Marks(wire.Object):
+    cluster: str | None = msgspec.field(default=None, name=names.CLUSTER_API_CLUSTER)
+    namespace: str | None = msgspec.field(default=None, name=names.CLUSTER_API_NAMESPACE)
+    machine: str | None = msgspec.field(default=None, name=names.CLUSTER_API_MACHINE)
+    owner_kind: str | None = msgspec.field(default=None, name=names.CLUSTER_API_OWNER_KIND)
+
+
+class _NodeMeta(wire.Object):
+    name: str
+    annotations: _Marks | None = None
+
+
+class _Node(wire.Object):
+    metadata: _NodeMeta
+    spec: _Spec | None = None
+
+
+_MACHINE: Final = msgspec.json.Decoder(_Machine)
+_NODE: Final = msgspec.json.Decoder(_Node)
+
+
+def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
+    """The Machine in this JSON object; msgspec.DecodeError if there is none."""
+    read = _MACHINE.decode(raw)
+    meta, spec, status = read.metadata, read.spec or _Spec(), read.status or _Status()
+    annotations = frozenset(meta.annotations or ())
+    # v1beta1 has its own conditions, and those of v1beta2 in a place apart (from Cluster API 1.9 on).
+    conditions = {each.type: each for each in (*(status.conditions or ()), *_apart(status))}
+    paused = conditions.get("Paused")
+    return Machine(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        cluster=spec.cluster_name or "",
+        provider_id=spec.provider_id or "",
+        annotations=annotations,
+        is_deleted=meta.deletion_timestamp is not None,
+        is_paused=names.CLUSTER_API_PAUSED in annotations or (paused is not None and paused.status == names.TRUE),
+        story=_story(status, conditions),
+    )
+
+
+def decode_membership(raw: bytes | msgspec.Raw) -> Membership:
+    """What Cluster API has written on the Node in this JSON object; msgspec.DecodeError if there is none."""
+    read = _NODE.decode(raw)
+    spec, marks = read.spec or _Spec(), read.metadata.annotations or _Marks()
+    return Membership(
+        name=read.metadata.name,
+        provider_id=spec.provider_id or "",
+        cluster=marks.cluster or "",
+        namespace=marks.namespace or "",
+        machine=marks.machine or "",
+        owner_kind=marks.owner_kind or "",
+    )
+
+
+def _apart(status: _Status) -> tuple[wire.Condition, ...]:
+    return (status.v1beta2.conditions if status.v1beta2 else None) or ()
+
+
+def _story(status: _Status, conditions: dict[str | None, wire.Condition]) -> str:
+    """Why it is not over: the condition that is about the end, else the first that is not well and says so."""
+    told = conditions.get("Deleting")
+    if told is None or told.status != names.TRUE:
+        bad = (each for each in conditions.values() if each.status == "False" and each.message and each.type != "Ready")
+        told = next(bad, None)
+    if told is None:
+        return f"phase {status.phase}" if status.phase else ""
+    return ": ".join(filter(None, (told.reason or told.type, told.message)))

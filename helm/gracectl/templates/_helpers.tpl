@@ -1,0 +1,138 @@
+{{/* Names: the release's name, unless it does not name the chart or somebody says otherwise. */}}
+{{- define "gracectl.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains "gracectl" .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-gracectl" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{/* Takes a list of the root and a component: what its objects are selected by, and no version may ever change. */}}
+{{- define "gracectl.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: gracectl
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "gracectl.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "gracectl.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "gracectl.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "gracectl.serviceAccount" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false, so serviceAccount.name must say which account of yours the controller is" -}}
+{{- end -}}
+{{- .Values.serviceAccount.name | default (printf "%s-controller" (include "gracectl.fullname" .)) -}}
+{{- end }}
+
+{{- define "gracectl.agentServiceAccount" -}}
+{{- if not (or .Values.agent.serviceAccount.create .Values.agent.serviceAccount.name) -}}
+{{- fail "agent.serviceAccount.create is false, so agent.serviceAccount.name must say which account of yours agents are" -}}
+{{- end -}}
+{{- .Values.agent.serviceAccount.name | default (printf "%s-agent" (include "gracectl.fullname" .)) -}}
+{{- end }}
+
+{{/* The port of host:port. */}}
+{{- define "gracectl.port" -}}
+{{- splitList ":" . | last -}}
+{{- end }}
+
+{{/* "true" where API servers are to ask us. */}}
+{{- define "gracectl.admits" -}}
+{{- if .Values.settings.admission.listen }}true{{ end -}}
+{{- end }}
+
+{{/* The Secret in which somebody else keeps the certificate of admission; "" where gracectl makes it itself. */}}
+{{- define "gracectl.foreignCertificate" -}}
+{{- if .Values.admission.existingSecret -}}
+{{ .Values.admission.existingSecret }}
+{{- else if .Values.admission.certManager.enabled -}}
+{{ include "gracectl.fullname" . }}-webhook-cert
+{{- end -}}
+{{- end }}
+
+{{/* The settings file of the controller: .Values.settings, and what only the chart knows. */}}
+{{- define "gracectl.settings" -}}
+{{- $settings := deepCopy .Values.settings -}}
+{{- $admission := $settings.admission -}}
+{{- if $admission.listen -}}
+{{- if not (or $admission.service $admission.url) -}}
+{{- $_ := set $admission "service" (dict "name" (include "gracectl.fullname" .) "namespace" .Release.Namespace) -}}
+{{- end -}}
+{{- if and (include "gracectl.foreignCertificate" .) (not $admission.certificates.certFile) -}}
+{{- $_ := set $admission "certificates" (dict "certFile" "/tls/tls.crt" "keyFile" "/tls/tls.key" "caFile" "/tls/ca.crt") -}}
+{{- end -}}
+{{- end -}}
+{{ toYaml $settings }}
+{{- end }}
+
+{{/* Where the Secret of admission is, and the Service. */}}
+{{- define "gracectl.admissionNamespace" -}}
+{{- (.Values.settings.admission.service | default dict).namespace | default .Release.Namespace -}}
+{{- end }}
+
+{{/* Where the Lease is. */}}
+{{- define "gracectl.leaseNamespace" -}}
+{{- .Values.settings.leaderElection.namespace | default .Release.Namespace -}}
+{{- end }}
+
+{{/* What of the settings counts from the next start only: a change of it replaces the pods, other changes do not. */}}
+{{- define "gracectl.settingsOfAStart" -}}
+{{- $settings := include "gracectl.settings" . | fromYaml -}}
+{{- $log := omit $settings.log "level" -}}
+{{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "agent" "featureGates" -}}
+{{ toYaml (set $settings "log" $log) }}
+{{- end }}
+
+{{/* The settings file of the agents: that of the controller, with what differs. They admit nobody. */}}
+{{- define "gracectl.agentSettings" -}}
+{{ toYaml (omit (mergeOverwrite (deepCopy .Values.settings) (deepCopy .Values.agent.settings)) "admission") }}
+{{- end }}
+
+{{- define "gracectl.agentSettingsOfAStart" -}}
+{{- $settings := include "gracectl.agentSettings" . | fromYaml -}}
+{{- $settings = set $settings "log" (omit $settings.log "level") -}}
+{{ toYaml (pick $settings "agent" "client" "eviction" "log" "metrics" "probes") }}
+{{- end }}
+
+{{/* "true" where the role needs rights on NodeClaims; those who have no definition of them cannot be given any. */}}
+{{- define "gracectl.nodeClaims" -}}
+{{- $served := or (.Capabilities.APIVersions.Has "karpenter.sh/v1/NodeClaim") (.Capabilities.APIVersions.Has "karpenter.sh/v1beta1/NodeClaim") -}}
+{{- if eq (toString .Values.rbac.nodeClaims) "auto" -}}
+{{- if or (and .Values.crds.install .Values.crds.nodeClaims) $served }}true{{ end -}}
+{{- else if eq (toString .Values.rbac.nodeClaims) "true" -}}true
+{{- end -}}
+{{- end }}
+
+{{- define "gracectl.nodeDisruptionBudgets" -}}
+{{- $served := .Capabilities.APIVersions.Has "termination.karpenter.sh/v1alpha2/NodeDisruptionBudget" -}}
+{{- if eq (toString .Values.rbac.nodeDisruptionBudgets) "auto" -}}
+{{- if or .Values.crds.install $served }}true{{ end -}}
+{{- else if eq (toString .Values.rbac.nodeDisruptionBudgets) "true" -}}true
+{{- end -}}
+{{- end }}
+
+{{- define "gracectl.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}

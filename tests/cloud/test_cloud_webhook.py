@@ -1,0 +1,380 @@
+"""Ends by an HTTP endpoint of somebody else: what it is asked, how that is signed, and what its answers mean."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from aiohttp import web
+from support.endpoint import SECRET, Call, Endpoint, is_signed, says, serving
+
+from gracectl.cli.controller import provider_of
+from gracectl.cloud.http import LONGEST_ANSWER
+from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.registry import ProviderSettings, load_provider
+from gracectl.cloud.signatures import read_secrets, signed_headers
+from gracectl.cloud.webhook import WebhookProvider
+from gracectl.config import ConfigError, Settings
+from gracectl.runtime.clock import SystemClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+
+ID = "aws:///eu-1a/i-1"
+CERTIFICATES = Path(__file__).parent.parent / "kube" / "certificates"
+NEW_SECRET = "whsec_" + "A" * 43 + "="
+
+
+class Patient(SystemClock):
+    """Whoever waits by this clock is through at once; the seconds are noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+
+class Site:
+    """An endpoint, and the provider under test."""
+
+    def __init__(self, endpoint: Endpoint, folder: Path) -> None:
+        self.endpoint = endpoint
+        self.clock = Patient()
+        self.secret_file = folder / "secret"
+        self.secret_file.write_text(f"whsec_{SECRET}\n")
+        self.provider = self.made()
+
+    def made(self, **options: Any) -> WebhookProvider:
+        whole = {"url": self.endpoint.url, "secretFile": str(self.secret_file), **options}
+        return WebhookProvider(msgspec.convert(whole, WebhookProvider.Options), clock=self.clock)
+
+    def answers(self, *answers: web.Response) -> None:
+        self.endpoint.answers.extend(answers)
+
+
+@pytest.fixture
+async def site(tmp_path: Path, anyio_backend: object) -> AsyncIterator[Site]:
+    async with serving() as endpoint:
+        made = Site(endpoint, tmp_path)
+        yield made
+        await made.provider.aclose()
+
+
+# -- the question ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_says_what_is_wanted_of_which_instance(site: Site) -> None:
+    assert await site.provider.state(ID) is InstanceState.RUNNING
+    (call,) = site.endpoint.calls
+    assert call.path == "/machines"
+    assert call.body.keys() == {"apiVersion", "action", "providerID", "requestID"}
+    assert (call.body["apiVersion"], call.body["action"], call.body["providerID"]) == ("gracectl.io/v1", "state", ID)
+    assert call.headers["content-type"] == "application/json"
+    assert call.headers["webhook-id"] == call.headers["idempotency-key"] == call.body["requestID"]
+    assert abs(int(call.headers["webhook-timestamp"]) - site.clock.now()) < 5
+
+
+async def test_the_end_of_an_instance_has_the_same_id_for_every_repeat_by_every_process(site: Site) -> None:
+    site.answers(says(503), says(202), says(202), says(202))
+    await site.provider.terminate(ID)
+    await site.provider.terminate(ID)
+    another = site.made()
+    await another.terminate(ID)
+    await another.aclose()
+    ids = [call.headers["idempotency-key"] for call in site.endpoint.calls]
+    assert len(ids) == 4
+    assert len(set(ids)) == 1
+    site.answers(says(202))
+    await site.provider.terminate("aws:///eu-1a/i-2")
+    assert site.endpoint.calls[-1].headers["webhook-id"] != ids[0]
+
+
+async def test_looking_twice_is_two_questions(site: Site) -> None:
+    await site.provider.state(ID)
+    await site.provider.state(ID)
+    first, second = (call.headers["webhook-id"] for call in site.endpoint.calls)
+    assert first != second
+
+
+def test_the_signature_is_that_of_the_standards_own_example() -> None:
+    secrets = read_secrets("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    headers = signed_headers(secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+async def test_while_a_secret_is_replaced_calls_are_signed_with_both(site: Site) -> None:
+    await site.provider.state(ID)
+    site.secret_file.write_text(f"{NEW_SECRET}\n\nwhsec_{SECRET}\n")
+    await site.provider.state(ID)  # the endpoint knows the old one
+    site.endpoint.secret = NEW_SECRET.removeprefix("whsec_")
+    await site.provider.state(ID)  # and now the new one
+    site.secret_file.write_text(NEW_SECRET)
+    await site.provider.state(ID)
+    signatures = [len(call.headers["webhook-signature"].split()) for call in site.endpoint.calls]
+    assert signatures == [1, 2, 2, 1]
+
+
+async def test_a_secret_that_cannot_be_used_changes_nothing_and_is_told_once(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.secret_file.write_text("too short")
+    await site.provider.state(ID)
+    site.secret_file.unlink()
+    await site.provider.state(ID)
+    await site.provider.state(ID)
+    told = [record.message for record in caplog.records]
+    assert len(told) == 2
+    assert "line 1 is no base64" in told[0]
+    assert "too short" not in told[0]
+    assert "No such file" in told[1]
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", list(InstanceState))
+async def test_the_four_states(site: Site, word: InstanceState) -> None:
+    site.answers(says(200, {"state": word.value, "more": "is ignored"}))
+    assert await site.provider.state(ID) is word
+
+
+@pytest.mark.parametrize("answer", [(202, None), (202, {"state": "ending"}), (200, {"state": "ending"})])
+async def test_an_end_that_is_accepted(site: Site, answer: tuple[int, Any]) -> None:
+    site.answers(says(*answer))
+    await site.provider.terminate(ID)
+
+
+@pytest.mark.parametrize("status", [200, 202, 404, 410])
+async def test_gone_is_what_says_so(site: Site, status: int) -> None:
+    site.answers(says(status, {"state": "gone"}), says(status, {"state": "gone"}))
+    assert await site.provider.state(ID) is InstanceState.GONE
+    with pytest.raises(InstanceGone, match=ID):
+        await site.provider.terminate(ID)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+@pytest.mark.parametrize(
+    "body", [None, "404 page not found", {"message": "no such route"}, {"state": "running"}, "gone"]
+)
+async def test_a_status_alone_never_says_that_an_instance_is_gone(site: Site, status: int, body: Any) -> None:
+    """An ingress without a backend, a misspelt path: every node of the cluster would be let go."""
+    site.answers(says(status, body), says(status, body))
+    for call in (site.provider.state, site.provider.terminate):
+        with pytest.raises(
+            ProviderRefused, match=rf"answers {status}, but not that the instance is gone: .*url is right"
+        ):
+            await call(ID)
+
+
+@pytest.mark.parametrize("body", ["<html>welcome</html>", "", "[]", {"state": "stopped"}, {"no": "state"}])
+async def test_a_200_without_a_state_is_no_answer(site: Site, body: Any) -> None:
+    site.answers(says(200, body), says(200, body))
+    for call in (site.provider.state, site.provider.terminate):
+        with pytest.raises(ProviderUnavailable, match="answers 200, but"):
+            await call(ID)
+    assert len(site.endpoint.calls) == 2
+
+
+async def test_a_state_cannot_be_answered_by_accepting_it(site: Site) -> None:
+    site.answers(says(202))
+    with pytest.raises(ProviderUnavailable, match="answers 202 to a question about a state"):
+        await site.provider.state(ID)
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 422])
+async def test_a_refusal_is_told_with_its_remedy_and_not_repeated(site: Site, status: int) -> None:
+    site.answers(says(status, {"message": "held by the auditors", "remedy": "ask Eve"}))
+    with pytest.raises(ProviderRefused) as caught:
+        await site.provider.terminate(ID)
+    assert str(caught.value).endswith(f"answers {status}: held by the auditors; ask Eve")
+    assert caught.value.remedy == "ask Eve"
+    assert len(site.endpoint.calls) == 1
+
+
+async def test_a_wrong_secret_is_for_people(site: Site) -> None:
+    site.endpoint.secret = NEW_SECRET.removeprefix("whsec_")
+    with pytest.raises(ProviderRefused, match="the signature does not fit; see that both sides have the same secret"):
+        await site.provider.state(ID)
+
+
+async def test_what_others_say_is_shown_on_one_line_and_without_secrets(site: Site) -> None:
+    site.answers(says(403, "no\n\x1b[31mway\nAuthorization: Bearer abcdefghijklmnopqrstuvwxyz " + "x" * 5000))
+    with pytest.raises(ProviderRefused) as caught:
+        await site.provider.state(ID)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert "abcdefghijkl" not in text
+    assert len(text) < 700
+
+
+async def test_redirects_are_not_followed(site: Site) -> None:
+    site.answers(says(307, None, location="https://elsewhere.example.com/"))
+    with pytest.raises(
+        ProviderRefused, match=r"a redirect to https://elsewhere\.example\.com/; write the last address"
+    ):
+        await site.provider.terminate(ID)
+    assert len(site.endpoint.calls) == 1
+
+
+async def test_what_stands_behind_the_question_mark_is_sent_and_never_told(site: Site) -> None:
+    site.answers(says(404), says(500))
+    asking = site.made(url=site.endpoint.url + "?token=hush", attempts=1)
+    with pytest.raises(ProviderRefused, match="/machines answers 404") as refused:
+        await asking.terminate(ID)
+    with pytest.raises(ProviderUnavailable, match="/machines answers 500") as failed:
+        await asking.state(ID)
+    await asking.aclose()
+    assert "hush" not in f"{refused.value} {failed.value}"
+    assert site.endpoint.calls[0].path == "/machines?token=hush"
+
+
+# -- what passes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+async def test_what_may_pass_is_tried_again_at_once(site: Site, status: int) -> None:
+    site.answers(says(status), says(status), says(200, {"state": "ending"}))
+    assert await site.provider.state(ID) is InstanceState.ENDING
+    assert len(site.clock.slept) == 2
+    assert all(0 < seconds <= 1 for seconds in site.clock.slept)
+
+
+async def test_what_does_not_pass_is_unavailable_after_a_few_tries(site: Site) -> None:
+    site.answers(*(says(503, {"message": "the database is away"}) for _ in range(9)))
+    with pytest.raises(ProviderUnavailable, match="answers 503: the database is away"):
+        await site.provider.terminate(ID)
+    assert len(site.endpoint.calls) == 3
+    stubborn = site.made(attempts=5)
+    with pytest.raises(ProviderUnavailable):
+        await stubborn.terminate(ID)
+    await stubborn.aclose()
+    assert len(site.endpoint.calls) == 3 + 5
+
+
+async def test_who_asks_for_patience_gets_it(site: Site) -> None:
+    site.answers(says(429, None, retry_after="7"), says(202))
+    await site.provider.terminate(ID)
+    assert site.clock.slept == [7.0]
+    later = format_datetime(datetime.fromtimestamp(site.clock.now() + 6, UTC), usegmt=True)
+    site.answers(says(503, None, retry_after=later), says(202))
+    await site.provider.terminate(ID)
+    assert 4 <= site.clock.slept[-1] <= 6
+
+
+async def test_who_asks_for_much_patience_is_asked_again_later_by_the_controller(site: Site) -> None:
+    site.answers(says(503, None, retry_after="3600"))
+    with pytest.raises(ProviderUnavailable):
+        await site.provider.terminate(ID)
+    assert (len(site.endpoint.calls), site.clock.slept) == (1, [])
+
+
+async def test_an_endpoint_that_takes_too_long_is_unavailable(site: Site) -> None:
+    async def asleep(call: Call) -> web.StreamResponse:
+        await anyio.sleep(5)
+        return says(200)
+
+    site.endpoint.otherwise = asleep
+    hasty = site.made(timeoutSeconds=0.05)
+    with pytest.raises(ProviderUnavailable, match=r"does not answer: nothing in 0\.05 s"):
+        await hasty.state(ID)
+    await hasty.aclose()
+    assert len(site.endpoint.calls) == 3
+
+
+async def test_an_endpoint_that_is_not_there_is_unavailable(site: Site) -> None:
+    nobody = site.made(url="http://127.0.0.1:1/")
+    with pytest.raises(ProviderUnavailable, match=r"no connection to 127\.0\.0\.1:1: Connection refused"):
+        await nobody.terminate(ID)
+    await nobody.aclose()
+
+
+async def test_an_answer_without_an_end_is_cut(site: Site) -> None:
+    site.answers(*(says(200, "x" * (LONGEST_ANSWER + 1)) for _ in range(3)))
+    with pytest.raises(ProviderUnavailable, match="answers with more than 64 KiB"):
+        await site.provider.state(ID)
+
+
+# -- TLS and options ---------------------------------------------------------------------------------------------------
+
+
+async def test_https_is_checked_against_the_authority_of_the_option(tmp_path: Path) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    # What the server has to say of clients that hang up on it is not our concern.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async with serving(tls) as endpoint:
+        site = Site(endpoint, tmp_path)
+        ca_file = tmp_path / "ca.pem"
+        ca_file.write_bytes((CERTIFICATES / "other-ca.pem").read_bytes())
+        strict = site.made(caFile=str(ca_file), attempts=1)
+        for provider in (site.provider, strict):
+            with pytest.raises(ProviderUnavailable, match="certificate"):
+                await provider.state(ID)
+        ca_file.write_bytes((CERTIFICATES / "ca.pem").read_bytes())
+        assert await strict.state(ID) is InstanceState.RUNNING
+        await strict.aclose()
+        await site.provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "missing required field `url`"),
+        ({"url": "http://machines.example.com"}, "others read and change.*insecure: true"),
+        ({"url": "machines.example.com"}, "is no address; write it like https://"),
+        ({"url": "https://eve:pass@x"}, "credentials do not belong there"),
+        ({"url": "https://x/#there"}, "sent to nobody"),
+        ({"url": "https://x:99999"}, "Port out of range"),
+        ({"url": "http://[::1]/", "caFile": "/x"}, "caFile: it counts for https"),
+        ({"url": "https://x", "timeoutSeconds": 0}, r"at `\$\.timeoutSeconds`"),
+        ({"url": "https://x", "attempts": 0}, r"at `\$\.attempts`"),
+        ({"url": "https://x", "secret": "s"}, "unknown field `secret`"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=message):
+        load_provider(ProviderSettings("webhook", {"secretFile": "/nowhere", **options}))
+
+
+def test_plain_http_is_allowed_to_this_machine_and_where_somebody_says_so() -> None:
+    for options in (
+        {"url": "http://localhost:8080/x"},
+        {"url": "http://127.0.0.2"},
+        {"url": "http://x", "insecure": True},
+    ):
+        msgspec.convert({"secretFile": "/nowhere", **options}, WebhookProvider.Options)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file or directory"),
+        ("", "there is no secret; make one with: openssl rand -base64 32"),
+        ("c2hvcnQ=", "line 1: the secret has 5 bytes, and must have 24 at least"),
+        (f"{SECRET}\nnot base64!", "line 2 is no base64"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_told_at_the_start(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_text(content)
+    settings = Settings(provider=ProviderSettings("webhook", {"url": "https://x", "secretFile": str(file)}))
+    with pytest.raises(ConfigError, match=rf"^provider\.options\.secretFile: .*{message}.*\(provider webhook\)$"):
+        provider_of(settings)
+
+
+def test_the_check_of_these_tests_can_fail() -> None:
+    headers = signed_headers(read_secrets(SECRET), "id", 1, b"{}")
+    assert is_signed(headers, b"{}")
+    assert not is_signed(headers, b"{ }")

@@ -1,0 +1,90 @@
+"""Installations that differ in what they may do: values of the chart, and what the cluster serves beside."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from rights.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES
+from support.helm import HELM, WITHOUT, Release
+from support.installed import Installed
+from support.machines import PLACE
+
+MANIFESTS = Path(__file__).parents[2] / "helm" / "manifests"
+NEEDS: Mapping[str, str] = {
+    "claims_end": NODE_CLAIMS_DEFINITION,
+    "budgets_for_nodes_hold": NODE_BUDGETS_DEFINITION,
+}
+"""Stories that can only be told where a cluster serves this."""
+
+
+class ValueSet(msgspec.Struct, frozen=True):
+    """A way to install. `values`: of `--set`; None: the file for kubectl, without helm."""
+
+    name: str
+    values: tuple[str, ...] | None = ()
+    serves: tuple[str, ...] = ()
+    """What the cluster has defined already, as helm is told: karpenter.sh/v1/NodeClaim."""
+
+    def installed(self) -> Installed:
+        """What it renders to."""
+        return _rendered(self)
+
+    @property
+    def stories(self) -> list[str]:
+        """Those that can be told with it."""
+        installed = self.installed()
+        found = [name for name in STORIES if NEEDS.get(name) in (None, *installed.definitions)]
+        if not installed.settings["admission"]["listen"]:
+            found.remove("admission_is_asked")
+        if installed.settings["provider"]["name"] != "clusterapi":
+            found.remove("machines_end")
+        return found
+
+
+@functools.cache
+def _rendered(one: ValueSet) -> Installed:
+    if one.values is None:
+        return Installed.of((MANIFESTS / "gracectl.yaml").read_text())
+    return Installed.of(Release(sets=one.values, apis=one.serves).text(), served=one.serves)
+
+
+MACHINES = "cluster.x-k8s.io/v1beta2/Machine"
+PLAIN = ValueSet("the file for kubectl", None)
+SETS = (
+    ValueSet("default"),
+    ValueSet("definitions of claims", ("crds.nodeClaims=true",)),
+    ValueSet("definitions of others", ("crds.install=false",), ("karpenter.sh/v1/NodeClaim",)),
+    ValueSet("no definitions", ("crds.install=false",)),
+    ValueSet("no admission", ("settings.admission.listen=",)),
+    ValueSet("webhooks of the chart", ("settings.admission.register=false",)),
+    ValueSet("a certificate of others", ("admission.existingSecret=webhook-cert",)),
+    ValueSet(
+        "a certificate of others, webhooks of the chart",
+        ("admission.existingSecret=webhook-cert", "settings.admission.register=false"),
+    ),
+    ValueSet("no leader election", ("settings.leaderElection.enabled=false", "replicaCount=1")),
+    ValueSet("machines", ("settings.provider.name=clusterapi",), (MACHINES,)),
+    ValueSet(
+        "machines of one namespace",
+        ("settings.provider.name=clusterapi", f"settings.provider.options.namespace={PLACE}"),
+        (MACHINES,),
+    ),
+    ValueSet(
+        "other names",
+        (
+            "settings.leaderElection.name=our-lease",
+            "settings.leaderElection.namespace=locks",
+            "settings.admission.name=our-webhooks",
+            "settings.admission.secret=our-certificate",
+            "settings.karpenter.namespaces=null",
+            "serviceAccount.name=our-account",
+        ),
+    ),
+)
+NEEDS_HELM = pytest.mark.skipif(not HELM and "CI" not in os.environ, reason=WITHOUT)
+EVERY = tuple(pytest.param(one, id=one.name, marks=() if one.values is None else NEEDS_HELM) for one in (PLAIN, *SETS))

@@ -1,0 +1,243 @@
+"""An installation as its manifests describe it, on a stage: the account, what it is allowed, and the settings.
+
+Everything is read from the rendered objects. What a process of a test cannot have is exchanged: it listens nowhere but
+for admission, on a free port, and instances are ended by the stage's own provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import msgspec
+import pytest
+import yaml
+from aiohttp import web
+
+from gracectl.admission.settings import CertificateFiles
+from gracectl.admission.webhooks import WEBHOOKS
+from gracectl.app.controller import Controller
+from gracectl.config import Settings
+from gracectl.kube import credentials
+from gracectl.kube.transport import Request, Response
+from gracectl.runtime.certificates import issue
+from gracectl.runtime.clock import LoopClock
+from gracectl.sim.access.attempts import Attempt, attempt_of
+from gracectl.sim.admission.calling import InProcessWebhooks, Reply
+from gracectl.sim.extensions.shipped import shipped_definitions
+from gracectl.sim.server import api
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.world.paths import KINDS, path_of
+from support.grants import Account
+from support.inprocess import Executed, InProcessTransport
+from support.machines import DEFINITION
+from support.rights import ADMIN, as_admin
+from support.stage import Stage, staged
+
+CONFIGURATIONS = {
+    f"{kind}WebhookConfiguration": f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations"
+    for kind in ("Mutating", "Validating")
+}
+INSTALLED = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *CONFIGURATIONS)
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+PATHS = {**KINDS, **CONFIGURATIONS}
+DAY = 86_400.0
+TOKENS = {ADMIN["authorization"].removeprefix("Bearer "): "admin"}
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """What `helm template`, or a file for kubectl, gives. `served`: what the cluster has defined before, as helm calls
+    it (GROUP/VERSION/KIND)."""
+
+    objects: tuple[JsonObject, ...]
+    served: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, served: tuple[str, ...] = ()) -> Installed:
+        """The documents of a YAML stream."""
+        return cls(tuple(each for each in yaml.safe_load_all(text) if each), served)
+
+    @property
+    def definitions(self) -> dict[str, JsonObject]:
+        """Those of the cluster, by name, once this is installed."""
+        found = {each["metadata"]["name"]: each for each in self.of_kind("CustomResourceDefinition")}
+        for each in (*shipped_definitions(), DEFINITION):
+            kind = each["spec"]["names"]["kind"]
+            versions = (version["name"] for version in each["spec"]["versions"])
+            if any(f"{each['spec']['group']}/{version}/{kind}" in self.served for version in versions):
+                found[each["metadata"]["name"]] = each
+        return found
+
+    def one(self, kind: str, component: str = "") -> JsonObject:
+        """The only one of that kind (and that component, if one is named)."""
+        (found,) = (each for each in self.of_kind(kind) if component in ("", component_of(each)))
+        return found
+
+    def of_kind(self, *kinds: str) -> list[JsonObject]:
+        """All of these kinds."""
+        return [each for each in self.objects if each["kind"] in kinds]
+
+    def account(self, kind: str = "Deployment", component: str = "") -> Account:
+        """As whom the pods of a workload ask."""
+        workload = self.one(kind, component)
+        pod = workload["spec"] if kind == "Pod" else workload["spec"]["template"]["spec"]
+        return Account(workload["metadata"]["namespace"], pod["serviceAccountName"])
+
+    @property
+    def namespace(self) -> str:
+        """Where the controller runs."""
+        return self.account().namespace
+
+    @property
+    def settings(self) -> JsonObject:
+        """The settings file that the controller's pods see."""
+        pod = self.one("Deployment")["spec"]["template"]["spec"]
+        (name,) = (each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)
+        (found,) = (each for each in self.of_kind("ConfigMap") if each["metadata"]["name"] == name)
+        read: JsonObject = yaml.safe_load(found["data"]["config.yaml"]) or {}
+        return read
+
+
+def component_of(thing: JsonObject) -> str:
+    """What of gracectl an object belongs to, as its label says."""
+    found: str = (thing["metadata"].get("labels") or {}).get("app.kubernetes.io/component", "")
+    return found
+
+
+def for_a_test(settings: JsonObject, folder: Path) -> Settings:
+    """Settings as the controller reads them, but that nothing is served at fixed ports; and the certificate that
+    somebody else keeps is in `folder`."""
+    admission = dict(settings.get("admission") or {})
+    if admission.get("listen"):
+        admission["listen"] = "127.0.0.1:0"
+    own = {"admission": admission, "metrics": {"listen": ""}, "probes": {"listen": ""}}
+    read = msgspec.convert({**settings, **own}, Settings)
+    if not read.admission.certificates.are_given:
+        return read
+    issued = issue(read.admission.hosts, LoopClock().now(), 365 * DAY)
+    contents = {"tls.crt": issued.pair.certificate, "tls.key": issued.pair.key, "ca.crt": issued.authority}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    files = CertificateFiles(*(str(folder / name) for name in contents))
+    return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, certificates=files))
+
+
+@contextmanager
+def in_a_pod_of(namespace: str, folder: Path) -> Iterator[None]:
+    """This process finds itself in a pod of that namespace, as far as the namespace goes."""
+    (folder / "namespace").write_text(namespace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(credentials, "_SERVICE_ACCOUNT", folder)
+        yield
+
+
+class Recording(InProcessTransport):
+    """Notes what is tried, as access control sees it; `refused` is set by the first 403. `is_let_in`: whether each
+    question about rights is answered with yes."""
+
+    def __init__(self, stage: Stage, token: str) -> None:
+        super().__init__(stage.server, stage.clock, token=token)
+        self.is_let_in = False
+        self.attempts: list[Attempt] = []
+        self.forbidden: list[Attempt] = []
+        self.refused = anyio.Event()
+
+    async def send(self, request: Request) -> Response:
+        """See Transport."""
+        if self.is_let_in and request.path == REVIEWS:
+            return Response(status=201, headers={}, body=b'{"status": {"allowed": true}}')
+        return await super().send(request)
+
+    def _note(self, request: Request, answer: api.Response) -> None:
+        super()._note(request, answer)
+        attempt = attempt_of(self._translated(request))
+        self.attempts.append(attempt)
+        if answer.status in (401, 403):
+            self.forbidden.append(attempt)
+            self.refused.set()
+
+
+class Place:
+    """A stage on which what was rendered is installed. `wire`: that of the account, and what it has tried."""
+
+    def __init__(self, stage: Stage, installed: Installed, webhooks: InProcessWebhooks) -> None:
+        self.stage = stage
+        self.installed = installed
+        self._webhooks = webhooks
+        self.wire = Recording(stage, "")
+
+    async def install(self, objects: Iterable[JsonObject], account: Account) -> None:
+        """Accounts, roles, bindings, webhook configurations, and the namespaces of all that; from now on the stage's
+        controllers are that account."""
+        wanted = {each["metadata"].get("namespace", "") for each in objects} | {"shop"}
+        there = {each["metadata"]["name"] for each in self.stage.server.store.table("namespaces")}
+        for name in sorted(wanted - there - {""}):
+            await self.stage.call("POST", KINDS["Namespace"], {"metadata": {"name": name}})
+        for each in objects:
+            if each["kind"] in INSTALLED:
+                path = path_of(PATHS[each["kind"]], each["metadata"].get("namespace", ""))
+                await self.stage.call("POST", path, each)
+        self.wire = await self.as_(account)
+        self.stage.transport = self.wire
+
+    async def as_(self, account: Account) -> Recording:
+        """A line of its own for an account."""
+        path = path_of(KINDS["ServiceAccount"], account.namespace, account.name, "token")
+        answer = await as_admin(self.stage.server, "POST", path, {"spec": {"expirationSeconds": 1_000_000}})
+        return Recording(self.stage, answer["status"]["token"])
+
+    async def put(self, kind: str, manifest: JsonObject) -> None:
+        """An object of somebody else."""
+        await self.stage.call("POST", path_of(KINDS[kind], manifest["metadata"].get("namespace", "")), manifest)
+
+    def executed(self, verb: str, resource: str) -> list[Executed]:
+        """What has succeeded."""
+        return [each for each in self.wire.of(verb, resource) if each.status < 300]
+
+    def answers(self, controller: Controller) -> None:
+        """Let API servers reach this controller's admission server."""
+        admission = controller._admission
+        assert admission is not None
+        for webhook in WEBHOOKS:
+            handler = admission._reception.answers[webhook.path]
+
+            async def answer(review: JsonObject, handler: Any = handler) -> Reply:
+                response = cast(web.Response, await handler(_Question(review)))
+                body = response.body
+                assert isinstance(body, bytes)
+                return Reply(response.status, body, response.content_type)
+
+            (host, *_) = self.stage.settings.admission.hosts
+            self._webhooks.register(f"https://{host}:443{webhook.path}", answer)
+
+
+class _Question:
+    """As much of a request as the admission server looks at."""
+
+    def __init__(self, review: JsonObject) -> None:
+        self._review = review
+        self.query: Mapping[str, str] = {}
+
+    async def read(self) -> bytes:
+        return msgspec.json.encode(self._review)
+
+
+@asynccontextmanager
+async def place_for(
+    installed: Installed,
+    objects: Iterable[JsonObject],
+    folder: Path,
+    account: Account | None = None,
+) -> AsyncIterator[Place]:
+    """An installation of `installed` with these objects (its own, or fewer rights). `folder`: of the test."""
+    webhooks = InProcessWebhooks()
+    with in_a_pod_of(installed.namespace, folder):
+        settings = for_a_test(installed.settings, folder)
+        definitions = tuple(installed.definitions.values())
+        async with staged(settings=settings, webhooks=webhooks, definitions=definitions, tokens=TOKENS) as stage:
+            place = Place(stage, installed, webhooks)
+            await place.install(tuple(objects), account or installed.account())
+            yield place
