@@ -1,199 +1,220 @@
-"""docs/install.md: what it tells people to paste is run here, on the embedded cluster with the real kubectl.
+"""docs/install.md is run: its section on kind, from the first line to the last, with the real kubectl.
 
-Whose blocks are only for docker and kind has the page's own stand-ins for them. The controller is a process with the
-token of the ServiceAccount that was installed and the settings of the ConfigMap that was, behind the Service that was.
+Docker, kind and a helm that installs are exchanged: the cluster is the embedded one (the page says how), which asks for
+rights; what `helm install` and `helm uninstall` do, kubectl does with what the chart renders, and the hook's command is
+run as the hook's account.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import anyio
 import orjson
 import pytest
+import yaml
 from e2e_support.balancer import free_ports
+from e2e_support.sight import Scope, Sight
+from e2e_support.target import connected
+from support.helm import Release, needs_helm
 from support.kubectl import needs_kubectl
+from support.shell import Shell, terminal
+from support.walkthrough import Step, circumstances, steps
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-KIND, EMBEDDED = (
-    PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    for heading in ("On kind, in ten minutes", "Without docker")
-)
-BLOCK = re.compile(r"<!-- ([^>]+) -->\n```console\n(.*?)```", re.DOTALL)
-COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
-COMMENT = re.compile(r"\s{2,}# (.*)$")
-EXIT = re.compile(r"exit code (\d)")
-READY = 6
-MISSING = 1
-"""What the budget of examples/kind/web.yaml lets be missing."""
+from gracectl.model.names import FINALIZER
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.server.api import JsonObject
+from gracectl.sim.world.paths import NODES, PODS, path_of
 
-WORLD = frozenset({"pods", "replicasets.apps", "events", "events.events.k8s.io", "endpointslices.discovery.k8s.io"})
-"""Kinds whose objects come and go by themselves."""
+pytestmark = [pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180), needs_kubectl]
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300), needs_kubectl]
+PAGE = Path(__file__).parents[2] / "docs" / "install.md"
+EVERYWHERE = ("anywhere", "embedded")
+WEB = {"app": "web"}
+GOES = "pretend-1"
+PASSING: Final = {"Event", "PodMetrics", "NodeMetrics", "ComponentStatus"}
+"""Kinds whose objects come and go by themselves, or are made up for whoever asks."""
 
-
-def blocks(text: str) -> list[tuple[str, list[str]]]:
-    """Each block with its tag, as commands with their comments."""
-    return [(tag, COMMAND.findall(body)) for tag, body in BLOCK.findall(text)]
+Instead = Callable[[Shell], Awaitable[None]]
 
 
-def the_block(tag: str) -> list[str]:
-    """The only one of the stand-ins with that tag."""
-    (found,) = (commands for each, commands in blocks(EMBEDDED) if each == f"embedded: {tag}")
+def test_the_page_says_of_each_block_where_it_is_for() -> None:
+    assert circumstances(PAGE) == {"anywhere", "embedded", "kind", "helm", "kubectl"}
+    text = PAGE.read_text()
+    section = text[text.index("## On kind, step by step") : text.index("## The first days in production")]
+    assert section.count("```console") == section.count("<!-- step: ")
+
+
+# -- everything that is there ------------------------------------------------------------------------------------------
+
+
+async def everything(shell: Shell) -> dict[str, Any]:
+    """All objects that a cluster can list, by kind, namespace and name; of nodes what others have put onto them."""
+    names = (await shell.run("kubectl api-resources --verbs=list -o name")).split()
+    listed = orjson.loads(await shell.run(f"kubectl get {','.join(names)} -A -o json"))
+    found: dict[str, Any] = {}
+    for each in listed["items"]:
+        metadata = each["metadata"]
+        place = (each["kind"], metadata.get("namespace", ""), metadata["name"])
+        if each["kind"] not in PASSING and place[:2] != ("Lease", "kube-node-lease"):
+            found["/".join(place)] = _borne(each) if each["kind"] == "Node" else None
     return found
 
 
-class Terminal:
-    """A shell of somebody who follows the page: in a folder with the project's files, and the program on PATH."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("examples", "helm"):
-            (folder / name).symlink_to(ROOT / name)
-        self._webhooks, *others = free_ports(3)
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("GRACECTL")},
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(folder),
-            "KUBECONFIG": str(folder / "sim.kubeconfig"),
-            "COLUMNS": "100",
-        }
-        # Others on this machine may have the page's own ports.
-        self.own_ports = {
-            "GRACECTL__ADMISSION__LISTEN": f"127.0.0.1:{self._webhooks}",
-            "GRACECTL__METRICS__LISTEN": f"127.0.0.1:{others[0]}",
-            "GRACECTL__PROBES__LISTEN": f"127.0.0.1:{others[1]}",
-        }
-
-    def type(self, command: str) -> str:
-        """Run a command of the page; it must end as its comment says, or well. Returns what it printed."""
-        said = COMMENT.search(command)
-        expected = int(code[1]) if said and (code := EXIT.search(said[1])) else 0
-        done = self.run(command)
-        shown = f"$ {command}\n{done.stdout}{done.stderr}"
-        print(shown)
-        assert done.returncode == expected, shown
-        return done.stdout
-
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command, whatever comes of it."""
-        typed = COMMENT.sub("", command).replace("127.0.0.1:8443", f"127.0.0.1:{self._webhooks}")
-        return subprocess.run(
-            ["bash", "-c", typed],
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-
-    @contextmanager
-    def another(
-        self, command: str, says: str = "", environment: dict[str, str] | None = None
-    ) -> Iterator[subprocess.Popen[str]]:
-        """The command in a terminal of its own, until Ctrl-C; with `says`, from when it has printed that."""
-        process = subprocess.Popen(
-            ["bash", "-c", f"{assigned(command)} exec {bare(command)}"],
-            cwd=self.folder,
-            env={**self._environment, **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert process.stdout is not None
-        try:
-            while says and says not in (line := process.stdout.readline()):
-                assert line, f"{command} has ended"
-            yield process
-        finally:
-            process.send_signal(signal.SIGINT)
-            print(f"$ {command}\n{process.communicate(timeout=30)[0]}")
-
-    def everything(self) -> dict[str, Any]:
-        """All that is in the cluster and does not come and go by itself: what nodes bear, the names of all others."""
-        kinds = set(self.type("kubectl api-resources --verbs=list -o name").split()) - WORLD
-        found: dict[str, Any] = {}
-        for kind in sorted(kinds):
-            done = self.run(f"kubectl get {kind} -A -o json")
-            for each in orjson.loads(done.stdout)["items"] if done.returncode == 0 else ():
-                metadata = each["metadata"]
-                name = f"{kind}/{metadata.get('namespace', '')}/{metadata['name']}"
-                found[name] = borne_by(each) if kind == "nodes" else ""
-        return found
+def _borne(node: JsonObject) -> Any:
+    metadata = node["metadata"]
+    kept = {key: metadata.get(key) for key in ("finalizers", "labels", "annotations")}
+    return {**kept, "taints": node["spec"].get("taints"), "unschedulable": node["spec"].get("unschedulable")}
 
 
-def assigned(command: str) -> str:
-    """The variables before a command."""
-    return " ".join(re.findall(r"^(?:[A-Z_]+=\S* )*", command)).strip()
+# -- the same with helm, exchanged -------------------------------------------------------------------------------------
 
 
-def bare(command: str) -> str:
-    """A command without them."""
-    return re.sub(r"^(?:[A-Z_]+=\S* )*", "", command)
+def instead_of_helm(folder: Path) -> Mapping[str, Instead]:
+    """What is done for the page's helm commands, by their beginning."""
+    release = Release()
+    hooks = [each for each in release.objects() if _hook_of(each)]
+    plain = [each for each in release.objects() if not _hook_of(each)]
+
+    def written(name: str, objects: list[JsonObject]) -> Path:
+        path = folder / name
+        path.write_text(yaml.safe_dump_all(objects))
+        return path
+
+    async def install(shell: Shell) -> None:
+        await shell.run("kubectl create namespace gracectl")
+        await shell.run(f"kubectl apply --server-side -f {written('release.yaml', plain)}")
+
+    async def uninstall(shell: Shell) -> None:
+        before = [each for each in hooks if _hook_of(each) == "pre-delete"]
+        (job,) = (each for each in before if each["kind"] == "Job")
+        rights = written("hook.yaml", [each for each in before if each["kind"] != "Job"])
+        await shell.run(f"kubectl apply -f {rights}")
+        pod = job["spec"]["template"]["spec"]
+        account = await account_of(shell, folder, pod["serviceAccountName"])
+        (container,) = pod["containers"]
+        (mount,) = container["volumeMounts"]
+        config = [
+            each["data"]["config.yaml"]
+            for each in (*plain, *before)
+            if each["kind"] == "ConfigMap" and each["metadata"]["name"] == pod["volumes"][0]["configMap"]["name"]
+        ]
+        (folder / "config.yaml").write_text(config[-1])
+        arguments = " ".join(container["args"]).replace(mount["mountPath"], str(folder))
+        await shell.run(f"gracectl {arguments} --kubeconfig {account}")
+        await shell.run(f"kubectl delete -f {rights}")
+        kept = "helm.sh/resource-policy"
+        going = [each for each in plain if (each["metadata"].get("annotations") or {}).get(kept) != "keep"]
+        await shell.run(f"kubectl delete -f {written('going.yaml', going)}")
+
+    return {"helm install": install, "helm uninstall": uninstall}
 
 
-def borne_by(node: dict[str, Any]) -> Any:
-    """What a controller could have left on a node."""
-    metadata, spec = node["metadata"], node["spec"]
-    kept = {name: value for name, value in metadata.get("annotations", {}).items() if "kubectl" not in name}
-    return [metadata.get("finalizers", []), metadata["labels"], kept, spec.get("taints"), spec.get("unschedulable")]
+def _hook_of(thing: JsonObject) -> str:
+    found: str = (thing["metadata"].get("annotations") or {}).get("helm.sh/hook", "")
+    return found
 
 
-def test_each_block_is_run_or_has_a_stand_in() -> None:
-    assert {tag for tag, _ in blocks(KIND)} == {"once", "kind", "run", "run nothing"}
-    assert [tag for tag, _ in blocks(EMBEDDED)] == [
-        f"embedded: {each}" for each in ("the cluster", "step 1", "step 3", "the controller")
-    ]
-    assert len(BLOCK.findall(KIND + EMBEDDED)) == (KIND + EMBEDDED).count("```console")
+async def account_of(shell: Shell, folder: Path, name: str) -> Path:
+    """A kubeconfig of an account of the release."""
+    path = folder / f"{name}.kubeconfig"
+    await shell.run(f"cp $KUBECONFIG {path}")
+    token = f'"$(kubectl -n gracectl create token {name})"'
+    await shell.run(f"kubectl --kubeconfig {path} config set-credentials gracectl-sim --token {token}")
+    return path
 
 
-def test_the_page_works_as_it_is_written(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
-    (cluster,), (controller,) = the_block("the cluster"), the_block("the controller")
-    steps = re.split(r"^(?=\*\*\d\. )", KIND, flags=re.MULTILINE)[1:]
-    assert [step[2] for step in steps] == list("1234567")
-    with terminal.another(cluster, "kubeconfig: "):
-        for step in steps[:2]:
-            follow(terminal, step)
-        before = terminal.everything()
-        for command in the_block("step 3"):
-            terminal.type(command)
-        with watched_pods(terminal) as ready, terminal.another(controller, environment=terminal.own_ports):
-            for step in steps[2:]:
-                follow(terminal, step)
-        assert ready() >= READY - MISSING
-        after = terminal.everything()
-    gone = {f"nodes//{name}" for name in ("kwok-0", "kwok-1")}
-    leases = {f"leases.coordination.k8s.io/kube-node-lease/{name}" for name in ("kwok-0", "kwok-1")}
-    assert set(before) - set(after) <= gone | leases
-    assert gone <= set(before) - set(after)
-    assert after == {name: what for name, what in before.items() if name in after}
+# -- all of it ---------------------------------------------------------------------------------------------------------
 
 
-def follow(terminal: Terminal, step: str) -> None:
-    """Type all that a step has for everybody."""
-    for tag, commands in blocks(step):
-        for command in commands:
-            if tag == "run":
-                terminal.type(command)
-            elif tag == "run nothing":
-                assert terminal.run(command).stdout == "", command
+@asynccontextmanager
+async def seen(kubeconfig: Path) -> AsyncIterator[Sight]:
+    """All nodes, and the pods of the bakery."""
+    async with connected(kubeconfig) as api, anyio.create_task_group() as group:
+        sight = Sight(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", path_of(PODS, "bakery"), {}))
+        await group.start(sight.run)
+        yield sight
+        group.cancel_scope.cancel()
 
 
-@contextmanager
-def watched_pods(terminal: Terminal) -> Iterator[Any]:
-    """Follows how many pods are Ready; yields what tells the fewest of all the time."""
-    watch = "kubectl get deployment web -w -o jsonpath='{.status.readyReplicas}{\"\\n\"}'"
-    with terminal.another(f"{watch} > ready.txt") as process:
-        yield lambda: min(int(line or 0) for line in (terminal.folder / "ready.txt").read_text().splitlines())
-        assert process.poll() is None
+async def until_written(path: Path) -> None:
+    """Wait for a file of a process that has just been started."""
+    clock = SystemClock()
+    with anyio.fail_after(30):
+        while not _is_written(path):
+            await clock.sleep(0.1)
+
+
+def _is_written(path: Path) -> bool:
+    return path.exists() and bool(path.read_text())
+
+
+async def follow(shell: Shell, step: Step, exchanged: Mapping[str, Instead]) -> str:
+    """Do what a step says; what was said to it."""
+    said = ""
+    for line in step.lines:
+        other = next((do for begin, do in exchanged.items() if line.startswith(begin)), None)
+        if step.stays:
+            await shell.start(line)
+        elif other is not None:
+            await other(shell)
+        else:
+            said += await shell.run(line)
+    return said
+
+
+@pytest.mark.parametrize("way", ["kubectl", "helm"])
+async def test_whoever_follows_the_page_has_gracectl_drain_a_node_and_nothing_left_at_the_end(
+    way: str, tmp_path: Path
+) -> None:
+    if way == "helm":
+        needs_helm()
+    admission, metrics, probes = free_ports(3)
+    exchanged = instead_of_helm(tmp_path) if way == "helm" else {}
+    wanted = steps(PAGE, (*EVERYWHERE, way))
+    async with terminal(tmp_path, {"/tmp/": f"{tmp_path}/", ":8443": f":{admission}"}) as shell:
+        # The ports of the page may be somebody else's here.
+        ports = {"ADMISSION": admission, "METRICS": metrics, "PROBES": probes}
+        shell.elsewhere |= {f"GRACECTL__{part}__LISTEN": f"127.0.0.1:{port}" for part, port in ports.items()}
+        cluster, export = wanted[:2]
+        await follow(shell, cluster, {})
+        await until_written(tmp_path / "sim.kubeconfig")
+        await follow(shell, export, {})
+        before = await everything(shell)
+        async with seen(tmp_path / "sim.kubeconfig") as sight:
+            for step in wanted[2:]:
+                said = await _followed(shell, step, exchanged, sight)
+        assert said == ""
+        await _until_as_before(shell, before)
+
+
+async def _followed(shell: Shell, step: Step, exchanged: Mapping[str, Instead], sight: Sight) -> str:
+    """Follow a step, and see to it that it has come to what the page promises."""
+    if not any("delete node " in line for line in step.lines):
+        return await follow(shell, step, exchanged)
+    assert FINALIZER in sight.all("Node", type="pretend")[0]["metadata"]["finalizers"]
+    moving = [pod for pod in sight.all("Pod", **WEB) if pod["spec"]["nodeName"] == GOES]
+    assert moving
+    since = len(sight.journal)
+    said = await follow(shell, step, exchanged)
+    assert sight.get("Node", GOES) is None
+    assert re.search(rf"^{GOES}: drained", said, re.MULTILINE)  # the plan
+    assert "Drain" in said  # Events
+    assert all(pod["spec"]["nodeName"] != GOES for pod in sight.all("Pod", **WEB))
+    # The budget has held all the time.
+    assert sight.lowest_health(since, **WEB) == 5
+    return said
+
+
+async def _until_as_before(shell: Shell, before: dict[str, Any]) -> None:
+    """The garbage collector and namespaces take their time."""
+    clock, after = SystemClock(), await everything(shell)
+    with anyio.move_on_after(30):
+        while after != before:
+            await clock.sleep(0.5)
+            after = await everything(shell)
+    assert after == before

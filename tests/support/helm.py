@@ -114,4 +114,8 @@ def _rendered(encoded: bytes) -> str:
     apis = [argument for api in release.apis for argument in ("--api-versions", api)]
     sets = [argument for value in release.sets for argument in ("--set", value)]
     values = json.dumps(release.values)
+<<<<<<< HEAD
     return run("template", release.name, str(CHART), *place, *apis, *sets, "--values", "-", given=values)
+=======
+    return run("template", release.name, str(CHART), *place, *apis, "--values", "-", given=values)
+>>>>>>> rights

@@ -87,13 +87,10 @@ class Installed(msgspec.Struct, frozen=True):
         return Account(workload["metadata"]["namespace"], pod["serviceAccountName"])
 
     @property
-    def namespace(self) -> str:
-        """Where the controller runs."""
-        return self.account().namespace
-
-    @property
     def settings(self) -> JsonObject:
-        """The settings file that the controller's pods see."""
+        """The settings file that the controller's pods see; empty without a controller."""
+        if not self.of_kind("Deployment"):
+            return {}
         pod = self.one("Deployment")["spec"]["template"]["spec"]
         (name,) = (each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)
         (found,) = (each for each in self.of_kind("ConfigMap") if each["metadata"]["name"] == name)
@@ -234,10 +231,11 @@ async def place_for(
 ) -> AsyncIterator[Place]:
     """An installation of `installed` with these objects (its own, or fewer rights). `folder`: of the test."""
     webhooks = InProcessWebhooks()
-    with in_a_pod_of(installed.namespace, folder):
+    account = account or installed.account()
+    with in_a_pod_of(account.namespace, folder):
         settings = for_a_test(installed.settings, folder)
         definitions = tuple(installed.definitions.values())
         async with staged(settings=settings, webhooks=webhooks, definitions=definitions, tokens=TOKENS) as stage:
             place = Place(stage, installed, webhooks)
-            await place.install(tuple(objects), account or installed.account())
+            await place.install(tuple(objects), account)
             yield place
