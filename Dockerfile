@@ -8,11 +8,11 @@ WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
 COPY gracectl gracectl
 RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-check", "--constraint", "constraints.txt", \
-     "--wheel-dir", "/wheels", "."]
+     "--wheel-dir", "/wheels", ".[aws]"]
 # Without pip in it: what runs installs nothing.
 RUN ["python", "-m", "venv", "--without-pip", "/opt/gracectl"]
 RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
-     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl"]
+     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl[aws]"]
 # The root of a container is often read-only, and copying may change the times of files: bytecode that is never checked
 # against its source is used all the same.
 RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \

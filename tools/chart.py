@@ -3,6 +3,7 @@
 - helm/gracectl/values.schema.json: with it helm refuses what nobody reads. What `settings` takes is the program's own
   schema; everything else is read off values.yaml, whose keys and kinds are all there are.
 - docs/chart.md, the table of values: the comments of values.yaml.
+- helm/gracectl/files/crds: the program's definitions. Copies, as links out of a chart are nothing to Flux and others.
 - helm/manifests/*.yaml: the chart rendered for people (and tests) without helm. Needs helm.
 
 `--check` writes nothing and fails if anything would change.
@@ -28,6 +29,7 @@ CHART: Final = ROOT / "helm" / "gracectl"
 MANIFESTS: Final = ROOT / "helm" / "manifests"
 PAGE: Final = ROOT / "docs" / "chart.md"
 SCHEMA: Final = CHART / "values.schema.json"
+DEFINITIONS: Final = ROOT / "gracectl" / "crds"
 KUBERNETES: Final = "1.33.0"
 """For which manifests are rendered; helm by itself takes what it was built with."""
 
@@ -258,6 +260,8 @@ def rendered(one: Render) -> str:
 def products(*, with_manifests: bool) -> Iterator[tuple[Path, str]]:
     """All files that follow from others, with what should be in them."""
     yield SCHEMA, schema()
+    for path in sorted(DEFINITIONS.glob("*.yaml")):
+        yield CHART / "files" / "crds" / path.name, path.read_text(encoding="utf-8")
     yield PAGE, page()
     if with_manifests:
         for one in RENDERS:
@@ -278,7 +282,7 @@ def main() -> None:
                     continue
                 stale.append(path)
                 if not is_check:
-                    path.parent.mkdir(exist_ok=True)
+                    path.parent.mkdir(exist_ok=True, parents=True)
                     path.write_text(text, encoding="utf-8")
     except subprocess.CalledProcessError as error:
         sys.exit(f"{' '.join(error.cmd)}: {error.stderr}")

@@ -65,7 +65,12 @@ SETS: Final = {
             "podDisruptionBudget": {"maxUnavailable": "50%"},
             "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
             "topologySpreadConstraints": [
-                {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+                {
+                    "maxSkew": 2,
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "controller"}},
+                }
             ],
             "podLabels": {"team": "platform"},
             "podAnnotations": {"note": "controller"},

@@ -214,7 +214,7 @@ def test_what_a_hook_needs_is_made_before_it_and_goes_with_it() -> None:
 
 def test_a_job_that_cannot_succeed_is_not_tried_again_and_says_why() -> None:
     job = Release().one("Job")
-    assert job["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-failed"
+    assert job["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-failed,hook-succeeded"
     (rule,) = job["spec"]["podFailurePolicy"]["rules"]
     assert rule == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [2]}}
 
@@ -357,3 +357,8 @@ def test_of_whom_nobody_is_scraped_there_is_no_monitor() -> None:
     kinds = {each["kind"] for each in SETS["agent-alone"].objects()}
     assert {"PodMonitor", "PrometheusRule"} <= kinds
     assert not {"ServiceMonitor", "Service", "Deployment", "Job"} & kinds
+
+
+def test_nothing_in_the_chart_leads_out_of_it() -> None:
+    # Flux takes links for nothing, and others refuse the chart because of them.
+    assert [path for path in FOLDER.rglob("*") if path.is_symlink()] == []

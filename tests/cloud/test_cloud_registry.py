@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
@@ -53,6 +55,22 @@ def test_one_that_cannot_be_loaded_is_a_matter_of_configuration(monkeypatch: pyt
         provider_of(Settings(provider=ProviderSettings("mine")))
 
 
+def test_one_whose_extra_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("gracectl.cloud.aws")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "aiobotocore", None)
+    with pytest.raises(ConfigError, match=r"provider\.name: .*'aiobotocore'.*pip install 'gracectl\[aws\]'"):
+        provider_of(Settings(provider=ProviderSettings("aws")))
+
+
+def test_nothing_of_an_extra_is_imported_before_it_is_named() -> None:
+    program = (
+        "import sys, gracectl.cli.controller; from gracectl.cloud.registry import *;"
+        "load_provider(ProviderSettings()); sys.exit('aiobotocore' in sys.modules or 'botocore' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -66,6 +84,11 @@ def test_one_that_cannot_be_loaded_is_a_matter_of_configuration(monkeypatch: pyt
         ),
         ("simulated", {"endpoint": "http://x", "timeout": 1}, "unknown field `timeout`"),
         ("none", {"endpoint": "x"}, "unknown field `endpoint`"),
+        ("aws", {"region": "us-west-2a"}, r"matching regex .* - at `\$\.region`"),
+        ("aws", {"accountId": "12"}, r"matching regex .* - at `\$\.accountId`"),
+        ("aws", {"timeoutSeconds": 60}, r"Expected `float` < 60.0 - at `\$\.timeoutSeconds`"),
+        ("aws", {"autoScalingGroups": "leave"}, r"Invalid enum value 'leave' - at `\$\.autoScalingGroups`"),
+        ("aws", {"endpoint": "http://x"}, "unknown field `endpoint`"),
     ],
 )
 def test_options_that_do_not_fit_are_named(name: str, options: dict[str, Any], message: str) -> None:

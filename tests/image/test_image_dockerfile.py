@@ -44,6 +44,11 @@ def test_what_a_wheel_needs_is_copied_before_it_is_built() -> None:
     assert wheel[wheel.index("--constraint") + 1] == "constraints.txt"
 
 
+def test_the_providers_that_need_an_extra_are_in_it() -> None:
+    asked = [one.listed[-1] for one in BUILD if one.word == "RUN" and {"wheel", "install"} & set(one.listed)]
+    assert asked == [".[aws]", "gracectl[aws]"]
+
+
 def test_nothing_of_the_first_stage_comes_along_but_the_environment() -> None:
     taken = [one.rest for one in FINAL if one.word == "COPY" and one.flags.get("from") == "build"]
     assert taken == ["/opt/gracectl /opt/gracectl"]

@@ -114,14 +114,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ toYaml (pick $settings "agent" "client" "eviction" "log" "metrics" "probes") }}
 {{- end }}
 
-{{/* Where the Machines are whose deletion needs rights in this cluster: a namespace, "*" for all, "" for none. */}}
-{{- define "gracectl.machines" -}}
-{{- $provider := .Values.settings.provider -}}
-{{- if and (eq $provider.name "clusterapi") (not (or $provider.options.kubeconfig $provider.options.context)) -}}
-{{ $provider.options.namespace | default "*" }}
-{{- end -}}
-{{- end }}
-
 {{/* "true" where the role needs rights on NodeClaims; those who have no definition of them cannot be given any. */}}
 {{- define "gracectl.nodeClaims" -}}
 {{- $served := or (.Capabilities.APIVersions.Has "karpenter.sh/v1/NodeClaim") (.Capabilities.APIVersions.Has "karpenter.sh/v1beta1/NodeClaim") -}}

@@ -1,0 +1,118 @@
+"""The provider for EC2: nodes of EKS, kOps, Cluster API and of whoever else runs kubelets on instances of AWS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Final, Literal
+
+import anyio
+import msgspec
+
+from gracectl.cloud.aws.clients import CLOSED, Clients
+from gracectl.cloud.aws.errors import Call
+from gracectl.cloud.aws.ids import InstanceId, instance_of
+from gracectl.cloud.aws.region import Region
+from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.runtime.batches import BatchesClosed
+from gracectl.runtime.clock import LoopClock
+
+STATES: Final = {
+    "pending": InstanceState.RUNNING,
+    "running": InstanceState.RUNNING,
+    "stopping": InstanceState.RUNNING,
+    "stopped": InstanceState.RUNNING,
+    "shutting-down": InstanceState.ENDING,
+    "terminated": InstanceState.GONE,
+}
+"""A stopped instance is there, with its disks and its bill: it is still to be ended."""
+
+
+class _Identity(msgspec.Struct, frozen=True, rename="pascal"):
+    account: str
+
+
+class AwsProvider:
+    """Ends instances by TerminateInstances, or by their Auto Scaling group where one has made them."""
+
+    name = "aws"
+    needs_provider_id = True
+
+    class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+        """See docs/aws.md. `region` is for providerIDs that name no zone, `accountId` the only account in which
+        anything is looked for, `timeoutSeconds` the patience with one question, repetitions included."""
+
+        region: Annotated[str, msgspec.Meta(pattern="^([a-z]+(-[a-z]+)+-[0-9]+)?$")] = ""
+        profile: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+        endpoint_url: Annotated[str, msgspec.Meta(pattern="^https?://")] | None = None
+        account_id: Annotated[str, msgspec.Meta(pattern="^[0-9]{12}$")] | None = None
+        timeout_seconds: Annotated[float, msgspec.Meta(gt=0, lt=60)] = 30.0
+        auto_scaling_groups: Literal["keep", "lower", "ignore"] = "keep"
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._clock = LoopClock()
+        self._clients = Clients(
+            seconds=options.timeout_seconds, profile=options.profile, endpoint_url=options.endpoint_url
+        )
+        self._regions: dict[str, Region] = {}
+        self._account = ""
+        self._verifying = anyio.Lock()
+
+    async def state(self, provider_id: str) -> InstanceState:
+        """See Provider.state. What EC2 does not know is gone: in a wrong account everything is, hence `accountId`."""
+        instance = instance_of(provider_id, self._options.region)
+        with self._patience(instance):
+            region = await self._region(instance)
+            found = await region.look(instance.name)
+        return InstanceState.GONE if found is None else STATES.get(found.state, InstanceState.UNKNOWN)
+
+    async def terminate(self, provider_id: str) -> None:
+        """See Provider.terminate."""
+        instance = instance_of(provider_id, self._options.region)
+        mode = self._options.auto_scaling_groups
+        with self._patience(instance):
+            region = await self._region(instance)
+            found = await region.look(instance.name)
+            if found is not None and found.state == "terminated":
+                raise InstanceGone(f"instance {instance.name} is terminated")
+            if found is not None and found.state == "shutting-down":
+                return
+            if found is not None and found.group and mode != "ignore":
+                await region.end_in_group(found, mode)
+            else:
+                await region.end(instance.name)  # which says so, should there really be none
+
+    async def aclose(self) -> None:
+        """Stop what is on its way and close all connections."""
+        for region in list(self._regions.values()):
+            await region.aclose()
+        await self._clients.aclose()
+
+    @contextmanager
+    def _patience(self, instance: InstanceId) -> Iterator[None]:
+        seconds = self._options.timeout_seconds
+        try:
+            with anyio.fail_after(seconds):
+                yield
+        except TimeoutError as error:
+            raise ProviderUnavailable(f"instance {instance.name}: no answer of AWS in {seconds:g} s") from error
+        except BatchesClosed as error:
+            raise ProviderUnavailable(CLOSED) from error
+
+    async def _region(self, instance: InstanceId) -> Region:
+        if self._options.account_id:
+            await self._verify(self._options.account_id, instance.region)
+        if instance.region not in self._regions:
+            self._regions[instance.region] = Region(instance.region, self._clients, self._clock)
+        return self._regions[instance.region]
+
+    async def _verify(self, wanted: str, region: str) -> None:
+        """Once: credentials are renewed, but not for another account."""
+        async with self._verifying:
+            if not self._account:
+                call = Call(service="sts", region=region, operation="GetCallerIdentity")
+                self._account = (await self._clients.ask(call, _Identity)).account
+        if self._account != wanted:
+            message = f"the credentials are of account {self._account}, and provider.options.accountId is {wanted}"
+            raise ProviderRefused(message, "give gracectl a role of that account, or correct accountId")
