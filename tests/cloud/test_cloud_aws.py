@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from support.aws import GROUP, Moto, at, give_credentials, moto_server, provider_id
+from support.aws import ACCOUNT, GROUP, Moto, at, give_credentials, moto_server, provider_id
 
 from gracectl.cloud.aws.clients import Clients
 from gracectl.cloud.aws.errors import Call
@@ -60,11 +60,28 @@ async def test_a_stopped_instance_is_still_to_be_ended(moto: Moto) -> None:
     assert moto.state(name) == "terminated"
 
 
-async def test_an_instance_that_nobody_knows_is_gone(moto: Moto) -> None:
-    async with at(moto.url) as provider:
+async def test_an_instance_that_nobody_knows_is_gone_where_the_account_is_proven(moto: Moto) -> None:
+    async with at(moto.url, accountId=ACCOUNT) as provider:
         assert await provider.state(NOBODY) is InstanceState.GONE
         with pytest.raises(InstanceGone, match="there is no such instance"):
             await provider.terminate(NOBODY)
+
+
+async def test_elsewhere_an_instance_that_nobody_knows_may_be_one_of_another_account(moto: Moto) -> None:
+    async with at(moto.url) as provider:
+        for ask in (provider.state, provider.terminate):
+            with pytest.raises(
+                ProviderRefused, match=r"may be one of another account; set provider\.options\.accountId"
+            ):
+                await ask(NOBODY)
+
+
+async def test_one_that_was_there_and_is_not_any_more_is_gone(moto: Moto) -> None:
+    (name,) = moto.run()
+    async with at(moto.url) as provider:
+        assert await provider.state(provider_id(name)) is InstanceState.RUNNING
+        moto.forget(name)
+        assert await provider.state(provider_id(name)) is InstanceState.GONE
 
 
 async def test_termination_protection_is_refused_with_the_command_that_takes_it_off(moto: Moto) -> None:
@@ -110,7 +127,7 @@ async def test_one_that_may_not_be_ended_holds_none_of_the_others_up(moto: Moto,
             outcomes[instance] = error
 
     ghost = "i-0123456789abcdef0"
-    async with at(moto.url) as provider, anyio.create_task_group() as group:
+    async with at(moto.url, accountId=ACCOUNT) as provider, anyio.create_task_group() as group:
         for name in (*names, ghost):
             group.start_soon(end, name)
     assert isinstance(outcomes.pop(ghost), InstanceGone)
@@ -162,7 +179,8 @@ async def test_closing_twice_and_unused_is_harmless_and_nothing_is_asked_afterwa
         with pytest.raises(ProviderUnavailable, match="closed"):
             await unused.state(NOBODY)
     async with at(moto.url) as provider:
-        await provider.state(NOBODY)
+        with pytest.raises(ProviderRefused):
+            await provider.state(NOBODY)
         await provider.aclose()
         with pytest.raises(ProviderUnavailable, match="closed"):
             await provider.terminate(NOBODY)

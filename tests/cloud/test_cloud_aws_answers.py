@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from support.aws import (
+from support.aws import ACCOUNT, (
     Answer,
     StandIn,
     an_error,
@@ -75,7 +75,7 @@ async def test_what_may_pass_is_unavailable(aws: StandIn, answer: Answer) -> Non
 async def test_a_page_of_some_proxy_is_no_answer_of_a_group_either(grouped: StandIn, operation: str) -> None:
     grouped.says("GetCallerIdentity", identity("123456789012"))
     grouped.says(operation, Answer(200, "<html>welcome</html>"))
-    async with at(grouped.url, accountId="123456789012") as provider:
+    async with at(grouped.url, accountId=ACCOUNT) as provider:
         with pytest.raises(ProviderUnavailable, match=operation):
             await provider.terminate(ID)
     assert grouped.calls_of("TerminateInstances") == []
@@ -212,7 +212,7 @@ async def test_all_pages_of_an_answer_are_read(aws: StandIn) -> None:
 
 async def test_the_account_is_asked_for_again_while_nobody_says_it(aws: StandIn) -> None:
     aws.says("GetCallerIdentity", an_error_of_a_group("ServiceUnavailable", status=503), identity("123456789012"))
-    async with at(aws.url, accountId="123456789012") as provider:
+    async with at(aws.url, accountId=ACCOUNT) as provider:
         with pytest.raises(ProviderUnavailable, match="sts:GetCallerIdentity in us-west-2"):
             await provider.state(ID)
         assert aws.calls_of("DescribeInstances") == []

@@ -20,6 +20,7 @@ from moto.server import ThreadedMotoServer
 from gracectl.cloud.aws.provider import AwsProvider
 
 REGION = "us-west-2"
+ACCOUNT = "123456789012"
 ZONE = "us-west-2a"
 GROUP = "workers"
 LOCAL = "127.0.0.1"
@@ -94,6 +95,13 @@ class Moto:
             (found,) = ec2.describe_instances(InstanceIds=[name])["Reservations"]
         state: str = found["Instances"][0]["State"]["Name"]
         return state
+
+    def forget(self, name: str) -> None:
+        """As EC2 does an hour after the end of an instance."""
+        from moto.ec2.models import ec2_backends  # slow to import
+
+        for reservation in ec2_backends[ACCOUNT][REGION].reservations.values():
+            reservation.instances = [each for each in reservation.instances if each.id != name]
 
     def stop(self, name: str) -> None:
         with self.client("ec2") as ec2:

@@ -12,8 +12,9 @@ import msgspec
 from gracectl.cloud.aws.clients import CLOSED, Clients
 from gracectl.cloud.aws.errors import Call
 from gracectl.cloud.aws.ids import InstanceId, instance_of
-from gracectl.cloud.aws.region import Region
+from gracectl.cloud.aws.region import Instance, Region
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.model import names
 from gracectl.runtime.batches import BatchesClosed
 from gracectl.runtime.clock import LoopClock
 
@@ -58,13 +59,14 @@ class AwsProvider:
         self._regions: dict[str, Region] = {}
         self._account = ""
         self._verifying = anyio.Lock()
+        self._seen: set[str] = set()
 
     async def state(self, provider_id: str) -> InstanceState:
-        """See Provider.state. What EC2 does not know is gone: in a wrong account everything is, hence `accountId`."""
+        """See Provider.state."""
         instance = instance_of(provider_id, self._options.region)
         with self._patience(instance):
             region = await self._region(instance)
-            found = await region.look(instance.name)
+            found = await self._look(region, instance)
         return InstanceState.GONE if found is None else STATES.get(found.state, InstanceState.UNKNOWN)
 
     async def terminate(self, provider_id: str) -> None:
@@ -73,7 +75,7 @@ class AwsProvider:
         mode = self._options.auto_scaling_groups
         with self._patience(instance):
             region = await self._region(instance)
-            found = await region.look(instance.name)
+            found = await self._look(region, instance)
             if found is not None and found.state == "terminated":
                 raise InstanceGone(f"instance {instance.name} is terminated")
             if found is not None and found.state == "shutting-down":
@@ -88,6 +90,22 @@ class AwsProvider:
         for region in list(self._regions.values()):
             await region.aclose()
         await self._clients.aclose()
+
+    async def _look(self, region: Region, instance: InstanceId) -> Instance | None:
+        """What EC2 knows of it; None: it is gone. An hour after its end EC2 forgets an instance, but it never knew those
+        of other accounts: so one is gone only if it was there before, or if the account is proven. Raises
+        ProviderRefused where it is neither."""
+        found = await region.look(instance.name)
+        if found is not None:
+            self._seen.add(instance.name)
+        elif not self._account and instance.name not in self._seen:
+            raise ProviderRefused(
+                f"EC2 in {instance.region} knows no instance {instance.name}, and nothing shows that it would: it may be "
+                "one of another account",
+                "set provider.options.accountId to the account of the nodes, and what that does not know is gone; or make "
+                f"sure that the instance has ended, and take the finalizer {names.FINALIZER} off its node",
+            )
+        return found
 
     @contextmanager
     def _patience(self, instance: InstanceId) -> Iterator[None]:
