@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
-<<<<<<< HEAD
-from rights.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES
-from support.helm import HELM, WITHOUT, Release
-=======
 import yaml
 from rights.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES, Story
 from support.helm import Release, needs_helm
->>>>>>> rights
 from support.installed import Installed
 from support.machines import PLACE
 
@@ -58,9 +52,6 @@ class ValueSet(msgspec.Struct, frozen=True):
 def _rendered(one: ValueSet) -> Installed:
     if one.values is None:
         return Installed.of((MANIFESTS / "gracectl.yaml").read_text())
-<<<<<<< HEAD
-    return Installed.of(Release(sets=one.values, apis=one.serves).text(), served=one.serves)
-=======
     return rendered(one.values, one.serves)
 
 
@@ -81,7 +72,6 @@ def _nested(values: tuple[str, ...]) -> JsonObject:
             place = place.setdefault(parent, {})
         place[last] = yaml.safe_load(value) if value else ""
     return whole
->>>>>>> rights
 
 
 MACHINES = "cluster.x-k8s.io/v1beta2/Machine"
@@ -117,9 +107,4 @@ SETS = (
         ),
     ),
 )
-<<<<<<< HEAD
-NEEDS_HELM = pytest.mark.skipif(not HELM and "CI" not in os.environ, reason=WITHOUT)
-EVERY = tuple(pytest.param(one, id=one.name, marks=() if one.values is None else NEEDS_HELM) for one in (PLAIN, *SETS))
-=======
 EVERY = tuple(pytest.param(one, id=one.name) for one in (PLAIN, *SETS))
->>>>>>> rights

@@ -51,8 +51,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "gracectl"
     namespace: str = "gracectl"
     values: JsonObject = {}
-    sets: tuple[str, ...] = ()
-    """The same, as `--set` has it."""
     apis: tuple[str, ...] = ()
     kubernetes: str = KUBERNETES
 
@@ -112,10 +110,5 @@ def _rendered(encoded: bytes) -> str:
     release = msgspec.json.decode(encoded, type=Release)
     place = ("--namespace", release.namespace, "--kube-version", release.kubernetes)
     apis = [argument for api in release.apis for argument in ("--api-versions", api)]
-    sets = [argument for value in release.sets for argument in ("--set", value)]
     values = json.dumps(release.values)
-<<<<<<< HEAD
-    return run("template", release.name, str(CHART), *place, *apis, *sets, "--values", "-", given=values)
-=======
     return run("template", release.name, str(CHART), *place, *apis, "--values", "-", given=values)
->>>>>>> rights
