@@ -36,15 +36,14 @@ class Shell:
 
     async def run(self, line: str) -> str:
         """Type a line, which must succeed; what it prints."""
-        typed = self.typed(line)
         # The last thing that a line does is to say what it has exported.
-        script = f"set -euo pipefail\n{typed}\nexport -p > {self._folder}/exported"
+        script = f"set -euo pipefail\n{line}\nexport -p > {self._folder}/exported"
         with anyio.fail_after(60 * MINUTES):
             done = await anyio.run_process(
                 ["bash", "-c", script], cwd=ROOT, env=self.environment, check=False, stderr=subprocess.STDOUT
             )
         said = done.stdout.decode()
-        assert done.returncode == 0, f"$ {typed}\n{said}"
+        assert done.returncode == 0, f"$ {line}\n{said}"
         self._take_over()
         return said
 
@@ -53,7 +52,7 @@ class Shell:
         log = (self._folder / f"terminal-{len(list(self._folder.glob('terminal-*')))}").open("wb")
         self._stack.callback(log.close)
         # exec: what ends is the program, and not the shell around it.
-        words = self.typed(line).split()
+        words = line.split()
         variables = [word for word in words if "=" in word.partition(" ")[0] and word[0].isupper()]
         command = [word for word in words if word not in variables]
         own = dict(word.split("=", 1) for word in variables)
