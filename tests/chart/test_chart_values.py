@@ -128,6 +128,13 @@ def test_the_chart_is_of_the_programs_version_and_runs_its_image() -> None:
     assert f"image: {services['controller']['image']}\n" in manifests
 
 
+def test_every_value_has_a_comment_that_says_what_it_is_for() -> None:
+    page = (ROOT / "docs" / "chart.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) > 60
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
 def test_every_value_is_on_the_page() -> None:
     page = (ROOT / "docs" / "chart.md").read_text(encoding="utf-8")
 
