@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from support.aws import ACCOUNT, (
+from support.aws import (
+    ACCOUNT,
     Answer,
     StandIn,
     an_error,
