@@ -92,18 +92,20 @@ class AwsProvider:
         await self._clients.aclose()
 
     async def _look(self, region: Region, instance: InstanceId) -> Instance | None:
-        """What EC2 knows of it; None: it is gone. An hour after its end EC2 forgets an instance, but it never knew those
-        of other accounts: so one is gone only if it was there before, or if the account is proven. Raises
-        ProviderRefused where it is neither."""
+        """What EC2 knows of it; None: it is gone. Raises ProviderRefused where that cannot be told.
+
+        An hour after its end EC2 forgets an instance, but it never knew those of other accounts: so one is gone only if
+        it was there before, or if the account is proven.
+        """
         found = await region.look(instance.name)
         if found is not None:
             self._seen.add(instance.name)
         elif not self._account and instance.name not in self._seen:
             raise ProviderRefused(
-                f"EC2 in {instance.region} knows no instance {instance.name}, and nothing shows that it would: it may be "
-                "one of another account",
-                "set provider.options.accountId to the account of the nodes, and what that does not know is gone; or make "
-                f"sure that the instance has ended, and take the finalizer {names.FINALIZER} off its node",
+                f"EC2 in {instance.region} knows no instance {instance.name}, and nothing shows that it would: it may "
+                "be one of another account",
+                "set provider.options.accountId to the account of the nodes, and what that does not know is gone; or "
+                f"make sure that the instance has ended, and take the finalizer {names.FINALIZER} off its node",
             )
         return found
 
