@@ -228,7 +228,7 @@ class Reflector(Generic[T]):
         if self._absences > 1 or not len(self._cache):
             self._take_over(())
         if self._absences == 1:
-            # Not the server's own words: whoever lacks the right to list it is refused even where there is nothing to list.
+            # Not the server's own words: whoever lacks the right to list it is refused even where there is nothing.
             message = "the server has no %s; they are looked for every %g s"
             resource = self._resource.qualified
             logger.info(message, resource, self._settings.absent, extra={"resource": resource})
