@@ -10,7 +10,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gracectl.cli.failures import told_to_people
+from gracectl.cli.failures import complain, told_to_people
+from gracectl.cli.providers import check_provider
 from gracectl.config import read_settings
 from gracectl.config.schema import schema
 from gracectl.config.writing import as_builtins, as_yaml
@@ -48,6 +49,8 @@ def config(context: click.Context, config: Path | None, output: Literal["yaml", 
         return
     with told_to_people():
         reading = read_settings(config, os.environ)
+        if unchecked := check_provider(reading.settings):
+            complain(unchecked)
         if output == "json":
             click.echo(_json(as_builtins(reading)))
         else:

@@ -8,16 +8,15 @@ import sys
 
 import anyio
 import click
-import msgspec
 
 from gracectl import __version__
 from gracectl.app.controller import Controller
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.failures import run_async, told_to_people
+from gracectl.cli.providers import provider_of
 from gracectl.cli.traces import traced
 from gracectl.cloud.provider import Provider
-from gracectl.cloud.registry import UnknownProvider, load_provider
-from gracectl.config import ConfigError, Settings
+from gracectl.config import Settings
 from gracectl.runtime.signals import set_on_signal
 from gracectl.telemetry import logs
 
@@ -37,20 +36,6 @@ def controller(cluster: ClusterChoice) -> None:
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
         provider = provider_of(settings)
         run_async(lambda: _run(settings, provider, cluster))
-
-
-def provider_of(settings: Settings) -> Provider:
-    """The provider that the settings name. Raises ConfigError."""
-    try:
-        return load_provider(settings.provider)
-    except UnknownProvider as error:
-        raise ConfigError(f"provider.name: {error}") from error
-    except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `$")
-        field = f"provider.options{place.rstrip('`')}"
-        raise ConfigError(f"{field}: {reason} (provider {settings.provider.name})") from error
-    except ValueError as error:
-        raise ConfigError(f"provider.options.{error} (provider {settings.provider.name})") from error
 
 
 async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:

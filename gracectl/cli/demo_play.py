@@ -16,7 +16,6 @@ import msgspec
 
 from gracectl.app.controller import Controller
 from gracectl.cli.cluster import ClusterChoice, connected
-from gracectl.cli.controller import provider_of
 from gracectl.cli.demo_report import (
     STEPS,
     BudgetResult,
@@ -29,6 +28,7 @@ from gracectl.cli.demo_report import (
 )
 from gracectl.cli.demo_view import Row, Scene, View
 from gracectl.cli.embedded import served
+from gracectl.cli.providers import provider_of
 from gracectl.cli.traces import traced
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings

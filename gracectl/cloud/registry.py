@@ -30,15 +30,27 @@ def load_provider(settings: ProviderSettings) -> Provider:
     Raises UnknownProvider, msgspec.ValidationError whose message holds the path of the option that does not fit, or
     ValueError whose message begins with the option that the provider cannot use (a file that is not there).
     """
+    made_by = _provider_class(settings)
+    provider: Provider = made_by(_options(made_by, settings))
+    return provider
+
+
+def check_options(settings: ProviderSettings) -> None:
+    """Raises what `load_provider` does, but for what can only be seen where the provider is to run: its files."""
+    _options(_provider_class(settings), settings)
+
+
+def _provider_class(settings: ProviderSettings) -> Any:
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     entry = installed.get(settings.name)
     if entry is None:
         known = ", ".join(sorted(installed)) or "none is installed"
         raise UnknownProvider(f'there is no provider "{settings.name}"; installed: {known}')
     try:
-        made_by = entry.load()
+        return entry.load()
     except (ImportError, AttributeError) as error:
         raise UnknownProvider(f'provider "{settings.name}" cannot be loaded from {entry.value}: {error}') from error
-    options = msgspec.convert(dict(settings.options), made_by.Options)
-    provider: Provider = made_by(options)
-    return provider
+
+
+def _options(made_by: Any, settings: ProviderSettings) -> Any:
+    return msgspec.convert(dict(settings.options), made_by.Options)

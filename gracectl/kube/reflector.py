@@ -208,7 +208,7 @@ class Reflector(Generic[T]):
         if isinstance(error, NotServed) and self._try_another_version():
             return
         if self._settings.optional and await is_absent(self._client, self._versions, error):
-            await self._be_absent(error)
+            await self._be_absent()
         else:
             await self._fail(error)
 
@@ -218,7 +218,7 @@ class Reflector(Generic[T]):
         self._resource = self._versions[following]
         return following > 0
 
-    async def _be_absent(self, error: ApiError) -> None:
+    async def _be_absent(self) -> None:
         self._absences += 1
         self._last_line = self._clock.monotonic()
         # It was not there when we began: what is amiss when it comes is no reason to end all that goes on without it.
@@ -228,7 +228,10 @@ class Reflector(Generic[T]):
         if self._absences > 1 or not len(self._cache):
             self._take_over(())
         if self._absences == 1:
-            logger.info("%s", error, extra={"resource": self._resource.qualified})
+            # Not the server's own words: whoever lacks the right to list it is refused even where there is nothing.
+            message = "the server has no %s; they are looked for every %g s"
+            resource = self._resource.qualified
+            logger.info(message, resource, self._settings.absent, extra={"resource": resource})
         await self._clock.sleep(self._settings.absent)
 
     async def _watch(self) -> _Next:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.settings import refused
 
 from gracectl.config import ConfigError, Settings, load_settings
 from gracectl.model import names
@@ -88,17 +89,6 @@ def paths(fields: dict[str, Any], before: str = "") -> Iterator[str]:
             yield from paths(value, f"{before}{name}.")
         else:
             yield f"{before}{name}"
-
-
-def refused(file: Path, text: str) -> str:
-    """The message with which a file of this text is refused, without the file's name."""
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load_settings(file)
-    message = str(caught.value)
-    assert message.startswith(f"settings file {file}: ")
-    assert "\n" not in message
-    return message.removeprefix(f"settings file {file}: ")
 
 
 def test_every_default_is_pinned() -> None:

@@ -9,21 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from msgspec import inspect
-from support.settings import EXAMPLES
+from support.settings import EXAMPLES, refused
 
-from gracectl.config import ConfigError, load_settings
 from gracectl.config.fields import alternatives, fields, kind_at
 from gracectl.config.words import shown
-
-
-def refused(file: Path, text: str) -> str:
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load_settings(file)
-    message = str(caught.value)
-    assert message.startswith(f"settings file {file}: ")
-    assert "\n" not in message
-    return message.removeprefix(f"settings file {file}: ")
 
 
 def nested(path: str, value: Any) -> str:

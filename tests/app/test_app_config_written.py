@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 from support.settings import EXAMPLES
 
@@ -82,6 +83,8 @@ def printed(settings: Settings, file: Path | None = None) -> str:
     return as_yaml(Reading(settings, file, {}, ()))
 
 
+# A busy machine may take its time for either.
+@examples(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(documents)
 def test_what_is_printed_loads_back_to_the_same(document: dict[str, Any]) -> None:
     try:

@@ -73,3 +73,24 @@ def test_whoever_reads_settings_heeds_the_environment() -> None:
         arguments = {"plan": ["n"], "drain": ["n"], "uncordon": ["n"], "uninstall": ["--dry-run"]}.get(command, [])
         shown = CliRunner().invoke(root, [command, *arguments], env={"GRACECTL__EVICTION__QSP": "5"})
         assert (shown.exit_code, "did you mean GRACECTL__EVICTION__QPS?" in shown.stderr) == (2, True), command
+
+
+def test_options_that_the_provider_does_not_take_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("provider: {name: aws, options: {accountId: 123456789012}}")
+    shown = config("--config", str(file))
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert shown.stderr == "gracectl: provider.options.accountId: Expected `str | null`, got `int` (provider aws)\n"
+
+
+def test_files_and_providers_that_are_only_where_the_controller_runs_are_no_error_here(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("provider: {name: webhook, options: {url: 'https://end.example.com', secretFile: /not/here}}")
+    shown = config("--config", str(file))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    file.write_text("provider: {name: ours, options: {rack: 7}}")
+    shown = config("--config", str(file))
+    assert shown.exit_code == 0
+    assert "rack: 7" in shown.stdout
+    assert 'provider.name: there is no provider "ours"; installed: aws, ' in shown.stderr
+    assert shown.stderr.endswith("here its options are not checked\n")

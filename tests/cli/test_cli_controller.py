@@ -202,9 +202,10 @@ async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_serv
         "  - create events",
         "  - patch events",
         *(
-            f"  - {verb} leases in API group coordination.k8s.io in namespace kube-system"
-            for verb in ("get", "list", "watch", "create", "update")
+            f"  - {verb} leases gracectl in API group coordination.k8s.io in namespace kube-system"
+            for verb in ("get", "list", "watch", "update")
         ),
+        "  - create leases in API group coordination.k8s.io in namespace kube-system",
     ]
 
 

@@ -115,14 +115,17 @@ async def test_what_is_known_is_given_up_only_when_none_has_been_served_twice() 
         assert [thing.name for thing in world.cache.values()] == ["b"]
 
 
-async def test_who_has_no_right_to_what_is_not_served_does_not_miss_it() -> None:
+async def test_who_has_no_right_to_what_is_not_served_does_not_miss_it(caplog: pytest.LogCaptureFixture) -> None:
     """A server refuses before it looks whether it has the resource at all; its discovery tells."""
+    caplog.set_level("INFO")
     world = World()
     world.transport.answers.extend([FORBIDDEN, NOT_SERVED, OTHERS_SERVED, FORBIDDEN, NOT_SERVED, NOT_SERVED])
     async with world.running(31):
         assert world.cache.live
         assert world.story == ["v1", "?v1", "?v1beta1"] * 2
         assert world.transport.instants == [0.0] * 3 + [30.0] * 3
+    # Nobody is told to grant a right to what is not there.
+    assert caplog.messages == ["the server has no leases.coordination.k8s.io; they are looked for every 30 s"]
 
 
 async def test_a_missing_right_to_what_is_served_is_told_at_the_start() -> None:

@@ -1,11 +1,14 @@
-"""What each field of the settings may be."""
+"""What each field of the settings may be, and how a file is refused."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from msgspec import inspect
 
+from gracectl.config import ConfigError, load_settings
 from gracectl.config.fields import Field, alternatives
 
 NOTHING: Final = ""
@@ -146,3 +149,14 @@ def default_in_words(path: str, field: Field) -> str:
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"
     return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{field.default}`"
+
+
+def refused(file: Path, text: str) -> str:
+    """The message with which a settings file of this text is refused, without the file's name."""
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    message = str(caught.value)
+    assert message.startswith(f"settings file {file}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"settings file {file}: ")
