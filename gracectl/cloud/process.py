@@ -2,7 +2,7 @@
 than is wanted.
 
 Invariant: whatever happens (it takes too long, says too much, or we are told to stop), nothing of it is left when `run`
-returns: neither the process, nor what it has started in its process group, nor a pipe.
+returns: neither the process, nor what it has started in its process group and still holds its outputs, nor a pipe.
 """
 
 from __future__ import annotations
