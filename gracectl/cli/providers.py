@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,9 @@ import msgspec
 from gracectl.cloud.provider import Provider
 from gracectl.cloud.registry import ProviderSettings, UnknownProvider, check_options, load_provider
 from gracectl.config import ConfigError, Settings
+
+_TEXT_WITHOUT_QUOTES = re.compile(r"Expected `str.*`, got `(bool|int|float)`")
+"""Such as the number of an account: YAML takes it for something else, and may have lost its leading zeros."""
 
 
 def provider_of(settings: Settings) -> Provider:
@@ -40,6 +44,7 @@ def _told(settings: ProviderSettings) -> Iterator[None]:
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         field = f"provider.options{place.rstrip('`')}"
-        raise ConfigError(f"{field}: {reason} (provider {settings.name})") from error
+        remedy = "; put it in quotes" if _TEXT_WITHOUT_QUOTES.fullmatch(reason) else ""
+        raise ConfigError(f"{field}: {reason}{remedy} (provider {settings.name})") from error
     except ValueError as error:
         raise ConfigError(f"provider.options.{error} (provider {settings.name})") from error

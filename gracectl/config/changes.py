@@ -43,7 +43,12 @@ class Change(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if isinstance(self.before, dict | tuple | list) or isinstance(self.after, dict | tuple | list):
             return self.path
-        return f"{self.path} ({shown(self.before)} before, {shown(self.after)} now)"
+        return f"{self.path} ({_as_written(self.before)} before, {_as_written(self.after)} now)"
+
+
+def _as_written(value: Any) -> str:
+    """As `gracectl config` prints it: 50 for 50.0."""
+    return shown(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def is_among(path: str, places: Collection[str]) -> bool:

@@ -26,7 +26,7 @@ _TEXT_OPERATORS: Final = {
     ">": "Gt",
     "<": "Lt",
 }
-_OBJECT_OPERATORS: Final = frozenset(("In", "NotIn", "Exists", "DoesNotExist"))
+_OBJECT_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 class SelectorError(ValueError):
@@ -101,7 +101,9 @@ class LabelSelector(msgspec.Struct, frozen=True, gc=False):
             validate_label_value(value)
         for requirement in self.match_expressions:
             if requirement.operator not in _OBJECT_OPERATORS:
-                raise SelectorError(f"{requirement.operator!r} is no selector operator")
+                raise SelectorError(
+                    f"{requirement.operator!r} is no selector operator; choose one of {', '.join(_OBJECT_OPERATORS)}"
+                )
             requirement.validate()
 
 

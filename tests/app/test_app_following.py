@@ -103,7 +103,7 @@ async def test_what_has_changed_counts_a_second_after_it_was_seen(file: Path, ca
         assert told(caplog) == [
             (
                 "INFO",
-                "the settings have changed, and count from now on: nodeGroups, eviction.qps (1.0 before, 2.0 now), "
+                "the settings have changed, and count from now on: nodeGroups, eviction.qps (1 before, 2 now), "
                 "eviction.burst (100 before, 7 now)",
             )
         ]
@@ -223,7 +223,7 @@ async def test_what_means_nothing_to_a_program_is_no_reason_to_restart_it(
         [(level, message)] = told(caplog)
         assert level == "WARNING"
         assert message.endswith(
-            ": eviction.qps (1.0 before, 2.0 now), agent.busAddress ('unix:path=/x' before, 'unix:path=/y' now)"
+            ": eviction.qps (1 before, 2 now), agent.busAddress ('unix:path=/x' before, 'unix:path=/y' now)"
         )
 
 

@@ -77,6 +77,10 @@ def test_what_nobody_reads_is_refused_and_named(values: JsonObject, words: str) 
             },
             "the certificate is made for a Service",
         ),
+        (
+            {"admission": {"existingSecret": "mine", "certManager": {"enabled": True}}},
+            "both say where the certificate is from",
+        ),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name must say which account of yours"),
         ({"agent": {**AGENT, "serviceAccount": {"create": False}}}, "agent.serviceAccount.name must say which"),
     ],

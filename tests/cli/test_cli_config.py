@@ -80,7 +80,9 @@ def test_options_that_the_provider_does_not_take_are_refused(tmp_path: Path) -> 
     file.write_text("provider: {name: aws, options: {accountId: 123456789012}}")
     shown = config("--config", str(file))
     assert (shown.exit_code, shown.stdout) == (2, "")
-    assert shown.stderr == "gracectl: provider.options.accountId: Expected `str | null`, got `int` (provider aws)\n"
+    assert shown.stderr == (
+        "gracectl: provider.options.accountId: Expected `str | null`, got `int`; put it in quotes (provider aws)\n"
+    )
 
 
 def test_files_and_providers_that_are_only_where_the_controller_runs_are_no_error_here(tmp_path: Path) -> None:

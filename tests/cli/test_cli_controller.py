@@ -127,7 +127,7 @@ BAD_SETTINGS = [
     pytest.param("provider: {name: none, options: {region: x}}\n", ("provider.options", "region"), id="unknown option"),
     pytest.param(
         "provider: {name: simulated, options: {endpoint: 5}}\n",
-        ("provider.options.endpoint: Expected `str`, got `int` (provider simulated)",),
+        ("provider.options.endpoint: Expected `str`, got `int`; put it in quotes (provider simulated)",),
         id="wrong option",
     ),
     pytest.param("provider: {name: simulated}\n", ("provider.options", "endpoint"), id="missing option"),
