@@ -302,7 +302,8 @@ async def test_a_question_that_is_cancelled_while_a_child_stays_behind_leaves_no
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM], ids=errno.errorcode.get)
 async def test_a_shortage_of_ours_passes_and_leaves_no_descriptor(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe, made = os.pipe, []
+    pipe = os.pipe
+    made: list[tuple[int, int]] = []
 
     def one_pipe() -> tuple[int, int]:
         if made:
