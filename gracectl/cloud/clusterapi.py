@@ -100,12 +100,14 @@ class ClusterApiProvider:
             if machine is not None and not machine.is_deleted:
                 machine = await self._deleted(machine)
         if machine is None:
+            self._since.pop(provider_id, None)
             raise InstanceGone(f"there is no Machine with providerID {provider_id} any more")
 
     async def aclose(self) -> None:
         """Close the connection to the management cluster, if it is another one."""
-        await self._opened.aclose()
-        self._there = None
+        async with self._opening:
+            await self._opened.aclose()
+            self._there = None
 
     async def _deleted(self, machine: Machine) -> Machine | None:
         """The Machine after its DELETE; None if somebody was faster."""

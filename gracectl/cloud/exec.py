@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -20,6 +21,8 @@ INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 LONGEST_OUTPUT: Final = 64 * 1024
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REMEDY: Final = "remedy:"
+_SHORTAGES: Final = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETXTBSY})
+"""Why a command that can be started cannot be started at this moment."""
 
 
 class ExecProvider:
@@ -84,6 +87,8 @@ class ExecProvider:
         except TookTooLong as error:
             raise ProviderUnavailable(f"{self._name} was killed after {self._options.timeout_seconds:g} s") from error
         except OSError as error:
+            if error.errno in _SHORTAGES:
+                raise ProviderUnavailable(f"{self._name} cannot be started now: {error.strerror}") from error
             message = f"{self._name} cannot be started: {error.strerror or error}"
             raise ProviderRefused(message, "put it into the image, or correct provider.options.command") from error
         except ValueError as error:

@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 
 from gracectl import __version__
+from gracectl.cloud.answers import shown_text
 from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.kube.http import in_words
 
@@ -56,14 +57,17 @@ class Caller:
                 return Reply(reply.status, said, await self._body(reply))
         except TimeoutError as error:
             raise ProviderUnavailable(f"{self._who} does not answer: nothing in {self._timeout:g} s") from error
+        except aiohttp.ClientResponseError as error:
+            # Its own sentence ends with the whole address, and some write a password behind the question mark.
+            raise ProviderUnavailable(f"{self._who} does not answer in HTTP: {shown_text(error.message)}") from None
         except aiohttp.ClientError as error:
             raise ProviderUnavailable(f"{self._who} does not answer: {in_words(error)}") from error
 
     async def aclose(self) -> None:
         """Close the session. A call makes a new one."""
-        if self._session:
-            await self._session.close()
-            self._session = None
+        session, self._session = self._session, None  # at once: whoever asks meanwhile must not get one that closes
+        if session:
+            await session.close()
 
     def _made(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(

@@ -84,7 +84,14 @@ class Machines:
 
     def note(self, machine: Machine) -> None:
         """It is as we have left it."""
-        self._seen[machine.provider_id] = machine
+        self._seen[machine.provider_id] = self._latest(machine)
+
+    def _latest(self, machine: Machine) -> Machine:
+        """What is known of it: an answer that was on its way while it was deleted does not take that back."""
+        before = self._seen.get(machine.provider_id)
+        if before is None or before.uid != machine.uid or not before.is_deleted:
+            return machine
+        return msgspec.structs.replace(machine, is_deleted=True)
 
     async def find(self, provider_id: str) -> Machine | None:
         """The Machine as it is now; None only where it is proven that there is none. Raises ApiError, ProviderError."""
@@ -137,7 +144,8 @@ class Machines:
         times = Counter(machine.provider_id for machine in listed)
         for provider_id in [each for each, seen in self._seen.items() if _is_ending(seen) and not times[each]]:
             self._end(provider_id)
-        self._seen = {each.provider_id: each for each in listed if each.provider_id and times[each.provider_id] == 1}
+        known = (each for each in listed if each.provider_id and times[each.provider_id] == 1)
+        self._seen = {each.provider_id: self._latest(each) for each in known}
 
     def _end(self, provider_id: str) -> None:
         """It is known to be gone, until a Machine turns up that has its providerID."""

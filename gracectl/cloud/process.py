@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from subprocess import DEVNULL
-from typing import Final
+from typing import Final, Self
 
 import anyio
 import anyio.abc
@@ -22,6 +22,8 @@ GRACE_SECONDS: Final = 2.0
 """Between SIGTERM and SIGKILL, for what has to give back a lock of its own."""
 LINGER_SECONDS: Final = 1.0
 """So long what it has left behind may go on writing when it has ended itself."""
+_FULL: Final = 17
+"""After so many pieces of 64 KiB a pipe has been written to meanwhile: it holds 1 MiB at most."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -39,8 +41,7 @@ class TookTooLong(Exception):
 
 async def run(command: Sequence[str], environment: Mapping[str, str], *, seconds: float, most: int) -> Ended:
     """Run a command. Raises OSError (it cannot be started), ValueError (an argument holds a NUL), TookTooLong."""
-    out, err = _Pipe(most), _Pipe(most)
-    try:
+    with _Pipe(most) as out, _Pipe(most) as err:
         # Whoever is cancelled in the midst of a start would not know what has been started.
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
@@ -57,11 +58,8 @@ async def run(command: Sequence[str], environment: Mapping[str, str], *, seconds
             code = await _finished(process, (out, err), seconds)
         finally:
             with anyio.CancelScope(shield=True):
-                await _end(process)
+                await _end(process, (out, err))
         return Ended(code, bytes(out.read), bytes(err.read), out.is_cut)
-    finally:
-        out.close()
-        err.close()
 
 
 async def _finished(process: anyio.abc.Process, pipes: Sequence[_Pipe], seconds: float) -> int:
@@ -79,13 +77,10 @@ async def _finished(process: anyio.abc.Process, pipes: Sequence[_Pipe], seconds:
         group.cancel_scope.cancel()
     if code is None:
         raise TookTooLong
-    if not all(pipe.ended.is_set() for pipe in pipes):
-        # Its leader has been waited for, but its number is not free while a member lives, who holds the pipe.
-        _signal(process, signal.SIGKILL)
     return code
 
 
-async def _end(process: anyio.abc.Process) -> None:
+async def _end(process: anyio.abc.Process, pipes: Sequence[_Pipe]) -> None:
     """Nothing of it runs afterwards, and it has been waited for."""
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
@@ -94,6 +89,9 @@ async def _end(process: anyio.abc.Process) -> None:
         # The whole group, also where its leader has obeyed and a child has not.
         _signal(process, signal.SIGKILL)
         await process.wait()
+    elif any(pipe.is_held() for pipe in pipes):
+        # Its leader has been waited for, but its number is not free while a member lives, who holds the pipe.
+        _signal(process, signal.SIGKILL)
     await process.aclose()
 
 
@@ -132,8 +130,18 @@ class _Pipe:
                 self.is_cut = self.is_cut or len(piece) > room
                 self.read += piece[:room]
 
-    def close(self) -> None:
-        """Give it back."""
+    def is_held(self) -> bool:
+        """Whether somebody can still write. What is read for that is thrown away."""
+        with suppress(BlockingIOError):
+            for _ in range(_FULL):
+                if not os.read(self._ours, 65536):
+                    return False
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         os.close(self._ours)
         if not self._is_handed_over:
             os.close(self.theirs)

@@ -163,7 +163,7 @@ class WebhookProvider:
             return float(text)
         try:
             return max(parsedate_to_datetime(text).timestamp() - self._clock.now(), 0.0)
-        except ValueError:
+        except (ValueError, OverflowError):  # numbers that no date has
             return None
 
 

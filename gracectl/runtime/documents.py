@@ -42,6 +42,30 @@ def file_text(path: Path) -> str:
 def document(text: str) -> Any:
     """What a YAML text says; None if it says nothing. Raises DocumentError."""
     try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-13-01
+        value = yaml.load(text, _Loader)
+        if _holds_itself(value):
+            raise ValueError("an anchor (&) holds itself")
+        return value
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # ValueError: a date such as 2026-13-01. LookupError, AttributeError: PyYAML's own, for a text that is not of
+        # the tag before it, such as !!bool often.
         raise DocumentError(f"is not YAML: {' '.join(str(error).split())}") from error
+
+
+def _holds_itself(value: Any) -> bool:
+    """Whether whoever walks through it would not come to an end."""
+    around: set[int] = set()
+    done: set[int] = set()  # what is used many times is looked at once
+
+    def is_endless(part: Any) -> bool:
+        if not isinstance(part, (dict, list)) or id(part) in done:
+            return False
+        if id(part) in around:
+            return True
+        around.add(id(part))
+        found = any(map(is_endless, part.values() if isinstance(part, dict) else part))
+        around.discard(id(part))
+        done.add(id(part))
+        return found
+
+    return is_endless(value)

@@ -272,3 +272,25 @@ def test_a_file_that_is_not_text(settings_file: Path) -> None:
     settings_file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is not UTF-8 text"):
         load_settings(settings_file)
+
+
+@pytest.mark.parametrize("value", ["!!timestamp x", "!!float ''", "!!int ''", "!!bool zz"])
+def test_a_value_that_is_not_of_its_tag_is_no_yaml(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"eviction: {{qps: {value}}}")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load_settings(path)
+
+
+@pytest.mark.parametrize("text", ["&a [*a]", "provider: {options: &a {b: [*a]}}", "provider: {options: {c: &a [*a]}}"])
+def test_an_anchor_that_holds_itself_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"is not YAML: an anchor \(&\) holds itself"):
+        load_settings(path)
+
+
+def test_an_anchor_may_be_used_many_times(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("provider: {options: {a: &a {b: 1}, c: *a, d: {<<: *a}}}")
+    assert load_settings(path).provider.options == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1}}

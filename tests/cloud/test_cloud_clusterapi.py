@@ -15,6 +15,7 @@ from support.rights import as_admin, guarded, rule
 from support.stage import Stage, staged
 
 from gracectl.cloud.clusterapi import VERBS, ClusterApiProvider
+from gracectl.cloud.machines import Machines, Scope
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable, UsesCluster
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.kube.access import Right
@@ -187,6 +188,22 @@ async def test_the_last_machine_of_a_cluster_is_gone_when_we_have_seen_it_end() 
         assert await provider.state(id_) is GONE  # no list says so: it is remembered
         with pytest.raises(InstanceGone):
             await provider.terminate(id_)
+
+
+async def test_an_answer_from_before_the_deletion_does_not_take_it_back() -> None:
+    async with site("n1") as there:
+        client = KubeClient(there.stage.transport, there.stage.clock)
+
+        async def theirs() -> KubeClient:
+            return client
+
+        machines = Machines(Scope(), theirs, lambda: client)
+        before = await machines.find(there.id_of("n1"))
+        assert before is not None
+        machines.note(msgspec.structs.replace(before, is_deleted=True))
+        machines.note(before)
+        await there.capi.drop("m-n1")
+        assert await machines.find(there.id_of("n1")) is None
 
 
 async def test_a_cluster_without_any_machine_proves_nothing() -> None:

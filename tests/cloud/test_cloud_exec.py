@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -285,3 +286,35 @@ async def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
 def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         load_provider(ProviderSettings("exec", options))
+
+
+async def test_a_question_that_is_cancelled_while_a_child_stays_behind_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LINGER_SECONDS", 1000.0)
+    pids = tmp_path / "pids"
+    async with anyio.create_task_group() as group:
+        group.start_soon(sh(f"sleep 1000 & echo $! > {pids}; exit 0").state, ID)
+        await until(lambda: pids.exists() and bool(pids.read_text().strip()) and not children())
+        group.cancel_scope.cancel()
+    await until(lambda: not is_alive(pids_in(pids)[0]))
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM], ids=errno.errorcode.get)
+async def test_a_shortage_of_ours_passes_and_leaves_no_descriptor(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = os.pipe
+    made: list[tuple[int, int]] = []
+
+    def one_pipe() -> tuple[int, int]:
+        if made:
+            raise OSError(number, os.strerror(number))
+        made.append(pipe())
+        return made[0]
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pipe", one_pipe)
+        with pytest.raises(ProviderUnavailable, match=os.strerror(number)):
+            await sh("exit 0").state(ID)
+    assert made
+    assert len(os.listdir("/proc/self/fd")) == before

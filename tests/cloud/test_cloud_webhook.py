@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from support.endpoint import SECRET, Call, Endpoint, is_signed, says, serving
 
 from gracectl.cli.providers import provider_of
-from gracectl.cloud.http import LONGEST_ANSWER
+from gracectl.cloud.http import LONGEST_ANSWER, Caller
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.cloud.signatures import read_secrets, signed_headers
@@ -378,3 +378,54 @@ def test_the_check_of_these_tests_can_fail() -> None:
     headers = signed_headers(read_secrets(SECRET), "id", 1, b"{}")
     assert is_signed(headers, b"{}")
     assert not is_signed(headers, b"{ }")
+
+
+async def test_an_answer_that_is_no_http_does_not_tell_what_stands_behind_the_question_mark(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"nonsense\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    caller = Caller("the endpoint", 10.0)
+    try:
+        with pytest.raises(ProviderUnavailable, match="does not answer in HTTP") as caught:
+            await caller.ask("POST", f"http://127.0.0.1:{port}/?password=hunter2", body=b"")
+    finally:
+        await caller.aclose()
+        server.close()
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "date", ["Mon, 01 Jan 2024 00:00:00 +999999999999999999", "Mon, 01 Jan 999999999999999999999 00:00:00 GMT"]
+)
+async def test_a_date_that_no_calendar_has_asks_for_no_patience(site: Site, date: str) -> None:
+    site.answers(web.Response(status=503, headers={"Retry-After": date}))
+    site.answers(says(200, {"state": "running"}))
+    assert await site.provider.state(ID) is InstanceState.RUNNING
+
+
+async def test_a_question_while_the_session_closes_has_a_session_of_its_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.answers(says(200, {"state": "running"}), says(200, {"state": "running"}))
+    await site.provider.state(ID)
+    is_closing, may_end = anyio.Event(), anyio.Event()
+    close = ClientSession.close
+
+    async def slowly(session: ClientSession) -> None:
+        await close(session)
+        is_closing.set()
+        await may_end.wait()
+
+    monkeypatch.setattr(ClientSession, "close", slowly)
+    async with anyio.create_task_group() as group:
+        group.start_soon(site.provider.aclose)
+        await is_closing.wait()
+        try:
+            assert await site.provider.state(ID) is InstanceState.RUNNING
+        finally:
+            may_end.set()

@@ -29,6 +29,10 @@ STATES: Final = {
 """A stopped instance is there, with its disks and its bill: it is still to be ended."""
 
 
+REMEMBERED: Final = 100_000
+"""Instances that were there: more than can be under way, and so few that nobody minds."""
+
+
 class _Identity(msgspec.Struct, frozen=True, rename="pascal"):
     account: str
 
@@ -59,7 +63,7 @@ class AwsProvider:
         self._regions: dict[str, Region] = {}
         self._account = ""
         self._verifying = anyio.Lock()
-        self._seen: set[str] = set()
+        self._seen: dict[str, None] = {}
 
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider.state."""
@@ -99,7 +103,7 @@ class AwsProvider:
         """
         found = await region.look(instance.name)
         if found is not None:
-            self._seen.add(instance.name)
+            self._remember(instance.name)
         elif not self._account and instance.name not in self._seen:
             raise ProviderRefused(
                 f"EC2 in {instance.region} knows no instance {instance.name}, and nothing shows that it would: it may "
@@ -108,6 +112,13 @@ class AwsProvider:
                 f"make sure that the instance has ended, and take the finalizer {names.FINALIZER} off its node",
             )
         return found
+
+    def _remember(self, name: str) -> None:
+        """That it is one of ours, the last of which is forgotten last."""
+        self._seen.pop(name, None)
+        self._seen[name] = None
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
 
     @contextmanager
     def _patience(self, instance: InstanceId) -> Iterator[None]:
