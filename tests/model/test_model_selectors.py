@@ -128,7 +128,10 @@ def test_null_selects_nothing_and_empty_selects_everything(labels: dict[str, str
         ({"key": "a", "operator": "NotIn"}, "needs at least one value"),
         ({"key": "a", "operator": "Exists", "values": ["b"]}, "takes no values"),
         ({"key": "a", "operator": "DoesNotExist", "values": ["b"]}, "takes no values"),
-        ({"key": "a", "operator": "Gt", "values": ["1"]}, "'Gt' is no selector operator; choose one of In, NotIn, Exists, DoesNotExist"),
+        (
+            {"key": "a", "operator": "Gt", "values": ["1"]},
+            "'Gt' is no selector operator; choose one of In, NotIn, Exists, DoesNotExist",
+        ),
         ({"key": "a", "operator": "in", "values": ["1"]}, "'in' is no selector operator"),
         ({"key": "a"}, "'' is no selector operator"),
         ({"operator": "Exists"}, "'' is no label key"),
