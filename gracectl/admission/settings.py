@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from gracectl.kube.credentials import own_namespace
-from gracectl.kube.settings import ELSEWHERE, Name, Namespace
+from gracectl.kube.settings import ELSEWHERE, Name, NamespaceIfAny
 from gracectl.runtime.certificates import written_alike
 from gracectl.telemetry.settings import HIGHEST_PORT, Address, parse_address
 
@@ -29,7 +29,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     kube-system."""
 
     name: Label
-    namespace: Namespace = ""
+    namespace: NamespaceIfAny = ""
     port: Annotated[int, msgspec.Meta(ge=1, le=HIGHEST_PORT)] = HTTPS_PORT
 
 

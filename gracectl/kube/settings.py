@@ -17,14 +17,12 @@ Name = Annotated[
         "longer than 253",
     ),
 ]
-Namespace = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
-        description='a namespace has small letters, digits and "-", begins and ends with a letter or digit, and is no '
-        "longer than 63",
-    ),
-]
+_NAMESPACE: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_OF_NAMESPACES: Final = (
+    'a namespace has small letters, digits and "-", begins and ends with a letter or digit, and is no longer than 63'
+)
+Namespace = Annotated[str, msgspec.Meta(pattern=f"^{_NAMESPACE}$", description=_OF_NAMESPACES)]
+NamespaceIfAny = Annotated[str, msgspec.Meta(pattern=f"^({_NAMESPACE})?$", description=_OF_NAMESPACES)]
 """Or "", where none is named."""
 
 LEASE_NAME: Final = "gracectl"
@@ -37,7 +35,7 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid
     """`namespace` "" is that of the pod itself; outside a pod, kube-system."""
 
     enabled: bool = True
-    namespace: Namespace = ""
+    namespace: NamespaceIfAny = ""
     name: Name = LEASE_NAME
     lease_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 15
     """Others wait so long after the last renewal that they have seen."""

@@ -6,21 +6,13 @@ from typing import Annotated
 
 import msgspec
 
+from gracectl.kube.settings import Namespace
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.policy.settings import PolicySettings
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Namespace = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
-        description='a namespace has small letters, digits and "-", begins and ends with a letter or digit, and is no '
-        "longer than 63",
-    ),
-]
-
 NOT_CONTROL_PLANE = LabelSelector(
     match_expressions=(Requirement(key=names.CONTROL_PLANE_ROLE, operator="DoesNotExist"),)
 )
