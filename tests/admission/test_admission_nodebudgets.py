@@ -66,7 +66,7 @@ NEITHER = "spec: neither minAvailable nor maxUnavailable is given; give one of t
         ),
         (
             {"minAvailable": 1, "selector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}},
-            ["spec.selector: 'Like' is no selector operator"],
+            ["spec.selector: 'Like' is no selector operator; choose one of In, NotIn, Exists, DoesNotExist"],
         ),
         (
             {"selector": {"matchLabels": {"a/": "x"}}, "maxUnavailable": "no"},
