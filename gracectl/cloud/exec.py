@@ -47,11 +47,12 @@ class ExecProvider:
                 raise ValueError(f'command: "{self.command[0]}" is no program; begin with its path')
             if any("\0" in each for each in (*self.command, *self.env, *self.env.values(), *self.pass_env)):
                 raise ValueError("command, env: a NUL character cannot be passed on")
-            for name in (*self.env, *self.pass_env):
-                if not name or "=" in name:
-                    raise ValueError(f'env: "{name}" is no name of a variable')
-                if name.startswith("GRACECTL_"):
-                    raise ValueError(f"env: {name} is ours to set")
+            for field, names in (("env", self.env), ("passEnv", self.pass_env)):
+                for name in names:
+                    if not name or "=" in name:
+                        raise ValueError(f'{field}: "{name}" is no name of a variable')
+                    if name.startswith("GRACECTL_"):
+                        raise ValueError(f"{field}: {name} is ours to set")
 
     def __init__(self, options: Options) -> None:
         self._options = options

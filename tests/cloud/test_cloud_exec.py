@@ -278,6 +278,8 @@ async def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
         ({"command": ["x\0"]}, "NUL"),
         ({"command": ["x"], "env": {"A=B": "c"}}, '"A=B" is no name of a variable'),
         ({"command": ["x"], "env": {"GRACECTL_ACTION": "c"}}, "GRACECTL_ACTION is ours to set"),
+        ({"command": ["x"], "passEnv": ["A=B"]}, 'passEnv: "A=B" is no name of a variable'),
+        ({"command": ["x"], "passEnv": ["GRACECTL_ACTION"]}, "passEnv: GRACECTL_ACTION is ours to set"),
         ({"command": ["x"], "timeoutSeconds": 61}, r"<= 60.0 - at `\$\.timeoutSeconds`"),
         ({"command": ["x"], "maxParallel": 0}, r">= 1 - at `\$\.maxParallel`"),
         ({"command": ["x"], "shell": True}, "unknown field `shell`"),
