@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -157,6 +158,7 @@ def _leaves(mapping: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
             yield path, value
 
 
+@cache
 def _comments() -> dict[str, str]:
     """What stands above each key, by its path. A comment over a section is its first field's as well if that has
     none."""

@@ -9,10 +9,9 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from gracectl import __version__
 from gracectl.cloud.answers import shown_text
 from gracectl.cloud.provider import ProviderUnavailable
-from gracectl.kube.http import in_words
+from gracectl.kube.http import HEADERS, in_words
 
 LONGEST_ANSWER: Final = 64 * 1024
 """Bytes. Nothing that is to be said of one instance is longer."""
@@ -73,11 +72,7 @@ class Caller:
         return aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=self._timeout),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={
-                "Accept": "application/json",
-                "Accept-Encoding": "identity",
-                "User-Agent": f"gracectl/{__version__}",
-            },
+            headers=HEADERS,
             auto_decompress=False,
             trust_env=False,
         )

@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 from urllib.parse import urlencode
 
 import aiohttp
@@ -27,6 +27,13 @@ from gracectl.kube.operation import operation_of
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.runtime.clock import Clock
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": f"gracectl/{__version__}",
+}
+"""Of every request that we send over HTTP, to whomever."""
 
 # aiohttp does not wait for a TLS connection that was cut: it says good-bye before it closes, which takes a round trip.
 _FAREWELL = 0.25
@@ -65,11 +72,7 @@ class HttpTransport:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._settings.connections),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={
-                "Accept": "application/json",
-                "Accept-Encoding": "identity",
-                "User-Agent": f"gracectl/{__version__}",
-            },
+            headers=HEADERS,
             trust_env=False,
             read_bufsize=_READ_BUFFER,
         )

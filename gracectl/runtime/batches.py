@@ -114,6 +114,6 @@ class Batches(Generic[K, V]):
             batch.is_open = False
             try:
                 batch.answers = await self._call(list(batch.wanted))
-            except Exception as error:
+            except Exception as error:  # whatever it is, everybody who waits for the batch is told
                 batch.failure = error
             batch.is_over = True

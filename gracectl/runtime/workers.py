@@ -27,7 +27,11 @@ class Requeue(msgspec.Struct, frozen=True):
 
 class Capacity:
     """How many keys are worked on at a time. It may be changed at any moment: what is under way goes on, and with less
-    room nothing is begun until so much of it has ended."""
+    room nothing is begun until so much of it has ended.
+
+    Not anyio's CapacityLimiter: made smaller and larger again it lets too many in, in versions that we run with
+    (https://github.com/agronholm/anyio/pull/1223).
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count

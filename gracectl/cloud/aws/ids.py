@@ -8,9 +8,9 @@ import msgspec
 
 from gracectl.cloud.provider import ProviderRefused
 
-# A node of Fargate has one part more, before its name.
 # The region is what stands before its zone: a letter, or the name of a Local Zone or a Wavelength Zone.
 _ZONE = re.compile(r"(?P<region>[a-z]+(?:-[a-z]+)+-[0-9]+)(?:[a-z]|(?:-[a-z0-9]+)+)")
+# A node of Fargate has one part more, before its name.
 _PROVIDER_ID = re.compile(r"aws:///(?P<zone>[^/]*)/(?:[^/]+/)?(?P<name>[^/]+)")
 _INSTANCE = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 

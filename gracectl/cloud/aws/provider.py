@@ -28,7 +28,6 @@ STATES: Final = {
 }
 """A stopped instance is there, with its disks and its bill: it is still to be ended."""
 
-
 REMEMBERED: Final = 100_000
 """Instances that were there: more than can be under way, and so few that nobody minds."""
 
