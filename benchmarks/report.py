@@ -1,4 +1,4 @@
-"""A benchmark's outcome: figures, and the budgets of the design that they are held against."""
+"""A benchmark's outcome: figures, the budgets of the design that they are held against, and how each contender did."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.contenders.contender import EVICTION
+from benchmarks.trial import Trial
+
+UNITS = "requests are per pod; CPU in seconds for 1,000 pods; memory at its peak, MiB"
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -34,13 +39,24 @@ class Figure(msgspec.Struct, frozen=True):
         return f"≥ {self.at_least:g}{self.unit}" if self.at_least is not None else ""
 
 
+class Series(msgspec.Struct, frozen=True):
+    """A line of a plot: points (x, y)."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
 class Outcome(msgspec.Struct, frozen=True):
-    """What one scenario has measured, with everything needed to repeat it."""
+    """What one scenario has measured, with everything needed to repeat it. The first of the `trials` is the ideal, or
+    the yardstick, with which the others are compared."""
 
     scenario: str
     about: str
     figures: tuple[Figure, ...]
     parameters: dict[str, Any]
+    trials: tuple[Trial, ...] = ()
+    series: tuple[Series, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_met(self) -> bool:
@@ -61,10 +77,45 @@ def show(outcomes: Sequence[Outcome], console: Console) -> None:
         table.add_column("")
         for figure in outcome.figures:
             verdict = "" if not figure.budget else "met" if figure.is_met else "MISSED"
-            table.add_row(figure.name, f"{_rounded(figure.value)}{figure.unit}", figure.budget, verdict)
+            table.add_row(figure.name, f"{rounded(figure.value)}{figure.unit}", figure.budget, verdict)
         console.print(table)
+        if outcome.trials:
+            console.print(_of_trials(outcome.trials, console.width))
+        for note in outcome.notes:
+            console.print(note)
 
 
-def _rounded(value: float) -> str:
+def _of_trials(trials: Sequence[Trial], width: int) -> Table:
+    table = Table(
+        width=width,
+        padding=(0, 0),
+        caption=UNITS,
+    )
+    table.add_column("who", ratio=1, min_width=18)
+    for heading in ("seconds", "×", "evict/s", "POST", "GET", "all", "429", "CPU", "MiB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in trials:
+        table.add_row(one.contender + "".join(f"; breaks {app}" for app in one.broken), *cells(one, trials[0]))
+    return table
+
+
+def cells(one: Trial, first: Trial) -> tuple[str, ...]:
+    """A trial in figures, compared with the first one of its kind."""
+    usage, pods = one.usage, one.pods
+    reads = sum(count for name, count in usage.requests.items() if name.startswith(("get ", "list ", "watch ")))
+    return (
+        rounded(one.seconds),
+        rounded(one.seconds / first.seconds),
+        rounded(one.rate),
+        rounded(usage.per_pod(EVICTION, pods)),
+        rounded(reads / pods),
+        rounded(sum(usage.requests.values()) / pods),
+        str(usage.refused),
+        "" if usage.cpu is None else rounded(1000 * usage.cpu / pods),
+        "" if usage.memory is None else f"{usage.memory:.0f}",
+    )
+
+
+def rounded(value: float) -> str:
     """Three digits, or all of them before the point."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -19,9 +19,9 @@ import anyio
 import msgspec
 import orjson
 
+from benchmarks.ground.wire import Connection, connected
+from benchmarks.ground.world import Opened, WorldSpec
 from benchmarks.report import Figure, Outcome
-from benchmarks.wire import Connection, connected
-from benchmarks.world import Opened, WorldSpec
 
 CONNECTIONS = 16
 PAGE = 500
@@ -71,7 +71,7 @@ async def run(size: Size = LARGE) -> Outcome:
 @asynccontextmanager
 async def world(spec: WorldSpec) -> AsyncIterator[Opened]:
     """A world in its own process, while the block runs."""
-    command = [sys.executable, "-m", "benchmarks.world", msgspec.json.encode(spec).decode()]
+    command = [sys.executable, "-m", "benchmarks.ground.world", msgspec.json.encode(spec).decode()]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
         assert process.stdin is not None
         assert process.stdout is not None

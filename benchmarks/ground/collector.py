@@ -1,6 +1,6 @@
 """A collector of traces in a process of its own: it takes all that comes, and counts.
 
-    python -m benchmarks.collector
+    python -m benchmarks.ground.collector
 
 Prints its URL as the first line; when its standard input ends, the number of spans that have come, and ends itself.
 """
@@ -36,7 +36,7 @@ class Collector:
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
     """A collector while the block runs."""
-    command = [sys.executable, "-m", "benchmarks.collector"]
+    command = [sys.executable, "-m", "benchmarks.ground.collector"]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,6 +1,6 @@
 """A scenario of the library in a process of its own, behind its HTTP face.
 
-    python -m benchmarks.world '{"scenario": "large", "alive": false}'
+    python -m benchmarks.ground.world '{"scenario": "large", "alive": false}'
 
 Prints an Opened as one line of JSON when the world has settled, and runs until its standard input ends.
 """

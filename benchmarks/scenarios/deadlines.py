@@ -18,9 +18,9 @@ import aiohttp
 import anyio
 import msgspec
 
-from benchmarks.cluster import ClusterSpec
+from benchmarks.ground.cluster import ClusterSpec
+from benchmarks.ground.stage import NAMESPACES, Stage, cluster, watched
 from benchmarks.report import Figure, Outcome
-from benchmarks.stage import NAMESPACES, Stage, cluster, watched
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings

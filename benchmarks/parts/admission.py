@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
+from benchmarks.ground.wire import Connection, connected
 from benchmarks.report import Figure, Outcome
-from benchmarks.wire import Connection, connected
 from gracectl.admission.nodebudgets import NodeBudgetWriting
 from gracectl.admission.nodeclaims import NodeClaimWriting
 from gracectl.admission.nodes import NodeCreation, NodeDeletion

@@ -1,6 +1,6 @@
 """The embedded cluster in a process of its own, so that what is measured does not share an event loop with it.
 
-    python -m benchmarks.cluster '{"nodes": [{"name": "old-1"}], "start": 0.05, "ready": 0.25, "stop": 0.4}'
+    python -m benchmarks.ground.cluster '{"nodes": [{"name": "old-1"}], "start": 0.05, "ready": 0.25, "stop": 0.4}'
 
 Prints its URL as the first line, and runs until its standard input ends.
 """

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from benchmarks.cluster import ClusterSpec
+from benchmarks.ground.cluster import ClusterSpec
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.kube.credentials import Credentials
@@ -114,7 +114,7 @@ class Stage:
 @asynccontextmanager
 async def cluster(spec: ClusterSpec) -> AsyncIterator[str]:
     """The URL of an embedded cluster in its own process."""
-    command = [sys.executable, "-m", "benchmarks.cluster", msgspec.json.encode(spec).decode()]
+    command = [sys.executable, "-m", "benchmarks.ground.cluster", msgspec.json.encode(spec).decode()]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None
         assert process.stdin is not None

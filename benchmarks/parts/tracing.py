@@ -23,10 +23,10 @@ import anyio
 import anyio.abc
 import msgspec
 
-from benchmarks.cluster import ClusterSpec
-from benchmarks.collector import collecting
+from benchmarks.ground.cluster import ClusterSpec
+from benchmarks.ground.collector import collecting
+from benchmarks.ground.stage import Stage, stage
 from benchmarks.report import Figure, Outcome
-from benchmarks.stage import Stage, stage
 from gracectl.kube.errors import NotFound
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES

@@ -1,0 +1,210 @@
+"""gracectl as it is shipped: `gracectl controller` in a process of its own, told by deleting nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import anyio.abc
+import msgspec
+
+from benchmarks.contenders.contender import Entry, Usage
+from benchmarks.ground.ground import LABEL
+from benchmarks.ground.process import cpu_seconds, peak_memory
+from benchmarks.ground.site import OLD, ROLE, Site
+
+LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
+LABELS = re.compile(r'(\w+)="([^"]*)"')
+REFUSALS = ("BudgetExhausted", "Throttled")
+FINE = ("ok", "NotFound", *REFUSALS)
+PERCENTILES = (0.5, 0.99, 1.0)
+
+_numbers = count(1)
+
+
+class Gracectl:
+    """`settings`: sections of its settings file, over those that every trial needs."""
+
+    def __init__(self, name: str = "gracectl", settings: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self._settings = settings or {}
+
+    @asynccontextmanager
+    async def entered(self, site: Site, old: tuple[str, ...]) -> AsyncIterator[Entry]:
+        """See Contender: it is ready when it holds the nodes."""
+        settings = {
+            "nodeSelector": {"matchLabels": {LABEL: site.name, ROLE: OLD}},
+            "leaderElection": {"namespace": site.name},
+            **self._settings,
+        }
+        async with running(site.ground.kubeconfig, settings, site.ground.folder) as program:
+            await site.held(old)
+            before = await program.reading()
+
+            async def go() -> None:
+                await site.delete_nodes(old)
+
+            async def usage() -> Usage:
+                return (await program.reading()).since(before)
+
+            yield Entry(go, usage)
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What the program has done so far, from outside and from its own metrics. CPU in seconds, memory in MiB (peak)."""
+
+    cpu: float
+    memory: float
+    requests: Mapping[tuple[str, str, str], float]
+    """By verb, resource and outcome."""
+    lateness: Mapping[float, float]
+    """How many deletes for a deadline were at most so many seconds late."""
+
+    def since(self, before: Reading) -> Usage:
+        """What it has done since an earlier reading."""
+        requests: Counter[str] = Counter()
+        refused = failed = 0
+        for key, value in self.requests.items():
+            count = int(value - before.requests.get(key, 0))
+            verb, resource, outcome = key
+            if count:
+                requests[f"{verb} {resource}"] += count
+            refused += count * (outcome in REFUSALS)
+            failed += count * (outcome not in FINE)
+        late = {bound: value - before.lateness.get(bound, 0) for bound, value in self.lateness.items()}
+        return Usage(
+            requests=dict(requests),
+            refused=refused,
+            failed=failed,
+            cpu=self.cpu - before.cpu,
+            memory=self.memory,
+            lateness=_percentiles(late),
+        )
+
+
+class Program:
+    """A running controller. `metrics`: the address at which it tells of itself."""
+
+    def __init__(self, process: anyio.abc.Process, metrics: str, log: Path) -> None:
+        self._process = process
+        self._metrics = metrics
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return cpu_seconds(self.pid)
+
+    @property
+    def peak(self) -> float:
+        """The most MiB so far."""
+        return peak_memory(self.pid)
+
+    async def reading(self) -> Reading:
+        """See Reading."""
+        values = await self.values()
+        requests = {
+            (labels["verb"], labels["resource"], labels["outcome"]): value
+            for labels, value in values.get("gracectl_api_requests_total", ())
+        }
+        lateness = {
+            float(labels["le"]): value for labels, value in values.get("gracectl_deadline_lateness_seconds_bucket", ())
+        }
+        return Reading(self.cpu, self.peak, requests, lateness)
+
+    async def values(self) -> dict[str, list[tuple[dict[str, str], float]]]:
+        """Its metrics now: labels and value of each series, by name."""
+        async with aiohttp.ClientSession(trust_env=False) as session, session.get(self._metrics) as answer:
+            text = await answer.text()
+        found: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for line in text.splitlines():
+            if series := LINE.match(line):
+                labels = dict(LABELS.findall(series["labels"] or ""))
+                found.setdefault(series["name"], []).append((labels, float(series["value"])))
+        return found
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait for its end; the exit code."""
+        return await self._process.wait()
+
+
+@asynccontextmanager
+async def running(
+    kubeconfig: Path,
+    settings: Mapping[str, Any],
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+) -> AsyncIterator[Program]:
+    """`gracectl controller` while the block runs; its log goes to a file in `folder`."""
+    name = f"controller-{next(_numbers)}"
+    config, log = folder / f"{name}.json", folder / f"{name}.log"
+    address = f"127.0.0.1:{_free_port()}"
+    config.write_bytes(msgspec.json.encode({**settings, "metrics": {"listen": address}}))
+    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GRACECTL_"))}
+    with log.open("wb") as file:
+        process = await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**environment, **(variables or {})}
+        )
+        try:
+            program = Program(process, f"http://{address}/metrics", log)
+            await _until_it_answers(program)
+            yield program
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    process.terminate()
+                    with anyio.move_on_after(10):
+                        await process.wait()
+                    if process.returncode is None:
+                        process.kill()
+                await process.aclose()
+
+
+async def _until_it_answers(program: Program) -> None:
+    with anyio.fail_after(60):
+        while True:
+            try:
+                await program.values()
+            except aiohttp.ClientConnectionError:
+                await anyio.sleep(0.05)
+            else:
+                return
+
+
+def _free_port() -> int:
+    """A port on which nobody listens now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _percentiles(counts: Mapping[float, float]) -> dict[str, float]:
+    """Upper bounds of percentiles, from counts up to bounds. Empty if nothing was counted."""
+    total = max(counts.values(), default=0)
+    if not total:
+        return {}
+    bounds = sorted(counts)
+    return {f"p{100 * share:g}": next(b for b in bounds if counts[b] >= share * total) for share in PERCENTILES}

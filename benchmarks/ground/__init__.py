@@ -1,0 +1,1 @@
+"""Where it is measured: clusters, and what stands on them for a trial."""

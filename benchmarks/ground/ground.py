@@ -1,0 +1,126 @@
+"""The cluster of a run: the embedded one in a process of its own, or somebody's, named by a kubeconfig.
+
+All that scenarios do, they do over HTTP, with the identity of the kubeconfig. On somebody's cluster the kubelets of our
+nodes are ours, too, a hollow one in a process of its own, unless kwok plays them there.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import msgspec
+
+from benchmarks.ground.cluster import ClusterSpec
+from gracectl.kube import credentials
+from gracectl.kube.credentials import Credentials
+from gracectl.runtime.clock import SystemClock
+from gracectl.sim.cluster import write_kubeconfig
+from gracectl.sim.world.behaviour import PREFIX
+
+LABEL = "gracectl-bench"
+"""On every node of ours, as label and as taint (NoSchedule); its value is the name of the site."""
+
+Kubelet = Literal["embedded", "hollow", "kwok"]
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """Seconds that a pod takes from bound to running, from running to Ready, and to stop. kwok has its own."""
+
+    start: float = 0.05
+    ready: float = 0.25
+    stop: float = 0.4
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """As the hollow kubelet reads them."""
+        pace = {"start-seconds": self.start, "ready-seconds": self.ready, "stop-seconds": self.stop, "jitter": 0}
+        return {PREFIX + name: f"{value:g}" for name, value in pace.items()}
+
+    @property
+    def in_words(self) -> dict[str, str]:
+        """As a parameter of an outcome."""
+        return {"a replacement takes": f"{self.start + self.ready:g} s", "a stop": f"{self.stop:g} s"}
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """A cluster that can be used. `run` begins every name that is made up; `folder` takes files of the run."""
+
+    kubeconfig: Path
+    run: str
+    kubelet: Kubelet
+    folder: Path
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is ours, from its beginning to its end."""
+        return self.kubelet == "embedded"
+
+    async def credentials(self) -> Credentials:
+        """Where the server is, and who we are to it."""
+        return await credentials.load(str(self.kubeconfig), clock=SystemClock())
+
+    def behind(self, kubeconfig: Path) -> Ground:
+        """The same cluster, reached by another way."""
+        return msgspec.structs.replace(self, kubeconfig=kubeconfig)
+
+
+@asynccontextmanager
+async def opened(kubeconfig: Path | None, *, kwok: bool = False) -> AsyncIterator[Ground]:
+    """The cluster of a kubeconfig, or (None) an embedded one for as long as the block runs."""
+    run = f"bench-{secrets.token_hex(3)}"
+    with tempfile.TemporaryDirectory(prefix="gracectl-bench-") as name:
+        folder = Path(name)
+        if kubeconfig is None:
+            async with embedded(ClusterSpec(nodes=())) as url:
+                yield Ground(at(url, folder / "kubeconfig"), run, "embedded", folder)
+        elif kwok:
+            yield Ground(kubeconfig, run, "kwok", folder)
+        else:
+            async with service("benchmarks.ground.hollow", str(kubeconfig), LABEL, run):
+                yield Ground(kubeconfig, run, "hollow", folder)
+
+
+def at(url: str, file: Path) -> Path:
+    """A kubeconfig for a server that asks for no credentials, written to `file`."""
+    write_kubeconfig(file, url)
+    return file
+
+
+@asynccontextmanager
+async def embedded(spec: ClusterSpec) -> AsyncIterator[str]:
+    """The URL of an embedded cluster in its own process."""
+    async with service("benchmarks.ground.cluster", msgspec.json.encode(spec).decode()) as url:
+        yield url
+
+
+@asynccontextmanager
+async def service(module: str, *arguments: str) -> AsyncIterator[str]:
+    """A module as a process of its own, until the block ends: what it prints as its first line, once it is ready.
+
+    It ends when its standard input does. Raises RuntimeError if it ends before it is ready.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        line = b""
+        try:
+            while not line.endswith(b"\n"):
+                line += await process.stdout.receive()
+        except anyio.EndOfStream:
+            raise RuntimeError(f"{module} ended with {await process.wait()} before it was ready") from None
+        try:
+            yield line.decode().strip()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await process.stdin.aclose()
+                with anyio.move_on_after(10):
+                    await process.wait()

@@ -1,0 +1,278 @@
+"""What stands on a cluster for one trial: a namespace, nodes, Deployments, budgets, and the sight of their pods.
+
+Everything bears the site's name, and is taken away at the end, however the trial ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import msgspec
+
+from benchmarks.ground.ground import LABEL, Ground, Pace
+from gracectl.kube.cache import Cache
+from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.errors import ApiError, Forbidden, NotFound
+from gracectl.kube.http import HttpTransport
+from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.requests import MergePatch
+from gracectl.kube.resources import BUDGETS, LEASES, NODES, PODS, Resource, verbatim
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.names import FINALIZER
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.runtime.clock import SystemClock
+
+ROLE = f"{LABEL}-role"
+"""On the nodes of a site: `old` ones lose their pods, `new` ones get them."""
+OLD, NEW = "old", "new"
+APP = f"{LABEL}-app"
+PATIENCE = 300.0
+"""Seconds after which nothing more is waited for."""
+
+NAMESPACES: Resource[bytes] = Resource(
+    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=verbatim
+)
+DEPLOYMENTS: Resource[bytes] = Resource(
+    group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True, decode=verbatim
+)
+RAW_BUDGETS: Resource[bytes] = Resource(
+    group="policy",
+    version="v1",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    namespaced=True,
+    decode=verbatim,
+)
+RAW_PODS: Resource[bytes] = Resource(
+    group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=verbatim
+)
+
+
+class App(msgspec.Struct, frozen=True):
+    """A Deployment of so many replicas. `bound`: of its budget (`{"maxUnavailable": 1}`), None for none.
+    `annotations` are of its pods."""
+
+    name: str
+    replicas: int
+    bound: Mapping[str, int | str] | None = None
+    annotations: Mapping[str, str] = {}
+
+
+class Site:
+    """See the module. Pods and budgets are those of its namespace."""
+
+    def __init__(self, ground: Ground, name: str, client: KubeClient, clock: SystemClock) -> None:
+        self.ground = ground
+        self.name = name
+        self.client = client
+        self.clock = clock
+        self.pods: Cache[Pod] = Cache("pods", {"app": lambda pod: (self.app_of(pod),)})
+        self.budgets: Cache[PodDisruptionBudget] = Cache("budgets")
+        self._nodes: list[str] = []
+        self._news = anyio.Event()
+        self.pods.subscribe(lambda old, new: self._tell())
+        self.budgets.subscribe(lambda old, new: self._tell())
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition on pods and budgets holds. Raises TimeoutError that names `what` was waited for."""
+        with anyio.move_on_after(PATIENCE):
+            while not condition():
+                await self._news.wait()
+            return
+        raise TimeoutError(f"{self.name}: waited {PATIENCE:g} s for {what}")
+
+    # -- putting things in ---------------------------------------------------------------------------------------------
+
+    async def add_nodes(
+        self, role: str, count: int, *, pods: int = 110, annotations: Mapping[str, str] | None = None
+    ) -> tuple[str, ...]:
+        """Nodes that take so many `pods` each, once they take them. Returns their names."""
+        names = tuple(f"{self.name}-{role}-{number}" for number in range(count))
+        self._nodes += names
+        await together([partial(self._add_node, name, role, pods, annotations or {}) for name in names])
+        await together([partial(self._until_node, name, _takes_pods) for name in names])
+        return names
+
+    async def _add_node(self, name: str, role: str, pods: int, annotations: Mapping[str, str]) -> None:
+        room = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": str(pods)}
+        system = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        kwok = {"kwok.x-k8s.io/node": "fake"} if self.ground.kubelet == "kwok" else {}
+        manifest = {
+            "metadata": {
+                "name": name,
+                "labels": {**system, LABEL: self.name, ROLE: role},
+                "annotations": {**kwok, **annotations},
+            },
+            "spec": {"taints": [{"key": LABEL, "value": self.name, "effect": "NoSchedule"}]},
+            "status": {"capacity": room, "allocatable": room},
+        }
+        await self.client.create(NODES, "", manifest)
+
+    async def held(self, nodes: Iterable[str]) -> None:
+        """Wait until a controller has put its finalizer on these nodes."""
+        await together([partial(self._until_node, name, _is_held) for name in nodes])
+
+    async def _until_node(self, name: str, condition: Callable[[Node], bool]) -> None:
+        with anyio.fail_after(120):
+            while not condition(await self.client.get(NODES, ("", name))):
+                await self.clock.sleep(0.1)
+
+    async def deploy(self, *apps: App, pace: Pace) -> None:
+        """These Deployments and their budgets, once all pods are Ready and the budgets know it."""
+        await together([partial(self._deploy, app, pace) for app in apps])
+        replicas = sum(app.replicas for app in apps)
+        await self.until(lambda: len(self.pods) >= replicas and self.settled(*apps), f"{replicas} pods to be Ready")
+
+    async def _deploy(self, app: App, pace: Pace) -> None:
+        labels = {APP: app.name}
+        template = {
+            "metadata": {"labels": labels, "annotations": {**pace.annotations, **app.annotations}},
+            "spec": {
+                "nodeSelector": {LABEL: self.name},
+                "tolerations": [{"key": LABEL, "operator": "Exists", "effect": "NoSchedule"}],
+                "terminationGracePeriodSeconds": 6,
+                "containers": [{"name": "main", "image": "registry.invalid/hollow:1"}],
+            },
+        }
+        selector = {"matchLabels": labels}
+        body = {"replicas": app.replicas, "selector": selector, "template": template}
+        await self.client.create(DEPLOYMENTS, self.name, {"metadata": {"name": app.name}, "spec": body})
+        if app.bound is not None:
+            budget = {"metadata": {"name": app.name}, "spec": {"selector": selector, **app.bound}}
+            await self.client.create(RAW_BUDGETS, self.name, budget)
+
+    async def cordon(self, nodes: Iterable[str]) -> None:
+        """Let no pods come to these nodes any more."""
+        change = MergePatch({"spec": {"unschedulable": True}})
+        await together([partial(self.client.patch, NODES, ("", name), change) for name in nodes])
+
+    async def delete_nodes(self, nodes: Iterable[str]) -> None:
+        """Ask for the end of these nodes, all at once."""
+        await together([partial(self.client.delete, NODES, ("", name)) for name in nodes])
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def of(self, app: str) -> tuple[Pod, ...]:
+        """The pods of a Deployment."""
+        return self.pods.by_index("app", app)
+
+    @staticmethod
+    def app_of(pod: Pod) -> str:
+        """The name of its Deployment, "" if that is none of the site's."""
+        return pod.labels.get(APP, "")
+
+    def healthy(self, app: str) -> int:
+        """How many of them are Ready and not on their way out."""
+        return sum(pod.ready and pod.deletion_timestamp is None for pod in self.of(app))
+
+    def settled(self, *apps: App) -> bool:
+        """All replicas are healthy and their budgets know it."""
+        return all(self.healthy(app.name) == app.replicas and self._is_counted(app) for app in apps)
+
+    def _is_counted(self, app: App) -> bool:
+        if app.bound is None:
+            return True
+        budget = self.budgets.get(self.name, app.name)
+        return (
+            budget is not None
+            and budget.observed_generation == budget.generation
+            and budget.current_healthy == app.replicas
+            and not budget.disrupted_pods
+        )
+
+    # -- beginning and end ---------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Make the namespace, and wait until it takes pods (a real server wants a ServiceAccount first)."""
+        await self.client.create(NAMESPACES, "", {"metadata": {"name": self.name, "labels": {LABEL: self.name}}})
+        probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
+        with anyio.fail_after(30):
+            while True:
+                try:
+                    await self.client.create(RAW_PODS, self.name, probe, dry_run=True)
+                except Forbidden:
+                    await self.clock.sleep(0.05)
+                else:
+                    return
+
+    async def clean(self) -> None:
+        """Take everything away, and wait until its nodes and pods are gone."""
+        await _gone(self.client.delete(NAMESPACES, ("", self.name)))
+        with anyio.move_on_after(60):
+            while await self._pods_ended():
+                await self.clock.sleep(0.2)
+        await together([partial(self._end_node, name) for name in self._nodes])
+
+    async def _pods_ended(self) -> int:
+        """End what pods are left, at once: there is nothing in them. Says how many there were."""
+        left = [pod async for page in self.client.list(PODS, namespace=self.name) for pod in page.items]
+        delete = partial(self.client.delete, PODS, grace_seconds=0)
+        await together([partial(_gone, delete(pod.key, uid=pod.uid)) for pod in left])
+        return len(left)
+
+    async def _end_node(self, name: str) -> None:
+        await _gone(self.client.patch(NODES, ("", name), MergePatch({"metadata": {"finalizers": None}})))
+        await _gone(self.client.delete(NODES, ("", name)))
+        await _gone(self.client.delete(LEASES, ("kube-node-lease", name)))
+
+
+@asynccontextmanager
+async def site(ground: Ground, name: str) -> AsyncIterator[Site]:
+    """A site called after the run and `name`, watched from its beginning."""
+    clock = SystemClock()
+    async with HttpTransport(await ground.credentials(), clock) as transport:
+        client = KubeClient(transport, clock, settings=ClientSettings(timeout=60.0))
+        one = Site(ground, f"{ground.run}-{name}", client, clock)
+        try:
+            async with anyio.create_task_group() as group:
+                await one.begin()
+                here = ReflectorSettings(namespace=one.name)
+                group.start_soon(Reflector(client, PODS, one.pods, clock, settings=here).run)
+                group.start_soon(Reflector(client, BUDGETS, one.budgets, clock, settings=here).run)
+                await one.pods.wait_live()
+                await one.budgets.wait_live()
+                yield one
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await one.clean()
+
+
+async def together(calls: Iterable[Callable[[], Any]], at_once: int = 32) -> None:
+    """Do all of these, so many at a time."""
+    waiting = iter(calls)
+
+    async def work() -> None:
+        for call in waiting:
+            await call()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(at_once):
+            group.start_soon(work)
+
+
+async def _gone(asked: Any) -> None:
+    """What is gone already need not be taken away."""
+    try:
+        await asked
+    except NotFound:
+        pass
+    except ApiError as error:
+        print(f"left behind: {error}", flush=True)
+
+
+def _is_held(node: Node) -> bool:
+    return FINALIZER in node.finalizers
+
+
+def _takes_pods(node: Node) -> bool:
+    return all(not taint.key.startswith("node.kubernetes.io/") for taint in node.taints)

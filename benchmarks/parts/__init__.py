@@ -1,0 +1,1 @@
+"""Measurements of single parts, each beside the scenario that it explains."""

@@ -1,0 +1,92 @@
+"""`python benchmarks/run.py`: measure, and hold what is found against the budgets of the design.
+
+    make bench                                      the embedded cluster, in a process of its own
+    .venv/bin/python benchmarks/run.py --kubeconfig ~/.kube/config storm
+
+On somebody's cluster it makes its own namespaces and nodes, whose names all begin with `bench-`, and takes them away.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+if __name__ == "__main__":  # Called by its path: the folder above is where `benchmarks` and `gracectl` are.
+    sys.path[0] = str(Path(__file__).parent.parent)
+
+import anyio
+import click
+import msgspec
+from rich.console import Console
+
+from benchmarks.contenders.kubectl import PROGRAM
+from benchmarks.contenders.peers import WITHOUT_KUBECTL
+from benchmarks.ground.ground import Ground, opened
+from benchmarks.parts import admission, server, tracing, wheel
+from benchmarks.report import Outcome, show
+from benchmarks.scenarios import deadlines, pdb_chain, storm
+
+Scenario = Callable[[Ground], Awaitable[Outcome]]
+Part = Callable[[], Awaitable[Outcome]]
+
+SCENARIOS: dict[str, Scenario] = {
+    "pdb-chain": pdb_chain.run,
+    "storm": storm.run,
+}
+PARTS: dict[str, Part] = {
+    "admission": admission.run,
+    "deadlines": deadlines.run,
+    "server": server.run,
+    "server-huge": partial(server.run, server.HUGE),
+    "tracing": tracing.run,
+    "wheel": wheel.run,
+}
+"""Of the program and of the embedded cluster alone; only by name."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[SCENARIO]...", type=click.Choice([*SCENARIOS, *PARTS]))
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A cluster to measure on; left out: an embedded one.",
+)
+@click.option("--kwok", is_flag=True, help="The cluster's kwok plays the kubelets of our nodes.")
+@click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the outcomes there as well (JSON)."
+)
+def main(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool, output: str, save: Path | None) -> None:
+    """Run scenarios (left out: all of them), or parts by name. Exit code 1 when a budget is missed."""
+    names = names or tuple(SCENARIOS)
+    if kubeconfig and (alone := [name for name in names if name in PARTS]):
+        raise click.UsageError(f"{', '.join(alone)}: measured on the embedded cluster only; leave out --kubeconfig")
+    if PROGRAM is None:
+        click.echo(WITHOUT_KUBECTL, err=True)
+    outcomes = anyio.run(_run, names, kubeconfig, kwok)
+    if save:
+        save.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes)) + b"\n")
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(outcomes)))
+    else:
+        show(outcomes, Console())
+    sys.exit(0 if all(outcome.is_met for outcome in outcomes) else 1)
+
+
+async def _run(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool) -> list[Outcome]:
+    outcomes = []
+    for name in names:
+        click.echo(f"{name} …", err=True)
+        if name in PARTS:
+            outcomes.append(await PARTS[name]())
+        else:
+            # A fresh cluster each, where it is ours: nobody pays for what others have left.
+            async with opened(kubeconfig, kwok=kwok) as ground:
+                outcomes.append(await SCENARIOS[name](ground))
+    return outcomes
+
+
+if __name__ == "__main__":
+    main()

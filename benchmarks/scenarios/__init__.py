@@ -1,0 +1,1 @@
+"""What is measured: each scenario holds the budgets of the design against what it finds."""

@@ -1,0 +1,38 @@
+"""k pods under one `maxUnavailable: 1` budget, spread over nodes that are ended at once: who waits least?"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from benchmarks.contenders.contender import EVICTION
+from benchmarks.contenders.gracectl import Gracectl
+from benchmarks.contenders.ideal import Ideal
+from benchmarks.contenders.peers import peers
+from benchmarks.ground.ground import Ground
+from benchmarks.ground.site import App
+from benchmarks.report import Figure, Outcome
+from benchmarks.trial import Load, in_parallel, middle, trial, vs_ideal
+
+PODS, NODES, ROUNDS = 12, 4, 3
+
+
+async def run(ground: Ground) -> Outcome:
+    """The ideal and gracectl in turns; then the peers, once each."""
+    load = Load(NODES, (App("chain", PODS, {"maxUnavailable": 1}),))
+    ideals, ours = [], []
+    for number in range(ROUNDS):
+        ideals.append(await trial(ground, load, Ideal(), f"chain-ideal-{number}"))
+        ours.append(await trial(ground, load, Gracectl(), f"chain-gracectl-{number}"))
+    others = await in_parallel(ground, load, peers(), "chain-peer")
+    return Outcome(
+        scenario="pdb-chain",
+        about=f"{PODS} pods under one maxUnavailable 1 budget leave {NODES} nodes that end at once",
+        figures=(
+            Figure("drain vs the ideal", median(vs_ideal(ours, ideals)), " ×", 1.15),
+            Figure("eviction requests per pod", max(our.usage.per_pod(EVICTION, PODS) for our in ours), "", 1.05),
+            Figure("GETs of pods per pod", max(our.usage.per_pod("get pods", PODS) for our in ours), "", 0),
+            Figure("most pods missing at once", max(our.most_missing["chain"] for our in ours), "", 1),
+        ),
+        parameters={"pods": PODS, "nodes": NODES, "rounds": ROUNDS, **load.pace.in_words},
+        trials=(middle(ideals), middle(ours), *others),
+    )
