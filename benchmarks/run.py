@@ -26,7 +26,7 @@ from benchmarks.contenders.peers import WITHOUT_KUBECTL
 from benchmarks.ground.ground import Ground, opened
 from benchmarks.parts import admission, server, tracing, wheel
 from benchmarks.report import Outcome, show
-from benchmarks.scenarios import deadlines, pdb_chain, storm
+from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, storm
 
 Scenario = Callable[[Ground], Awaitable[Outcome]]
 Part = Callable[[], Awaitable[Outcome]]
@@ -34,6 +34,8 @@ Part = Callable[[], Awaitable[Outcome]]
 SCENARIOS: dict[str, Scenario] = {
     "pdb-chain": pdb_chain.run,
     "storm": storm.run,
+    "mixed": mixed.run,
+    "faults": faults.run,
 }
 PARTS: dict[str, Part] = {
     "admission": admission.run,

@@ -7,20 +7,23 @@ from collections.abc import Mapping, Sequence
 import anyio
 import msgspec
 
-from benchmarks.contenders.contender import Contender, Usage
+from benchmarks.contenders.contender import Contender, Entry, Usage
 from benchmarks.ground.ground import Ground, Pace
 from benchmarks.ground.passage import Passage
-from benchmarks.ground.site import NEW, OLD, App, site
+from benchmarks.ground.site import NEW, OLD, PATIENCE, App, site
+
+LAST_NEWS = 5.0
+"""Seconds within which a watch tells of everything that has happened."""
 
 
 class Load(msgspec.Struct, frozen=True):
     """What stands there: `nodes` old ones, from which the pods of all apps are to leave, and as many new ones.
-    `annotations` are of the old nodes."""
+    `deadline`: so many seconds after an old node is asked to end nothing may keep it; None: no such instant."""
 
     nodes: int
     apps: tuple[App, ...]
     pace: Pace = Pace()
-    annotations: Mapping[str, str] = {}
+    deadline: float | None = None
 
     @property
     def pods(self) -> int:
@@ -30,7 +33,8 @@ class Load(msgspec.Struct, frozen=True):
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What one contender has reached. `seconds` until all pods were gone, replaced, and counted by their budgets;
-    `evicted` until the last one was told to leave. `broken`: apps of which more were missing than their budget allows.
+    `evicted` until the last one was told to leave. `left`: pods that were given up. `broken`: apps of which more were
+    missing than their budget allows. `promises_broken`: pods that had to leave in spite of what was promised to them.
     """
 
     contender: str
@@ -41,38 +45,67 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     most_missing: Mapping[str, int]
     broken: tuple[str, ...]
+    left: int = 0
+    promises_broken: int = 0
 
     @property
     def rate(self) -> float:
         """Evictions a second."""
-        return self.pods / self.evicted
+        return (self.pods - self.left) / self.evicted
 
 
-async def trial(ground: Ground, load: Load, contender: Contender, name: str) -> Trial:
-    """A fresh site, called after `name`, emptied once."""
-    async with site(ground, name) as one:
+async def trial(ground: Ground, load: Load, contender: Contender, name: str, way: Ground | None = None) -> Trial:
+    """A fresh site, called after `name`, emptied once; over `way`, if one is given, as only the contender goes it."""
+    async with site(ground, name, way) as one:
         room = max(1, -(-load.pods // load.nodes))
-        old = await one.add_nodes(OLD, load.nodes, pods=room + 2, annotations=load.annotations)
+        old = await one.add_nodes(OLD, load.nodes, pods=room + 2)
         await one.deploy(*load.apps, pace=load.pace)
         await one.add_nodes(NEW, load.nodes, pods=2 * room + 2)
         async with contender.entered(one, old) as entry:
-            passage = Passage(one, load.apps, old)
+            passage = Passage(one, load.apps, old, load.deadline)
             passage.begin()
-            async with anyio.create_task_group() as group:
-                group.start_soon(entry.go)
-                seconds = await passage.over()
+            seconds = await _emptied(entry, passage)
+            if entry.goes_on:
+                await passage.promises_kept()
             usage = await entry.usage()
-    assert passage.evicted is not None
+            passage.end()
     return Trial(
         contender=contender.name,
         pods=passage.pods,
         nodes=load.nodes,
         seconds=seconds,
-        evicted=passage.evicted,
+        evicted=passage.evicted or seconds,
         usage=usage,
+        left=passage.untold,
+        promises_broken=passage.promises_broken,
         most_missing=passage.most_missing,
         broken=tuple(app.name for app in load.apps if passage.most_missing[app.name] > _allowed(app)),
     )
+
+
+async def _emptied(entry: Entry, passage: Passage) -> float:
+    """Let a contender do its work. Returns the seconds until it was over, or until it gave the rest up."""
+    has_ended = anyio.Event()
+
+    async def go() -> None:
+        await entry.go()
+        has_ended.set()
+        if not entry.goes_on:
+            # What it has done last is seen a moment later.
+            with anyio.move_on_after(LAST_NEWS):
+                await passage.told()
+            if passage.untold:
+                group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(go)
+        seconds = await passage.over()
+        # It may look once more before it is content; what it takes for that counts as well.
+        with anyio.move_on_after(PATIENCE):
+            await has_ended.wait()
+        group.cancel_scope.cancel()
+        return seconds
+    return passage.seconds
 
 
 def _allowed(app: App) -> float:
@@ -82,12 +115,14 @@ def _allowed(app: App) -> float:
     return -(-app.replicas * int(bound[:-1]) // 100) if isinstance(bound, str) else bound
 
 
-async def in_parallel(ground: Ground, load: Load, contenders: Sequence[Contender], name: str) -> list[Trial]:
+async def in_parallel(
+    ground: Ground, load: Load, contenders: Sequence[Contender], name: str, way: Ground | None = None
+) -> list[Trial]:
     """Each on a site of its own, all at once: for those that mostly wait."""
     found: dict[str, Trial] = {}
 
     async def one(number: int, contender: Contender) -> None:
-        found[contender.name] = await trial(ground, load, contender, f"{name}-{number}")
+        found[contender.name] = await trial(ground, load, contender, f"{name}-{number}", way)
 
     async with anyio.create_task_group() as group:
         for number, contender in enumerate(contenders):

@@ -36,10 +36,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A contender at the start: `go` empties the nodes (and may end before they are empty), `usage` counts since."""
+    """A contender at the start: `go` empties the nodes, `usage` counts since. `goes_on`: also when `go` has ended; who
+    does not has left then what he has not emptied."""
 
     go: Callable[[], Coroutine[Any, Any, None]]
     usage: Callable[[], Coroutine[Any, Any, Usage]]
+    goes_on: bool = False
 
 
 class Contender(Protocol):

@@ -75,7 +75,7 @@ class Driven:
     @asynccontextmanager
     async def entered(self, site: Site, old: tuple[str, ...]) -> AsyncIterator[Entry]:
         """See Contender."""
-        command = [sys.executable, "-m", self._module, str(site.ground.kubeconfig), site.name, *old]
+        command = [sys.executable, "-m", self._module, str(site.way.kubeconfig), site.name, *old]
         async with await anyio.open_process(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None
         ) as process:

@@ -49,7 +49,7 @@ class Gracectl:
             "leaderElection": {"namespace": site.name},
             **self._settings,
         }
-        async with running(site.ground.kubeconfig, settings, site.ground.folder) as program:
+        async with running(site.way.kubeconfig, settings, site.ground.folder) as program:
             await site.held(old)
             before = await program.reading()
 
@@ -59,7 +59,7 @@ class Gracectl:
             async def usage() -> Usage:
                 return (await program.reading()).since(before)
 
-            yield Entry(go, usage)
+            yield Entry(go, usage, goes_on=True)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -106,6 +106,11 @@ class Program:
     def pid(self) -> int:
         """Of its process."""
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process is over."""
+        return self._process.returncode is not None
 
     @property
     def cpu(self) -> float:
@@ -188,6 +193,8 @@ async def _until_it_answers(program: Program) -> None:
             try:
                 await program.values()
             except aiohttp.ClientConnectionError:
+                if program.has_ended:
+                    raise RuntimeError(f"the controller has ended: {program.log.read_text()[-2000:]}") from None
                 await anyio.sleep(0.05)
             else:
                 return

@@ -60,7 +60,7 @@ class _Drain:
     def __init__(self, site: Site, nodes: tuple[str, ...]) -> None:
         self.cpu = self.memory = 0.0
         self._said = site.ground.folder / f"kubectl-{nodes[0]}.log"
-        kubeconfig = f"--kubeconfig={site.ground.kubeconfig}"
+        kubeconfig = f"--kubeconfig={site.way.kubeconfig}"
         self._command = [str(PROGRAM), kubeconfig, "drain", *nodes, *OPTIONS]
         # What it caches of discovery, it caches for this run.
         self._environment = {**os.environ, "HOME": str(site.ground.folder)}

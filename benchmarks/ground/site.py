@@ -22,7 +22,7 @@ from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import BUDGETS, LEASES, NODES, PODS, Resource, verbatim
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.names import FINALIZER
+from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import SystemClock
@@ -33,6 +33,9 @@ OLD, NEW = "old", "new"
 APP = f"{LABEL}-app"
 PATIENCE = 300.0
 """Seconds after which nothing more is waited for."""
+
+GRACE = 6
+"""Seconds that pods have to stop: more than they take."""
 
 NAMESPACES: Resource[bytes] = Resource(
     group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=verbatim
@@ -55,19 +58,25 @@ RAW_PODS: Resource[bytes] = Resource(
 
 class App(msgspec.Struct, frozen=True):
     """A Deployment of so many replicas. `bound`: of its budget (`{"maxUnavailable": 1}`), None for none.
-    `annotations` are of its pods."""
+    `promise`: for so many seconds from their creation on nobody is to end its pods by himself."""
 
     name: str
     replicas: int
     bound: Mapping[str, int | str] | None = None
-    annotations: Mapping[str, str] = {}
+    promise: float | None = None
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Of its pods."""
+        return {} if self.promise is None else {DO_NOT_DISRUPT: f"{self.promise:g}s"}
 
 
 class Site:
-    """See the module. Pods and budgets are those of its namespace."""
+    """See the module. Pods and budgets are those of its namespace. `way`: over which contenders are to go to it."""
 
-    def __init__(self, ground: Ground, name: str, client: KubeClient, clock: SystemClock) -> None:
+    def __init__(self, ground: Ground, way: Ground, name: str, client: KubeClient, clock: SystemClock) -> None:
         self.ground = ground
+        self.way = way
         self.name = name
         self.client = client
         self.clock = clock
@@ -92,17 +101,15 @@ class Site:
 
     # -- putting things in ---------------------------------------------------------------------------------------------
 
-    async def add_nodes(
-        self, role: str, count: int, *, pods: int = 110, annotations: Mapping[str, str] | None = None
-    ) -> tuple[str, ...]:
+    async def add_nodes(self, role: str, count: int, *, pods: int = 110) -> tuple[str, ...]:
         """Nodes that take so many `pods` each, once they take them. Returns their names."""
         names = tuple(f"{self.name}-{role}-{number}" for number in range(count))
         self._nodes += names
-        await together([partial(self._add_node, name, role, pods, annotations or {}) for name in names])
+        await together([partial(self._add_node, name, role, pods) for name in names])
         await together([partial(self._until_node, name, _takes_pods) for name in names])
         return names
 
-    async def _add_node(self, name: str, role: str, pods: int, annotations: Mapping[str, str]) -> None:
+    async def _add_node(self, name: str, role: str, pods: int) -> None:
         room = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": str(pods)}
         system = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         kwok = {"kwok.x-k8s.io/node": "fake"} if self.ground.kubelet == "kwok" else {}
@@ -110,7 +117,7 @@ class Site:
             "metadata": {
                 "name": name,
                 "labels": {**system, LABEL: self.name, ROLE: role},
-                "annotations": {**kwok, **annotations},
+                "annotations": kwok,
             },
             "spec": {"taints": [{"key": LABEL, "value": self.name, "effect": "NoSchedule"}]},
             "status": {"capacity": room, "allocatable": room},
@@ -139,7 +146,7 @@ class Site:
             "spec": {
                 "nodeSelector": {LABEL: self.name},
                 "tolerations": [{"key": LABEL, "operator": "Exists", "effect": "NoSchedule"}],
-                "terminationGracePeriodSeconds": 6,
+                "terminationGracePeriodSeconds": GRACE,
                 "containers": [{"name": "main", "image": "registry.invalid/hollow:1"}],
             },
         }
@@ -226,12 +233,12 @@ class Site:
 
 
 @asynccontextmanager
-async def site(ground: Ground, name: str) -> AsyncIterator[Site]:
-    """A site called after the run and `name`, watched from its beginning."""
+async def site(ground: Ground, name: str, way: Ground | None = None) -> AsyncIterator[Site]:
+    """A site called after the run and `name`, watched from its beginning. `way`: see Site; by default ours."""
     clock = SystemClock()
     async with HttpTransport(await ground.credentials(), clock) as transport:
         client = KubeClient(transport, clock, settings=ClientSettings(timeout=60.0))
-        one = Site(ground, f"{ground.run}-{name}", client, clock)
+        one = Site(ground, way or ground, f"{ground.run}-{name}", client, clock)
         try:
             async with anyio.create_task_group() as group:
                 await one.begin()

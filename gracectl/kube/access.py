@@ -64,7 +64,7 @@ async def _is_granted(client: KubeClient, right: Right) -> bool:
     }
     review = {"spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}}}
     try:
-        return (await client.create(_REVIEWS, "", review)).status.allowed
+        return (await client.ask(_REVIEWS, review)).status.allowed
     except (NotFound, NotServed):
         return True
 

@@ -124,6 +124,11 @@ class KubeClient:
         request = requests.create_request(resource, namespace, body, dry_run=dry_run)
         return await self._decoded(resource, request, repeatable=False)
 
+    async def ask(self, resource: Resource[T], question: Json) -> T:
+        """An answer to what is asked by creating it, and never kept (an access review). Repeated on any transient
+        failure."""
+        return await self._decoded(resource, requests.create_request(resource, "", question), repeatable=True)
+
     async def update(self, resource: Resource[T], key: Key, body: Json) -> T:
         """Replace an object by `body`, which is the whole of it as it was read, changed; Conflict if it has changed
         since. Repeated on any transient failure (the second execution is a Conflict).

@@ -50,6 +50,7 @@ async def client(transport: ScriptedTransport) -> KubeClient:
 Verb = Callable[[KubeClient], Awaitable[object]]
 
 READ: Verb = lambda client: client.get(LEASES, KEY)  # noqa: E731  a name for the tables below
+ASK: Verb = lambda client: client.ask(LEASES, {"metadata": {"name": "a"}})  # noqa: E731
 CREATE: Verb = lambda client: client.create(LEASES, "n", {"metadata": {"name": "a"}})  # noqa: E731
 MERGE: Verb = lambda client: client.patch(LEASES, KEY, MergePatch({}))  # noqa: E731
 MERGE_UID: Verb = lambda client: client.patch(LEASES, KEY, MergePatch({}), uid="u")  # noqa: E731
@@ -61,7 +62,7 @@ DELETE_UID: Verb = lambda client: client.delete(LEASES, KEY, uid="u")  # noqa: E
 DELETE_VERSION: Verb = lambda client: client.delete(LEASES, KEY, resource_version="7")  # noqa: E731
 EVICT: Verb = lambda client: client.evict(KEY, uid="u")  # noqa: E731
 
-REPEATABLE = [READ, MERGE_UID, STRATEGIC_UID, JSON_VERSION, DELETE_UID, DELETE_VERSION]
+REPEATABLE = [READ, ASK, MERGE_UID, STRATEGIC_UID, JSON_VERSION, DELETE_UID, DELETE_VERSION]
 ONCE = [CREATE, MERGE, JSON_UID, DELETE, EVICT]
 
 
