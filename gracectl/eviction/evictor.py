@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Literal, Protocol, get_args
 
 import anyio
@@ -147,9 +148,11 @@ class Evictor:
 
     async def run(self) -> None:
         """Ask until cancelled; a request in flight is finished first."""
+        budgeted, crowd = self._rooms
         async with anyio.create_task_group() as group:
-            for queue, room in zip((self._budgeted, self._crowd), self._rooms, strict=True):
-                group.start_soon(run_workers, queue, self._turn, room)
+            group.start_soon(run_workers, self._budgeted, self._turn, budgeted)
+            # A pod without a budget takes next to nothing to decide: what counts is that its room is always full.
+            group.start_soon(partial(run_workers, self._crowd, self._turn, crowd, in_bursts=True))
 
     def is_asking_for(self, uid: str) -> bool:
         """Whether the server is being asked for this pod's eviction: news of its end may come before the answer."""
@@ -249,7 +252,7 @@ class Evictor:
                 return None  # it came from another lane, which is asking for it; this one is woken by the answer
             case Ask() as ask:
                 await self._take_turn(key, lane, ask)
-                return Requeue(0)
+                return Requeue(0) if key in self._lanes else None
 
     async def _take_turn(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
         uid = ask.candidate.uid
