@@ -8,6 +8,7 @@ kept node that is deleted ends like any other; who was wanted out of it is, unti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import anyio
@@ -50,6 +51,10 @@ OVERLOOKED_SECONDS = 15.0
 
 OVERDUE_WORKERS = 1000
 """Nodes whose deadline has come are looked at beside all others, who may all be hanging on a server that is silent."""
+
+MANY_PODS, CALM_SECONDS = 20, 0.1
+"""While a node has more pods than that, news of them waits until the last plan is so old: where many leave at once, each
+brings news several times, and a plan is about all of them (ADR 0027). The last ones never wait."""
 
 WALK_SECONDS = 0.5
 """A node that is being looked at from the other queue is looked at again after this long."""
@@ -212,8 +217,8 @@ class NodeTermination:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
-            if pod is not None and pod.node_name in self._register:
-                self._queue.add(pod.node_name)
+            if pod is not None and (termination := self._register.get(pod.node_name)) is not None:
+                self._queue.add_after(pod.node_name, _calm_until(termination) - self._tools.clock.monotonic())
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         attachment = new or old
@@ -253,3 +258,9 @@ class NodeTermination:
 def _is_asked_for(node: Node) -> bool:
     """Whether somebody wants something of us: its end, its drain, or to have it back."""
     return is_held(node) or is_in_maintenance(node)
+
+
+def _calm_until(termination: Termination) -> float:
+    """Until when (monotonic) news of its pods may wait."""
+    is_crowded = termination.plan is not None and len(termination.plan.left) > MANY_PODS
+    return termination.looked_at + CALM_SECONDS if is_crowded else -math.inf
