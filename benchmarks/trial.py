@@ -9,8 +9,9 @@ import msgspec
 
 from benchmarks.contenders.contender import Contender, Entry, Usage
 from benchmarks.ground.ground import Ground, Pace
+from benchmarks.ground.nodes import PATIENCE
 from benchmarks.ground.passage import Passage
-from benchmarks.ground.site import NEW, OLD, PATIENCE, App, site
+from benchmarks.ground.site import NEW, OLD, App, site
 
 LAST_NEWS = 5.0
 """Seconds within which a watch tells of everything that has happened."""
