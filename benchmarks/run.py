@@ -35,6 +35,7 @@ SCENARIOS: dict[str, Scenario] = {
     "pdb-chain": pdb_chain.run,
     "storm": storm.run,
     "mixed": mixed.run,
+    "deadlines": deadlines.run,
     "scale": scale.run,
     "restart": restart.run,
     "faults": faults.run,
@@ -44,7 +45,6 @@ USUAL = tuple(name for name in SCENARIOS if name != "tracing")
 """Those that are run when none is named."""
 PARTS: dict[str, Part] = {
     "admission": admission.run,
-    "deadlines": deadlines.run,
     "server": server.run,
     "server-huge": partial(server.run, server.HUGE),
     "wheel": wheel.run,

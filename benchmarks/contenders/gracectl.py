@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -184,17 +184,19 @@ async def running(
     settings: Mapping[str, Any],
     folder: Path,
     variables: Mapping[str, str] | None = None,
+    command: Sequence[str] = ("gracectl",),
 ) -> AsyncIterator[Program]:
-    """`gracectl controller` while the block runs; its log goes to a file in `folder`."""
+    """`gracectl controller` while the block runs; its log goes to a file in `folder`. `command`: the module that is
+    `gracectl`, and what it takes before the words of its own."""
     name = f"controller-{next(_numbers)}"
     config, log = folder / f"{name}.json", folder / f"{name}.log"
     address = f"127.0.0.1:{_free_port()}"
     config.write_bytes(msgspec.json.encode({**settings, "metrics": {"listen": address}}))
-    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
+    asked = [sys.executable, "-m", *command, "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GRACECTL_"))}
     with log.open("wb") as file:
         process = await anyio.open_process(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**environment, **(variables or {})}
+            asked, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**environment, **(variables or {})}
         )
         try:
             program = Program(process, f"http://{address}/metrics", log)

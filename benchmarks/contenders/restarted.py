@@ -14,7 +14,7 @@ from benchmarks.ground.site import Site
 from gracectl.model.pod import Pod
 
 LATE = 0.3
-"""Seconds after the signal in which the watch may still show what the first one has done: less than this is not seen."""
+"""Seconds after the signal in which the watch may still show what the first one has done: less is not seen."""
 
 
 class Restarted:

@@ -27,7 +27,7 @@ async def until_held(client: KubeClient, names: Iterable[str]) -> None:
 
 
 async def until_they_take_pods(client: KubeClient, names: Iterable[str]) -> None:
-    """Wait until no taint of Kubernetes keeps pods away from these nodes."""
+    """Wait until no taint of Kubernetes, but a cordon, keeps pods away from these nodes."""
     await _all(client, names, lambda node: node is not None and not _is_kept_free(node))
 
 
@@ -42,7 +42,8 @@ async def delete(client: KubeClient, names: Iterable[str]) -> None:
 
 
 def _is_kept_free(node: Node) -> bool:
-    return any(taint.key.startswith("node.kubernetes.io/") for taint in node.taints)
+    cordon = "node.kubernetes.io/unschedulable"
+    return any(taint.key.startswith("node.kubernetes.io/") and taint.key != cordon for taint in node.taints)
 
 
 async def _all(client: KubeClient, names: Iterable[str], condition: Callable[[Node | None], bool]) -> None:

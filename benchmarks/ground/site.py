@@ -98,15 +98,16 @@ class Site:
 
     # -- putting things in ---------------------------------------------------------------------------------------------
 
-    async def add_nodes(self, role: str, count: int, *, pods: int = 110) -> tuple[str, ...]:
-        """Nodes that take so many `pods` each, once they take them. Returns their names."""
+    async def add_nodes(self, role: str, count: int, *, pods: int = 110, cordoned: bool = False) -> tuple[str, ...]:
+        """Nodes that take so many `pods` each, once they take them; if `cordoned`, only those that name them. Returns
+        their names."""
         names = tuple(f"{self.name}-{role}-{number}" for number in range(count))
         self._nodes += names
-        await together([partial(self._add_node, name, role, pods) for name in names])
+        await together([partial(self._add_node, name, role, pods, cordoned) for name in names])
         await until_they_take_pods(self.client, names)
         return names
 
-    async def _add_node(self, name: str, role: str, pods: int) -> None:
+    async def _add_node(self, name: str, role: str, pods: int, cordoned: bool) -> None:
         room = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": str(pods)}
         system = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         kwok = {"kwok.x-k8s.io/node": "fake"} if self.ground.kubelet == "kwok" else {}
@@ -116,7 +117,10 @@ class Site:
                 "labels": {**system, LABEL: self.name, ROLE: role},
                 "annotations": kwok,
             },
-            "spec": {"taints": [{"key": LABEL, "value": self.name, "effect": "NoSchedule"}]},
+            "spec": {
+                "taints": [{"key": LABEL, "value": self.name, "effect": "NoSchedule"}],
+                "unschedulable": cordoned,
+            },
             "status": {"capacity": room, "allocatable": room},
         }
         await self.client.create(NODES, "", manifest)
