@@ -54,6 +54,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         """Evictions a second."""
         return (self.pods - self.left) / self.evicted
 
+    @property
+    def failings(self) -> str:
+        """What has not been done as it should have, to be put behind its name; "" if nothing."""
+        found = [f"gives {self.left} pods up"] if self.left else []
+        found += [f"breaks {self.promises_broken} promises"] if self.promises_broken else []
+        found += [f"breaks {len(self.broken)} budgets"] if self.broken else []
+        return "".join(f"; {each}" for each in found)
+
 
 async def trial(ground: Ground, load: Load, contender: Contender, name: str, way: Ground | None = None) -> Trial:
     """A fresh site, called after `name`, emptied once; over `way`, if one is given, as only the contender goes it."""
