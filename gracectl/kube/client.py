@@ -32,7 +32,7 @@ from gracectl.kube.errors import (
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import ALL, Json, JsonPatch, Key, Patch, Preconditions, Selection
 from gracectl.kube.resources import Resource, T
-from gracectl.kube.retry import RetrySettings, retrying
+from gracectl.kube.retry import Patience, RetrySettings
 from gracectl.kube.tally import ClientStatistics, Tally
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watching import Watch
@@ -294,17 +294,20 @@ class KubeClient:
     ) -> Response:
         request = msgspec.structs.replace(request, timeout=self._settings.timeout)
         operation = operation_of(request)
-        first = True
-        async for attempt in retrying(self._clock, self._settings.retry, self._rng, repeatable=repeatable):
-            with attempt:
-                if not first:
-                    self._tally.note_retry()
-                first = False
-                await self._limiter.acquire()
-                if not is_meant():
-                    raise Withdrawn(operation)
+        patience: Patience | None = None
+        while True:
+            await self._limiter.acquire()
+            if not is_meant():
+                raise Withdrawn(operation)
+            try:
                 return await self._attempt(request, operation, finish=finish)
-        raise AssertionError("the last attempt returns or raises")
+            except ApiError as error:
+                patience = patience or Patience(self._settings.retry, self._rng, repeatable=repeatable)
+                seconds = patience.seconds(error)
+                if seconds is None:
+                    raise
+            await self._clock.sleep(seconds)
+            self._tally.note_retry()
 
     async def _attempt(self, request: Request, operation: Operation, *, finish: bool) -> Response:
         is_write = request.method != "GET"

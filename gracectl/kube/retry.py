@@ -10,10 +10,8 @@ from __future__ import annotations
 import random
 
 import msgspec
-import tenacity
 
 from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Throttled, Unreachable
-from gracectl.runtime.clock import Clock
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,33 +32,29 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, Throttled | Unreachable | RequestTimeout | ServerFault)
 
 
-class RetryAfterOrBackoff(tenacity.wait.wait_base):
-    """What the server asked for, exactly; without a word from it, exponential with jitter."""
-
-    def __init__(self, settings: RetrySettings, rng: random.Random) -> None:
-        self._exponential = tenacity.wait_exponential(multiplier=settings.initial, max=settings.maximum)
-        self._rng = rng
-
-    def __call__(self, retry_state: tenacity.RetryCallState) -> float:
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        if isinstance(error, Throttled | ServerFault | RequestTimeout) and error.retry_after is not None:
-            return error.retry_after
-        return self._exponential(retry_state) * self._rng.uniform(0.5, 1.0)
-
-
-def retrying(clock: Clock, settings: RetrySettings, rng: random.Random, *, repeatable: bool) -> tenacity.AsyncRetrying:
-    """A fresh retrier for one call (one that is shared between calls mixes up their results).
+class Patience:
+    """How often, and when, one call is asked again; made when it has failed for the first time.
 
     `repeatable`: the request reads, or is idempotent by construction, so that any transient failure may be
-    tried again; otherwise only what surely was not executed is. The last error is raised as it is.
+    tried again; otherwise only what surely was not executed is.
     """
-    return tenacity.AsyncRetrying(
-        sleep=clock.sleep,
-        stop=tenacity.stop_after_attempt(settings.attempts),
-        wait=RetryAfterOrBackoff(settings, rng),
-        retry=tenacity.retry_if_exception(is_transient if repeatable else is_surely_not_executed),
-        reraise=True,
-    )
+
+    def __init__(self, settings: RetrySettings, rng: random.Random, *, repeatable: bool) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._may_repeat = is_transient if repeatable else is_surely_not_executed
+        self._failures = 0
+
+    def seconds(self, error: ApiError) -> float | None:
+        """How long to wait after this failure: what the server asked for, exactly; without a word from it, exponential
+        with jitter. None: it is not asked again."""
+        self._failures += 1
+        if self._failures >= self._settings.attempts or not self._may_repeat(error):
+            return None
+        if isinstance(error, Throttled | ServerFault | RequestTimeout) and error.retry_after is not None:
+            return error.retry_after
+        size = min(self._settings.initial * 2.0 ** (self._failures - 1), self._settings.maximum)
+        return size * self._rng.uniform(0.5, 1.0)
 
 
 def outcome_of(error: ApiError | None) -> str:

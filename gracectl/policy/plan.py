@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -115,7 +116,7 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
         return self.outcome in (Outcome.EVICT, Outcome.BLOCKED)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, dict=True):
     """The decision about one node at one instant."""
 
     pods: tuple[PodPlan, ...]
@@ -131,15 +132,15 @@ class Plan(msgspec.Struct, frozen=True):
     order: Order = DEFAULT_ORDER
     """The waves in which the pods leave."""
 
-    @property
+    @cached_property
     def left(self) -> tuple[PodPlan, ...]:
         """The pods that hold the node."""
-        return tuple(p for p in self.pods if p.outcome is not Outcome.IGNORED)
+        return tuple([p for p in self.pods if p.outcome is not Outcome.IGNORED])
 
-    @property
+    @cached_property
     def leaving(self) -> tuple[PodPlan, ...]:
         """The pods whose turn it is to be evicted."""
-        return tuple(p for p in self.pods if p.wants_out)
+        return tuple([p for p in self.pods if p.wants_out])
 
 
 def plan(view: NodeView, now: float) -> Plan:

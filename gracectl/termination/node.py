@@ -53,7 +53,7 @@ OVERDUE_WORKERS = 1000
 """Nodes whose deadline has come are looked at beside all others, who may all be hanging on a server that is silent."""
 
 MANY_PODS, CALM_SECONDS = 20, 0.1
-"""While a node has more pods than that, news of them waits until the last plan is so old: where many leave at once, each
+"""While a node has more pods than that, news of them waits until the last plan is so old: where many leave at once each
 brings news several times, and a plan is about all of them (ADR 0027). The last ones never wait."""
 
 WALK_SECONDS = 0.5
