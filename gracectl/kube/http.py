@@ -65,6 +65,8 @@ class HttpTransport:
         self._clock = clock
         self._settings = settings or HttpSettings()
         self._skew = skew
+        # The client bounds the whole; what is bounded here tells "not sent" from "no answer".
+        self._limits = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect)
         self._session: aiohttp.ClientSession | None = None
         self._has_cut = False  # some request was not finished
 
@@ -92,12 +94,18 @@ class HttpTransport:
 
     async def send(self, request: Request) -> Response:
         """The whole answer. Credentials that the server refuses are renewed once."""
-        # The client bounds the whole; what is bounded here tells "not sent" from "no answer".
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect)
-        async with self._answered(request, limits) as answer:
-            with _translated(request):
-                body = await answer.read()
-            return Response(status=answer.status, headers=_lower(answer.headers), body=body)
+        try:
+            answer = await self._begun(request, self._limits)
+            try:
+                with _translated(request):
+                    body = await answer.read()
+            finally:
+                # A body that was read to its end has given its connection back already.
+                answer.close()
+        except BaseException:
+            self._has_cut = True
+            raise
+        return Response(status=answer.status, headers=_lower(answer.headers), body=body)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
@@ -105,34 +113,31 @@ class HttpTransport:
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=self._settings.connect, sock_read=self._settings.silence
         )
-        async with self._answered(request, limits) as answer:
-            yield _HttpStream(request, answer)
-
-    @asynccontextmanager
-    async def _answered(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            async with self._begun(request, limits) as answer:
-                yield answer
+            answer = await self._begun(request, limits)
+            try:
+                yield _HttpStream(request, answer)
+            finally:
+                answer.close()
         except BaseException:
             self._has_cut = True
             raise
 
-    @asynccontextmanager
-    async def _begun(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _begun(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """An answer that has begun, to be closed by the caller."""
         with _translated(request):
             identity = await self._credentials.identity()
             answer = await self._ask(request, limits, identity)
-        try:
-            if answer.status == 401:
-                with _translated(request):
-                    renewed = await self._credentials.renew(identity)
-                    if renewed:
-                        answer.close()
-                        answer = await self._ask(request, limits, await self._credentials.identity())
-            yield answer
-        finally:
-            # A body that was read to its end has given its connection back already.
+            if answer.status != 401:
+                return answer
+            try:
+                if not await self._credentials.renew(identity):
+                    return answer
+            except BaseException:
+                answer.close()
+                raise
             answer.close()
+            return await self._ask(request, limits, await self._credentials.identity())
 
     async def _ask(self, request: Request, limits: aiohttp.ClientTimeout, identity: Identity) -> aiohttp.ClientResponse:
         if self._session is None:
