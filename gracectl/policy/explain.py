@@ -22,12 +22,17 @@ def explain(plan: Plan, *, shown: int = 3) -> str:
     if not left:
         return "all pods are gone"
     ends = f"; the node ends by {format_time(plan.deadline)}" if plan.deadline is not None else ""
-    return f"{_count(left)} left: {listed([explain_pod(entry) for entry in left], shown)}{ends}"
+    words = [explain_pod(entry) for entry in left[:shown]]
+    return f"{_count(left)} left: {listed(words, shown, of=len(left))}{ends}"
 
 
 def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
     """What a person can do something about comes first; else as they came."""
-    return sorted(entries, key=lambda entry: URGENCY.index(entry.outcome))
+    return sorted(entries, key=_urgency)
+
+
+def _urgency(entry: PodPlan) -> int:
+    return URGENCY.index(entry.outcome)
 
 
 def left_behind(plan: Plan, *, shown: int = 3) -> str:
@@ -45,19 +50,20 @@ def _count(pods: Sequence[object]) -> str:
     return f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
 
 
-def listed(words: Sequence[str], shown: int = 3) -> str:
-    """`a, b, c, and 2 more`: the first `shown`."""
-    more = [f"and {len(words) - shown} more"] if len(words) > shown else []
+def listed(words: Sequence[str], shown: int = 3, *, of: int | None = None) -> str:
+    """`a, b, c, and 2 more`: the first `shown`. `of`: how many there are, where only these were put into words."""
+    number = len(words) if of is None else of
+    more = [f"and {number - shown} more"] if number > shown else []
     return ", ".join([*words[:shown], *more])
 
 
 def brief(plan: Plan) -> str:
     """The most urgent pod, its reason first, for a line that may be cut off: `budget … – shop/web-1 and 4 more`."""
-    left = by_urgency(plan.left)
-    if not left:
+    if not plan.left:
         return ""
-    others = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    return f"{_reason(left[0])} – {_called(left[0])}{others}"
+    first = min(plan.left, key=_urgency)
+    others = f" and {len(plan.left) - 1} more" if len(plan.left) > 1 else ""
+    return f"{_reason(first)} – {_called(first)}{others}"
 
 
 def held_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
