@@ -24,6 +24,7 @@ import msgspec
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
+from gracectl.runtime.news import News
 
 K = TypeVar("K", bound=Hashable)
 
@@ -77,7 +78,7 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []  # entries that differ from `_wake_at` are void
         self._serial = itertools.count()
         self._backoffs: dict[K, Backoff] = {}
-        self._news = anyio.Event()
+        self._news = News()
         self._adds = self._handed_out = self._retries = 0
         self._latency = Histogram(LATENCY_BOUNDS)
         self._latency_maximum = self._work_total = 0.0
@@ -102,7 +103,7 @@ class WorkQueue(Generic[K]):
         self._drop_void_entries()
         heapq.heappush(self._heap, (at, next(self._serial), key))
         if self._heap[0][2] == key:
-            self._announce()
+            self._news.tell()
 
     def add_rate_limited(self, key: K) -> None:
         """It failed: look at this key again after its own backoff, which grows until `forget`."""
@@ -122,9 +123,8 @@ class WorkQueue(Generic[K]):
             with suppress(anyio.WouldBlock):
                 # Nothing awaits between here and the return, so a cancellation cannot take the key along.
                 return self.get_nowait()
-            news = self._news
             with anyio.move_on_after(self._heap[0][0] - self._clock.monotonic() if self._heap else None):
-                await news.wait()
+                await self._news.wait()
 
     def get_nowait(self) -> K:
         """The next key, if one is ready; else raises anyio.WouldBlock. Call `done` with it afterwards."""
@@ -170,7 +170,7 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._ready:
             self._ready[key] = since
-            self._announce()
+            self._news.tell()
 
     def _hand_out(self, now: float) -> K:
         key, since = self._ready.popitem(last=False)
@@ -195,7 +195,3 @@ class WorkQueue(Generic[K]):
         if len(self._heap) > 2 * len(self._wake_at) + _VOID_ENTRIES:
             self._heap = [entry for entry in self._heap if not self._is_void(entry)]
             heapq.heapify(self._heap)
-
-    def _announce(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()

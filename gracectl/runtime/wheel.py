@@ -25,6 +25,7 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.news import News
 
 K = TypeVar("K", bound=Hashable)
 
@@ -72,7 +73,7 @@ class TimerWheel(Generic[K]):
         self._elapsed = 0  # every slot before this tick is empty
         self._open: deque[K] = deque()  # the slot that is being emptied; what was cancelled since is still in it
         self._next: int | None = None  # nothing is to be done before this tick; None: ever
-        self._news = anyio.Event()
+        self._news = News()
         self._armed = self._rearmed = self._cancelled = self._fired = self._spread = self._turns = 0
         self._lateness_total = self._lateness_maximum = 0.0
 
@@ -108,8 +109,7 @@ class TimerWheel(Generic[K]):
         start = self._put_in(key, tick)
         if self._next is None or start < self._next:
             self._next = start
-            self._news.set()
-            self._news = anyio.Event()
+            self._news.tell()
 
     def cancel(self, key: K) -> bool:
         """Forget this key; whether it was armed."""
@@ -126,10 +126,9 @@ class TimerWheel(Generic[K]):
             await anyio.lowlevel.checkpoint()
             if self._work():
                 continue
-            news = self._news
             patience = None if self._next is None else self._next / self._rate - self._clock.monotonic()
             with anyio.move_on_after(patience):
-                await news.wait()
+                await self._news.wait()
 
     def statistics(self) -> WheelStatistics:
         """What is armed, and what has been."""

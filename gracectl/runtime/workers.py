@@ -12,6 +12,7 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.fence import FenceClosed
+from gracectl.runtime.news import News
 from gracectl.runtime.queue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -36,12 +37,12 @@ class Capacity:
     def __init__(self, count: int) -> None:
         self._count = count
         self._taken = 0
-        self._news = anyio.Event()
+        self._news = News()
 
     def resize(self, count: int) -> None:
         """From now on so many."""
         self._count = count
-        self._announce()
+        self._news.tell()
 
     @property
     def is_free(self) -> bool:
@@ -62,11 +63,7 @@ class Capacity:
     def release(self) -> None:
         """One less is under way."""
         self._taken -= 1
-        self._announce()
-
-    def _announce(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
+        self._news.tell()
 
 
 async def run_workers(
