@@ -8,7 +8,6 @@ newer state of the budget shows that the world has moved on.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -101,7 +100,7 @@ class Lane:
         self._backoff = backoff
         self._granted: dict[str, _Granted] = {}
         self._later: dict[str, float] = {}  # pods that were refused for themselves: not before this instant
-        self._refusals: Counter[str] = Counter()  # of pods that failed for themselves: the others go first
+        self._refusals: dict[str, int] = {}  # of pods that failed for themselves: the others go first
         self._closed_until = now  # nobody is asked: the server is busy or failing
         self._asleep_until = now  # only free pods are asked: the budget has refused
         self._refused_at: tuple[str, ...] = ()  # versions of the budgets at that refusal
@@ -150,7 +149,7 @@ class Lane:
     def _living(self, look: Look) -> Iterator[tuple[Candidate, Pod]]:
         """In order; a lane may be long and is looked at with every event, so no more are looked up than are needed."""
         if self._is_unsorted:
-            self._sorted = sorted(self.waiting.values(), key=lambda c: (self._refusals[c.uid], c.order))
+            self._sorted = sorted(self.waiting.values(), key=lambda c: (self._refusals.get(c.uid, 0), c.order))
             self._is_unsorted = False
         for candidate in self._sorted:
             if candidate.uid in self.waiting and (pod := look.living(candidate)):
@@ -231,7 +230,7 @@ class Lane:
     def put_last(self, ask: Ask) -> None:
         """It went wrong with this pod: next time the others go first, so that it cannot hold them up for ever."""
         if ask.candidate.uid in self.waiting:
-            self._refusals[ask.candidate.uid] += 1
+            self._refusals[ask.candidate.uid] = self._refusals.get(ask.candidate.uid, 0) + 1
             self._is_unsorted = True
 
     def _budgets(self, look: Look) -> tuple[PodDisruptionBudget, ...]:

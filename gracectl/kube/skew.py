@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from statistics import median
 
 TOLERANCE = 1.5
@@ -43,7 +44,7 @@ class SkewEstimate:
             return
         try:
             # A second is cut to its beginning, so half a second later is the best guess.
-            server = parsedate_to_datetime(date).timestamp() + 0.5
+            server = _instant_of(date) + 0.5
         except ValueError:
             return
         local = received - round_trip / 2 - self._offset
@@ -56,3 +57,9 @@ class SkewEstimate:
         if abs(offset - self._offset) >= TOLERANCE:
             self._offset = offset
             self._adjust(offset)
+
+
+@lru_cache(maxsize=16)
+def _instant_of(date: str) -> float:
+    """All answers of one second bear the same date, and reading it takes 10 µs. ValueError for what is none."""
+    return parsedate_to_datetime(date).timestamp()
