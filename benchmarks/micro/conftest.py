@@ -1,0 +1,72 @@
+"""How each benchmark is measured, and the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+from rich.console import Console
+
+import gracectl
+from benchmarks.micro.result import COUNT, Result, is_missed, result_of, table_of
+
+RESULTS = pytest.StashKey[list[Result]]()
+ROUNDS = 15
+
+
+class Measure(Protocol):
+    """Measures `work`, which does `count` things, several times, each time after `prepare`; `name` is for people."""
+
+    def __call__(
+        self, name: str, count: int, work: Callable[[], object], prepare: Callable[[], object] = ..., rounds: int = ...
+    ) -> None: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin with no results."""
+    none_yet: list[Result] = []
+    config.stash[RESULTS] = none_yet
+
+
+@pytest.fixture
+def measure(benchmark: BenchmarkFixture, pytestconfig: pytest.Config) -> Measure:
+    """See Measure."""
+
+    def measured(
+        name: str,
+        count: int,
+        work: Callable[[], object],
+        prepare: Callable[[], object] = lambda: None,
+        rounds: int = ROUNDS,
+    ) -> None:
+        def set_up() -> None:
+            prepare()
+
+        benchmark.name = name
+        benchmark.extra_info[COUNT] = count
+        # pytest-benchmark says no types of it.
+        benchmark.pedantic(work, setup=set_up, rounds=rounds, warmup_rounds=2)  # type: ignore[no-untyped-call]
+        if benchmark.stats is not None:  # None with --benchmark-disable
+            found = benchmark.stats.stats
+            pytestconfig.stash[RESULTS].append(result_of(name, count, found.median, found.min))
+
+    return measured
+
+
+def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
+    """Whoever reads the report can see that the right package was measured."""
+    output_json["gracectl"] = gracectl.__file__
+
+
+def pytest_terminal_summary(config: pytest.Config) -> None:
+    """The table."""
+    if results := config.stash[RESULTS]:
+        Console(width=100).print(table_of(results))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """As `make bench`: exit code 1 when a budget is missed."""
+    if exitstatus == pytest.ExitCode.OK and any(map(is_missed, session.config.stash[RESULTS])):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

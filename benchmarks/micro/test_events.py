@@ -1,0 +1,99 @@
+"""A watched pod event, from its line to its place in the cache, by the reflector and the indexes of the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import msgspec
+import pytest
+
+from benchmarks.micro import pods
+from benchmarks.micro.conftest import Measure
+from benchmarks.micro.watched import Watched, in_turns
+from gracectl.kube.client import KubeClient
+from gracectl.model.decode import PodDecoder, decode_event
+from gracectl.model.pod import Pod
+from gracectl.runtime.clock import SystemClock
+from gracectl.termination.observed import Observed, observe_nothing_yet
+from gracectl.termination.sources import Reflectors
+
+EVENTS = 1000
+"""In a round, each of another pod."""
+
+
+class Following(msgspec.Struct, frozen=True):
+    """Caches that follow a server: tell it of `news`, which is other news each time, on the loop of `runner`."""
+
+    runner: asyncio.Runner
+    server: Watched
+    observed: Observed
+    news: Iterator[Sequence[bytes]]
+
+    def follow(self) -> None:
+        """Deal with the next events."""
+        self.runner.run(self.server.tell(next(self.news)))
+
+
+@pytest.fixture(scope="module", params=[1_000, 150_000])
+def following(request: pytest.FixtureRequest) -> Iterator[Following]:
+    """With so many pods cached."""
+    count: int = request.param
+    server, observed, clock = Watched(count, partial(pods.pod, of=count)), observe_nothing_yet(), SystemClock()
+    reflector = Reflectors(KubeClient(server, clock), observed, clock).of_pods(observed.pods)
+    with asyncio.Runner() as runner:
+        task = runner.get_loop().create_task(reflector.run())
+        runner.run(observed.pods.wait_live())
+        assert len(observed.pods) == count
+        yield Following(runner, server, observed, in_turns(_news(count, 2), _news(count, 3)))
+        task.cancel()
+
+
+def _news(count: int, version: int) -> Sequence[bytes]:
+    """The same pods each time; with another version they are Ready, or no longer."""
+    chosen = random.Random(count).sample(range(count), EVENTS)
+    return [pods.event("MODIFIED", pods.pod(n, count, version=version, ready=version % 2 == 0)) for n in chosen]
+
+
+def test_events(following: Following, measure: Measure) -> None:
+    cached = len(following.observed.pods)
+    measure(f"pod event, {cached:,} pods cached", EVENTS, following.follow)
+    seen = following.observed.pods.statistics()
+    assert seen.updated >= EVENTS * 17, "what was told was no news"
+
+
+def test_envelope(measure: Measure) -> None:
+    lines = _news(EVENTS, 2)
+
+    def work() -> None:
+        for line in lines:
+            decode_event(line)
+
+    measure("of it: the event around the pod", EVENTS, work)
+
+
+def test_decode(measure: Measure) -> None:
+    decode, raws = PodDecoder(), [decode_event(line).object for line in _news(EVENTS, 2)]
+
+    def work() -> None:
+        for raw in raws:
+            decode(raw)
+
+    measure("of it: the pod", EVENTS, work)
+
+
+def test_put(following: Following, measure: Measure) -> None:
+    decode, cache = PodDecoder(), following.observed.pods
+    versions = in_turns(*([_read(decode, line) for line in _news(len(cache), version)] for version in (12, 13)))
+
+    def work() -> None:
+        for thing in next(versions):
+            cache.put(thing)
+
+    measure(f"of it: into the cache of {len(cache):,}", EVENTS, work)
+
+
+def _read(decode: PodDecoder, line: bytes) -> Pod:
+    return decode(decode_event(line).object)
