@@ -10,6 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from rich.console import Console
 
 import gracectl
+from benchmarks.micro.budgets import BUDGETS
 from benchmarks.micro.result import COUNT, Result, is_missed, result_of, table_of
 
 RESULTS = pytest.StashKey[list[Result]]()
@@ -44,6 +45,7 @@ def measure(benchmark: BenchmarkFixture, pytestconfig: pytest.Config) -> Measure
         def set_up() -> None:
             prepare()
 
+        assert name in BUDGETS, f"{name}: to be entered into BUDGETS, with None if it has no budget"
         benchmark.name = name
         benchmark.extra_info[COUNT] = count
         # pytest-benchmark says no types of it.
@@ -68,5 +70,6 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """As `make bench`: exit code 1 when a budget is missed."""
-    if exitstatus == pytest.ExitCode.OK and any(map(is_missed, session.config.stash[RESULTS])):
+    results: list[Result] = session.config.stash[RESULTS]
+    if exitstatus == pytest.ExitCode.OK and any(map(is_missed, results)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -44,12 +44,13 @@ def times_yardstick(result: Result, results: Iterable[Result]) -> float | None:
     return result.micros / found[0] if found else None
 
 
-def is_missed(result: Result, budgets: Mapping[str, float] = BUDGETS) -> bool:
+def is_missed(result: Result, budgets: Mapping[str, float | None] = BUDGETS) -> bool:
     """Whether it costs more than its budget; without one nothing can be missed."""
-    return result.micros > budgets.get(result.name, float("inf"))
+    budget = budgets.get(result.name)
+    return budget is not None and result.micros > budget
 
 
-def table_of(results: Sequence[Result], budgets: Mapping[str, float] = BUDGETS) -> Table:
+def table_of(results: Sequence[Result], budgets: Mapping[str, float | None] = BUDGETS) -> Table:
     """What people see at the end of a run."""
     table = Table(caption="CPU time of one, median of all rounds; the budgets are for a machine of today")
     table.add_column("what", no_wrap=True)
