@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench micro helm clean
+.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench micro bench-compare helm clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,9 @@ bench: $(READY) ## measure the budgets of the design, a minute (ARGS='--huge ser
 
 micro: $(READY) ## CPU time of single parts, in µs and as multiples of a yardstick (ARGS='-k queue', ARGS=--benchmark-json=FILE)
 	$(BIN)/python -m pytest -c benchmarks/micro/pytest.ini benchmarks/micro $(ARGS)
+
+bench-compare: $(READY) ## those of this tree against its package and that of another revision: make bench-compare BASE=main
+	$(BIN)/python -m benchmarks.compare "$(BASE)" $(ARGS)
 
 clean: ## remove what make has built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

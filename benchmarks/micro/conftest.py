@@ -14,6 +14,7 @@ from benchmarks.micro.budgets import BUDGETS
 from benchmarks.micro.result import COUNT, Result, is_missed, result_of, table_of
 
 RESULTS = pytest.StashKey[list[Result]]()
+FAILURES = pytest.StashKey[list[str]]()
 ROUNDS = 15
 
 
@@ -27,8 +28,9 @@ class Measure(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin with no results."""
-    none_yet: list[Result] = []
-    config.stash[RESULTS] = none_yet
+    no_results: list[Result] = []
+    no_failures: list[str] = []
+    config.stash[RESULTS], config.stash[FAILURES] = no_results, no_failures
 
 
 @pytest.fixture
@@ -57,9 +59,20 @@ def measure(benchmark: BenchmarkFixture, pytestconfig: pytest.Config) -> Measure
     return measured
 
 
-def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
-    """Whoever reads the report can see that the right package was measured."""
+def pytest_exception_interact(
+    node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any], report: pytest.TestReport | pytest.CollectReport
+) -> None:
+    """Note what could not be measured: a package of another time may lack what is asked of it."""
+    if call.excinfo is not None:
+        error = call.excinfo.value.__cause__ or call.excinfo.value
+        reason = str(error).strip().splitlines()[-1:] or [""]
+        node.config.stash[FAILURES].append(f"{node.name}: {type(error).__name__}: {reason[0]}")
+
+
+def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
+    """Whoever reads the report can see that the right package was measured, and what could not be."""
     output_json["gracectl"] = gracectl.__file__
+    output_json["failures"] = config.stash[FAILURES]
 
 
 def pytest_terminal_summary(config: pytest.Config) -> None:

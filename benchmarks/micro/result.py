@@ -27,10 +27,12 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All results of one run; `gracectl`: the file of the package that was measured."""
+    """All results of one run; `gracectl`: the file of the package that was measured; `failures`: which benchmarks could
+    not run, and why."""
 
     gracectl: str
     results: Mapping[str, Result]
+    failures: tuple[str, ...] = ()
 
 
 def result_of(name: str, count: int, median: float, least: float) -> Result:
@@ -53,11 +55,12 @@ def is_missed(result: Result, budgets: Mapping[str, float | None] = BUDGETS) -> 
 def table_of(results: Sequence[Result], budgets: Mapping[str, float | None] = BUDGETS) -> Table:
     """What people see at the end of a run."""
     table = Table(caption="CPU time of one, median of all rounds; the budgets are for a machine of today")
-    table.add_column("what", no_wrap=True)
+    table.add_column("what", overflow="fold")
     for heading in ("µs each", "× yardstick", "budget"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for result in results:
+    places = {name: place for place, name in enumerate(budgets)}
+    for result in sorted(results, key=lambda each: places.get(each.name, len(places))):
         times, budget = times_yardstick(result, results), budgets.get(result.name)
         table.add_row(
             result.name,
@@ -86,6 +89,7 @@ class _Benchmark(msgspec.Struct):
 
 class _File(msgspec.Struct):
     gracectl: str
+    failures: tuple[str, ...]
     benchmarks: list[_Benchmark]
 
 
@@ -98,4 +102,4 @@ def read_report(text: bytes, called: str) -> Report:
     results = (
         result_of(each.name, each.extra_info.count, each.stats.median, each.stats.min) for each in read.benchmarks
     )
-    return Report(read.gracectl, {result.name: result for result in results})
+    return Report(read.gracectl, {result.name: result for result in results}, read.failures)
