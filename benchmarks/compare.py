@@ -16,20 +16,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Final, NoReturn
 
 import click
 import msgspec
 from rich.console import Console
 
-from benchmarks.micro.comparison import THRESHOLD, compare, lost_here, table_of
+from benchmarks.micro.budgets import YARDSTICK
+from benchmarks.micro.comparison import CANNOT_SAY, THRESHOLD, compare, lost_here, table_of
 from benchmarks.micro.result import Report, Unreadable, read_report
 
 TREE: Final = Path(__file__).resolve().parent.parent
 MICRO: Final = "benchmarks/micro"
-CANNOT_SAY: Final = 2
 INTERRUPTED: Final = 130
+INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WIDTH: Final = 120
 """Of the table in a file."""
 LAST_WORDS: Final = 15
@@ -56,7 +57,8 @@ class CannotCompare(click.ClickException):
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 def main(base: str, rounds: int, threshold: float, only: str, output: str) -> None:
     """Compare this tree, with all that is not committed, with revision BASE."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in INTERRUPTS:
+        signal.signal(number, _interrupt)
     try:
         commit = resolved(base)
         with sides(commit) as (there, here):
@@ -66,6 +68,8 @@ def main(base: str, rounds: int, threshold: float, only: str, output: str) -> No
         sys.exit(INTERRUPTED)
     if lost := lost_here(pairs):
         raise CannotCompare(f"{', '.join(sorted(lost))}: fails in this tree; see make micro")
+    if pairs[0][1].results.keys() <= {YARDSTICK}:
+        raise CannotCompare(f"no benchmark matches -k {only}; make micro ARGS=--collect-only lists them")
     found = compare(base, pairs, threshold=threshold, why_missing=pairs[0][0].failures)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
@@ -74,7 +78,7 @@ def main(base: str, rounds: int, threshold: float, only: str, output: str) -> No
         console.print(table_of(found))
         for note in found.notes:
             click.echo(note)
-    sys.exit(1 if found.is_slower else 0)
+    sys.exit(found.exit_code)
 
 
 def resolved(base: str, tree: Path = TREE) -> str:
@@ -97,22 +101,24 @@ def sides(commit: str, tree: Path = TREE) -> Iterator[tuple[Path, Path]]:
 
     That of the tree is a copy, so that it may be worked on meanwhile. Raises CannotCompare.
     """
-    with TemporaryDirectory(prefix="gracectl-compare-") as folder:
-        there, here = Path(folder) / "base", Path(folder) / "here"
-        try:
-            added = _git(tree, "worktree", "add", "--quiet", "--detach", str(there), commit)
-            if added.returncode:
-                raise CannotCompare(f"git cannot check out {commit}: {added.stderr.strip()}")
-            if not (there / "gracectl").is_dir():
-                raise CannotCompare(f"revision {commit} has no package gracectl; name a later one")
-            shutil.copytree(tree / "gracectl", here / "gracectl", ignore=shutil.ignore_patterns("__pycache__"))
-            for side in (there, here):
-                shutil.rmtree(side / "benchmarks", ignore_errors=True)
-                shutil.copytree(tree / MICRO, side / MICRO, ignore=shutil.ignore_patterns("__pycache__"))
-                shutil.copy(tree / "benchmarks" / "__init__.py", side / "benchmarks")
-            yield there, here
-        finally:
+    folder = Path(mkdtemp(prefix="gracectl-compare-"))
+    there, here = folder / "base", folder / "here"
+    try:
+        added = _git(tree, "worktree", "add", "--quiet", "--detach", str(there), commit)
+        if added.returncode:
+            raise CannotCompare(f"git cannot check out {commit}: {added.stderr.strip()}")
+        if not (there / "gracectl").is_dir():
+            raise CannotCompare(f"revision {commit} has no package gracectl; name a later one")
+        shutil.copytree(tree / "gracectl", here / "gracectl", ignore=shutil.ignore_patterns("__pycache__"))
+        for side in (there, here):
+            shutil.rmtree(side / "benchmarks", ignore_errors=True)
+            shutil.copytree(tree / MICRO, side / MICRO, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copy(tree / "benchmarks" / "__init__.py", side / "benchmarks")
+        yield there, here
+    finally:
+        with _undisturbed():
             _git(tree, "worktree", "remove", "--force", str(there))
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measured(side: Path, only: str, number: int) -> Report:
@@ -120,7 +126,9 @@ def _measured(side: Path, only: str, number: int) -> Report:
     click.echo(f"round {number}: {side.name} …", err=True)
     report = side / f"report-{number}.json"
     command = [sys.executable, "-m", "pytest", "-c", f"{MICRO}/pytest.ini", MICRO]
-    command += ["--continue-on-collection-errors", f"--benchmark-json={report}", "-k", only]
+    # The yardstick knows nothing of gracectl, so that every revision can tell of something.
+    chosen = f"yardstick or ({only})" if only else ""
+    command += ["--continue-on-collection-errors", f"--benchmark-json={report}", "-k", chosen]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
     # With the same seed both have the same collisions in their dicts.
     environment |= {"PYTHONPATH": str(side), "PYTHONHASHSEED": str(number)}
@@ -134,6 +142,17 @@ def _measured(side: Path, only: str, number: int) -> Report:
     if not measured.is_relative_to(side.resolve()):
         raise CannotCompare(f"not the gracectl of {side} was measured but {measured}; is PYTHONPATH changed by a site?")
     return found
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Somebody impatient presses Ctrl-C twice."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _git(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

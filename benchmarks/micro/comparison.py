@@ -17,6 +17,9 @@ THRESHOLD: Final = 1.15
 """How many times as much something may cost before it counts as slower: on shared machines less means nothing."""
 
 
+CANNOT_SAY: Final = 2
+
+
 class Mark(StrEnum):
     """What is to be said of a benchmark; nothing of most."""
 
@@ -49,9 +52,11 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     @property
-    def is_slower(self) -> bool:
-        """Whether anything is."""
-        return any(row.mark is Mark.SLOWER for row in self.rows)
+    def exit_code(self) -> int:
+        """0: nothing is slower, 1: something is, CANNOT_SAY: there is nothing that both can do."""
+        if all(row.ratio is None or row.name == YARDSTICK for row in self.rows):
+            return CANNOT_SAY
+        return int(any(row.mark is Mark.SLOWER for row in self.rows))
 
 
 def compare(
@@ -102,10 +107,13 @@ def _doubts(rows: Sequence[Row], threshold: float) -> Iterator[str]:
 
 def table_of(found: Comparison) -> Table:
     """For people."""
-    caption = f"CPU time; {found.rounds} rounds each, in turns; slower is what costs more than {found.threshold:g} ×"
+    caption = (
+        f"CPU time; BASE is {found.base}; rounds: {found.rounds} of each, in turns; slower is what costs more than "
+        f"{found.threshold:g} ×"
+    )
     table = Table(caption=caption)
     table.add_column("what", overflow="fold")
-    for heading in (f"µs at {found.base}", "µs here", "here / BASE", "lowest–highest"):
+    for heading in ("µs in BASE", "µs here", "here / BASE", "lowest–highest"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in found.rows:
