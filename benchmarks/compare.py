@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -57,11 +57,8 @@ class CannotCompare(click.ClickException):
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 def main(base: str, rounds: int, threshold: float, only: str, output: str) -> None:
     """Compare this tree, with all that is not committed, with revision BASE."""
-    for number in INTERRUPTS:
-        signal.signal(number, _interrupt)
     try:
-        commit = resolved(base)
-        with sides(commit) as (there, here):
+        with _interrupts(_interrupt), sides(resolved(base, TREE), TREE) as (there, here):
             pairs = [(_measured(there, only, number), _measured(here, only, number)) for number in range(1, rounds + 1)]
     except KeyboardInterrupt:
         click.echo("interrupted; the worktree of BASE is gone", err=True)
@@ -81,7 +78,7 @@ def main(base: str, rounds: int, threshold: float, only: str, output: str) -> No
     sys.exit(found.exit_code)
 
 
-def resolved(base: str, tree: Path = TREE) -> str:
+def resolved(base: str, tree: Path) -> str:
     """The commit that BASE names. Raises CannotCompare."""
     if not base:
         raise CannotCompare("with which revision? make bench-compare BASE=main names one")
@@ -96,7 +93,7 @@ def resolved(base: str, tree: Path = TREE) -> str:
 
 
 @contextmanager
-def sides(commit: str, tree: Path = TREE) -> Iterator[tuple[Path, Path]]:
+def sides(commit: str, tree: Path) -> Iterator[tuple[Path, Path]]:
     """Two folders, while the block runs: gracectl at `commit` and as it is in `tree`, each with the tree's benchmarks.
 
     That of the tree is a copy, so that it may be worked on meanwhile. Raises CannotCompare.
@@ -116,7 +113,7 @@ def sides(commit: str, tree: Path = TREE) -> Iterator[tuple[Path, Path]]:
             shutil.copy(tree / "benchmarks" / "__init__.py", side / "benchmarks")
         yield there, here
     finally:
-        with _undisturbed():
+        with _interrupts(signal.SIG_IGN):  # somebody impatient presses Ctrl-C twice
             _git(tree, "worktree", "remove", "--force", str(there))
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -145,14 +142,14 @@ def _measured(side: Path, only: str, number: int) -> Report:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Somebody impatient presses Ctrl-C twice."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
+def _interrupts(handler: Callable[[int, object], NoReturn] | signal.Handlers) -> Iterator[None]:
+    """Handle what ends this program so while the block runs."""
+    before = {number: signal.signal(number, handler) for number in INTERRUPTS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _git(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
