@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench micro bench-compare helm clean
+.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench bench-page micro bench-compare helm clean
 
 help: ## show this list
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 $(READY): pyproject.toml constraints.txt gracectl/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
@@ -64,8 +64,15 @@ e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG
 conformance: $(READY) ## recordings of a real API server against ours; make conformance KUBECONFIG=~/.kube/config: against a cluster
 	GRACECTL_CONFORMANCE_KUBECONFIG=$(if $(findstring command,$(origin KUBECONFIG)),$(KUBECONFIG)) $(BIN)/python -m pytest tests/conformance $(ARGS)
 
-bench: $(READY) ## measure the budgets of the design, a minute (ARGS='--huge server': the largest world)
+bench: $(READY) ## measure the budgets of the design, a quarter of an hour (ARGS=storm: one of them; ARGS='--kubeconfig F': there)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+$(VENV)/.bench: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	@touch $@
+
+bench-page: $(VENV)/.bench ## put what was measured (ARGS of make bench: --save docs/benchmarks/embedded.json) into docs/benchmarks.md, with pictures
+	$(BIN)/python -m benchmarks.page $(ARGS)
 
 micro: $(READY) ## CPU time of single parts, in µs and as multiples of a yardstick (ARGS='-k queue', ARGS=--benchmark-json=FILE)
 	$(BIN)/python -m pytest -c benchmarks/micro/pytest.ini benchmarks/micro $(ARGS)

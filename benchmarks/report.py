@@ -95,16 +95,8 @@ def _of_trials(trials: Sequence[Trial], width: int) -> Table:
     for heading in ("seconds", "×", "evict/s", "POST", "GET", "all", "429", "CPU", "MiB"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in trials:
-        table.add_row(one.contender + _failings(one), *cells(one, trials[0]))
+        table.add_row(one.contender + one.failings, *cells(one, trials[0]))
     return table
-
-
-def _failings(one: Trial) -> str:
-    """What it has not done as it should have, behind its name."""
-    found = [f"gives {one.left} pods up"] if one.left else []
-    found += [f"breaks {one.promises_broken} promises"] if one.promises_broken else []
-    found += [f"breaks {len(one.broken)} budgets"] if one.broken else []
-    return "".join(f"; {each}" for each in found)
 
 
 def cells(one: Trial, first: Trial) -> tuple[str, ...]:

@@ -24,9 +24,9 @@ from rich.console import Console
 from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
 from benchmarks.ground.ground import Ground, opened
-from benchmarks.parts import admission, server, tracing, wheel
+from benchmarks.parts import admission, server, wheel
 from benchmarks.report import Outcome, show
-from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, storm
+from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, storm, tracing
 
 Scenario = Callable[[Ground], Awaitable[Outcome]]
 Part = Callable[[], Awaitable[Outcome]]
@@ -35,14 +35,18 @@ SCENARIOS: dict[str, Scenario] = {
     "pdb-chain": pdb_chain.run,
     "storm": storm.run,
     "mixed": mixed.run,
+    "deadlines": deadlines.run,
+    "scale": scale.run,
+    "restart": restart.run,
     "faults": faults.run,
+    "tracing": tracing.run,
 }
+USUAL = tuple(name for name in SCENARIOS if name != "tracing")
+"""Those that are run when none is named."""
 PARTS: dict[str, Part] = {
     "admission": admission.run,
-    "deadlines": deadlines.run,
     "server": server.run,
     "server-huge": partial(server.run, server.HUGE),
-    "tracing": tracing.run,
     "wheel": wheel.run,
 }
 """Of the program and of the embedded cluster alone; only by name."""
@@ -62,7 +66,7 @@ PARTS: dict[str, Part] = {
 )
 def main(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool, output: str, save: Path | None) -> None:
     """Run scenarios (left out: all of them), or parts by name. Exit code 1 when a budget is missed."""
-    names = names or tuple(SCENARIOS)
+    names = names or USUAL
     if kubeconfig and (alone := [name for name in names if name in PARTS]):
         raise click.UsageError(f"{', '.join(alone)}: measured on the embedded cluster only; leave out --kubeconfig")
     if PROGRAM is None:

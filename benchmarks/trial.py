@@ -9,8 +9,9 @@ import msgspec
 
 from benchmarks.contenders.contender import Contender, Entry, Usage
 from benchmarks.ground.ground import Ground, Pace
+from benchmarks.ground.nodes import PATIENCE
 from benchmarks.ground.passage import Passage
-from benchmarks.ground.site import NEW, OLD, PATIENCE, App, site
+from benchmarks.ground.site import NEW, OLD, App, site
 
 LAST_NEWS = 5.0
 """Seconds within which a watch tells of everything that has happened."""
@@ -52,6 +53,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     def rate(self) -> float:
         """Evictions a second."""
         return (self.pods - self.left) / self.evicted
+
+    @property
+    def failings(self) -> str:
+        """What has not been done as it should have, to be put behind its name; "" if nothing."""
+        found = [f"gives {self.left} pods up"] if self.left else []
+        found += [f"breaks {self.promises_broken} promises"] if self.promises_broken else []
+        found += [f"breaks {len(self.broken)} budgets"] if self.broken else []
+        return "".join(f"; {each}" for each in found)
 
 
 async def trial(ground: Ground, load: Load, contender: Contender, name: str, way: Ground | None = None) -> Trial:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks.contenders.driven import Driven, Driver, main
-from benchmarks.ground.site import together
+from benchmarks.ground.nodes import together
 from gracectl.model.pod import Pod
 
 AT_ONCE = 50

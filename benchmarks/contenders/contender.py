@@ -34,6 +34,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         """Requests of this verb and resource for each pod."""
         return self.requests.get(operation, 0) / pods
 
+    def and_then(self, other: Usage) -> Usage:
+        """What both have taken, one after the other."""
+        return Usage(
+            requests=dict(Counter(self.requests) + Counter(other.requests)),
+            refused=self.refused + other.refused,
+            failed=self.failed + other.failed,
+            cpu=None if self.cpu is None or other.cpu is None else self.cpu + other.cpu,
+            memory=None if self.memory is None or other.memory is None else max(self.memory, other.memory),
+        )
+
 
 class Entry(msgspec.Struct, frozen=True):
     """A contender at the start: `go` empties the nodes, `usage` counts since. `goes_on`: also when `go` has ended; who

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -22,7 +22,8 @@ import msgspec
 
 from benchmarks.contenders.contender import Entry, Usage
 from benchmarks.ground.ground import LABEL
-from benchmarks.ground.process import cpu_seconds, peak_memory
+from benchmarks.ground.nodes import delete, until_held
+from benchmarks.ground.process import cpu_seconds, memory, peak_memory
 from benchmarks.ground.site import OLD, ROLE, Site
 
 LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
@@ -35,31 +36,45 @@ _numbers = count(1)
 
 
 class Gracectl:
-    """`settings`: sections of its settings file, over those that every trial needs."""
+    """`settings`: sections of its settings file, over those that every trial needs; `variables` of its environment.
+    `quiet`: seconds that it still gets, before what it has taken is read."""
 
-    def __init__(self, name: str = "gracectl", settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "gracectl",
+        settings: Mapping[str, Any] | None = None,
+        variables: Mapping[str, str] | None = None,
+        quiet: float = 0.0,
+    ) -> None:
         self.name = name
         self._settings = settings or {}
+        self._variables = variables or {}
+        self._quiet = quiet
 
     @asynccontextmanager
     async def entered(self, site: Site, old: tuple[str, ...]) -> AsyncIterator[Entry]:
         """See Contender: it is ready when it holds the nodes."""
-        settings = {
-            "nodeSelector": {"matchLabels": {LABEL: site.name, ROLE: OLD}},
-            "leaderElection": {"namespace": site.name},
-            **self._settings,
-        }
-        async with running(site.way.kubeconfig, settings, site.ground.folder) as program:
-            await site.held(old)
+        settings = {**settings_of(site), **self._settings}
+        async with running(site.way.kubeconfig, settings, site.ground.folder, self._variables) as program:
+            await until_held(site.client, old)
             before = await program.reading()
 
             async def go() -> None:
-                await site.delete_nodes(old)
+                await delete(site.client, old)
 
             async def usage() -> Usage:
+                await site.clock.sleep(self._quiet)
                 return (await program.reading()).since(before)
 
             yield Entry(go, usage, goes_on=True)
+
+
+def settings_of(site: Site) -> dict[str, Any]:
+    """The settings of a controller that looks after the old nodes of a site, and nothing else."""
+    return {
+        "nodeSelector": {"matchLabels": {LABEL: site.name, ROLE: OLD}},
+        "leaderElection": {"namespace": site.name},
+    }
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -94,6 +109,10 @@ class Reading(msgspec.Struct, frozen=True):
         )
 
 
+NOTHING = Reading(0.0, 0.0, {}, {})
+"""What a program has done that has not been started yet."""
+
+
 class Program:
     """A running controller. `metrics`: the address at which it tells of itself."""
 
@@ -116,6 +135,11 @@ class Program:
     def cpu(self) -> float:
         """CPU seconds so far."""
         return cpu_seconds(self.pid)
+
+    @property
+    def memory(self) -> float:
+        """MiB now."""
+        return memory(self.pid)
 
     @property
     def peak(self) -> float:
@@ -160,17 +184,19 @@ async def running(
     settings: Mapping[str, Any],
     folder: Path,
     variables: Mapping[str, str] | None = None,
+    command: Sequence[str] = ("gracectl",),
 ) -> AsyncIterator[Program]:
-    """`gracectl controller` while the block runs; its log goes to a file in `folder`."""
+    """`gracectl controller` while the block runs; its log goes to a file in `folder`. `command`: the module that is
+    `gracectl`, and what it takes before the words of its own."""
     name = f"controller-{next(_numbers)}"
     config, log = folder / f"{name}.json", folder / f"{name}.log"
     address = f"127.0.0.1:{_free_port()}"
     config.write_bytes(msgspec.json.encode({**settings, "metrics": {"listen": address}}))
-    command = [sys.executable, "-m", "gracectl", "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
+    asked = [sys.executable, "-m", *command, "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GRACECTL_"))}
     with log.open("wb") as file:
         process = await anyio.open_process(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**environment, **(variables or {})}
+            asked, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**environment, **(variables or {})}
         )
         try:
             program = Program(process, f"http://{address}/metrics", log)

@@ -11,7 +11,8 @@ import anyio
 
 from benchmarks.contenders.bare import AT_ONCE
 from benchmarks.contenders.contender import EVICTION, Entry, Usage
-from benchmarks.ground.site import Site, together
+from benchmarks.ground.nodes import together
+from benchmarks.ground.site import Site
 from gracectl.kube.errors import BudgetExhausted
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod

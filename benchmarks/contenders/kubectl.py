@@ -14,8 +14,9 @@ import anyio
 import anyio.to_thread
 
 from benchmarks.contenders.contender import Entry, Tally, Usage
+from benchmarks.ground.nodes import PATIENCE
 from benchmarks.ground.process import reaped
-from benchmarks.ground.site import PATIENCE, Site
+from benchmarks.ground.site import Site
 
 PROGRAM = shutil.which("kubectl")
 OPTIONS = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={PATIENCE:g}s", "-v=6")

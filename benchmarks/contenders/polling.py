@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks.contenders.driven import Driven, Driver, main
-from benchmarks.ground.site import together
+from benchmarks.ground.nodes import together
 from gracectl.model.pod import Pod
 
 FIRST, LONGEST = 0.1, 10.0

@@ -2,50 +2,44 @@
 
     python -m benchmarks.ground.collector
 
-Prints its URL as the first line; when its standard input ends, the number of spans that have come, and ends itself.
+Prints its URL as the first line, answers `GET /count` with the number of spans, and ends with its standard input.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import anyio
 import anyio.to_thread
+import msgspec
 from aiohttp import web
-from anyio.streams.buffered import BufferedByteReceiveStream
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 
-LINE = 200
-"""Bytes of a line, at most."""
+from benchmarks.ground.ground import service
 
 
-class Collector:
-    """One that runs; `count` is known when the block of `collecting` has ended."""
+class Collector(msgspec.Struct, frozen=True):
+    """One that runs at `url`."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.count = 0
+    url: str
+
+    async def count(self) -> int:
+        """How many spans have come so far."""
+        async with aiohttp.ClientSession(trust_env=False) as session, session.get(f"{self.url}/count") as answer:
+            return int(await answer.text())
 
 
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
     """A collector while the block runs."""
-    command = [sys.executable, "-m", "benchmarks.ground.collector"]
-    async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        said = BufferedByteReceiveStream(process.stdout)
-        collector = Collector((await said.receive_until(b"\n", LINE)).decode())
-        yield collector
-        await process.stdin.aclose()
-        collector.count = int(await said.receive_until(b"\n", LINE))
-        await process.wait()
+    async with service("benchmarks.ground.collector") as url:
+        yield Collector(url)
 
 
 async def serve() -> None:
@@ -59,8 +53,12 @@ async def serve() -> None:
         body = ExportTraceServiceResponse().SerializeToString()
         return web.Response(body=body, content_type="application/x-protobuf")
 
+    async def tell(request: web.Request) -> web.Response:
+        return web.Response(text=str(count))
+
     application = web.Application()
     application.router.add_post("/v1/traces", take)
+    application.router.add_get("/count", tell)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -69,7 +67,6 @@ async def serve() -> None:
     print(f"http://{host}:{port}", flush=True)
     await anyio.to_thread.run_sync(sys.stdin.read)
     await runner.cleanup()
-    print(count, flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from benchmarks.ground.ground import LABEL, Ground, Pace
+from benchmarks.ground.nodes import PATIENCE, together, until_they_take_pods
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
@@ -22,8 +23,7 @@ from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import BUDGETS, LEASES, NODES, PODS, Resource, verbatim
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER
-from gracectl.model.node import Node
+from gracectl.model.names import DO_NOT_DISRUPT
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import SystemClock
 
@@ -31,9 +31,6 @@ ROLE = f"{LABEL}-role"
 """On the nodes of a site: `old` ones lose their pods, `new` ones get them."""
 OLD, NEW = "old", "new"
 APP = f"{LABEL}-app"
-PATIENCE = 300.0
-"""Seconds after which nothing more is waited for."""
-
 GRACE = 6
 """Seconds that pods have to stop: more than they take."""
 
@@ -101,15 +98,16 @@ class Site:
 
     # -- putting things in ---------------------------------------------------------------------------------------------
 
-    async def add_nodes(self, role: str, count: int, *, pods: int = 110) -> tuple[str, ...]:
-        """Nodes that take so many `pods` each, once they take them. Returns their names."""
+    async def add_nodes(self, role: str, count: int, *, pods: int = 110, cordoned: bool = False) -> tuple[str, ...]:
+        """Nodes that take so many `pods` each, once they take them; if `cordoned`, only those that name them. Returns
+        their names."""
         names = tuple(f"{self.name}-{role}-{number}" for number in range(count))
         self._nodes += names
-        await together([partial(self._add_node, name, role, pods) for name in names])
-        await together([partial(self._until_node, name, _takes_pods) for name in names])
+        await together([partial(self._add_node, name, role, pods, cordoned) for name in names])
+        await until_they_take_pods(self.client, names)
         return names
 
-    async def _add_node(self, name: str, role: str, pods: int) -> None:
+    async def _add_node(self, name: str, role: str, pods: int, cordoned: bool) -> None:
         room = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": str(pods)}
         system = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         kwok = {"kwok.x-k8s.io/node": "fake"} if self.ground.kubelet == "kwok" else {}
@@ -119,19 +117,13 @@ class Site:
                 "labels": {**system, LABEL: self.name, ROLE: role},
                 "annotations": kwok,
             },
-            "spec": {"taints": [{"key": LABEL, "value": self.name, "effect": "NoSchedule"}]},
+            "spec": {
+                "taints": [{"key": LABEL, "value": self.name, "effect": "NoSchedule"}],
+                "unschedulable": cordoned,
+            },
             "status": {"capacity": room, "allocatable": room},
         }
         await self.client.create(NODES, "", manifest)
-
-    async def held(self, nodes: Iterable[str]) -> None:
-        """Wait until a controller has put its finalizer on these nodes."""
-        await together([partial(self._until_node, name, _is_held) for name in nodes])
-
-    async def _until_node(self, name: str, condition: Callable[[Node], bool]) -> None:
-        with anyio.fail_after(120):
-            while not condition(await self.client.get(NODES, ("", name))):
-                await self.clock.sleep(0.1)
 
     async def deploy(self, *apps: App, pace: Pace) -> None:
         """These Deployments and their budgets, once all pods are Ready and the budgets know it."""
@@ -161,10 +153,6 @@ class Site:
         """Let no pods come to these nodes any more."""
         change = MergePatch({"spec": {"unschedulable": True}})
         await together([partial(self.client.patch, NODES, ("", name), change) for name in nodes])
-
-    async def delete_nodes(self, nodes: Iterable[str]) -> None:
-        """Ask for the end of these nodes, all at once."""
-        await together([partial(self.client.delete, NODES, ("", name)) for name in nodes])
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -254,19 +242,6 @@ async def site(ground: Ground, name: str, way: Ground | None = None) -> AsyncIte
                 await one.clean()
 
 
-async def together(calls: Iterable[Callable[[], Any]], at_once: int = 32) -> None:
-    """Do all of these, so many at a time."""
-    waiting = iter(calls)
-
-    async def work() -> None:
-        for call in waiting:
-            await call()
-
-    async with anyio.create_task_group() as group:
-        for _ in range(at_once):
-            group.start_soon(work)
-
-
 async def _gone(asked: Any) -> None:
     """What is gone already need not be taken away."""
     try:
@@ -275,11 +250,3 @@ async def _gone(asked: Any) -> None:
         pass
     except ApiError as error:
         print(f"left behind: {error}", flush=True)
-
-
-def _is_held(node: Node) -> bool:
-    return FINALIZER in node.finalizers
-
-
-def _takes_pods(node: Node) -> bool:
-    return all(not taint.key.startswith("node.kubernetes.io/") for taint in node.taints)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import msgspec
 
+from benchmarks.ground.ground import service
+from benchmarks.ground.process import memory
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import ClusterOptions
 from gracectl.sim.http import HttpFace
@@ -60,7 +63,7 @@ async def serve(spec: WorldSpec) -> None:
             # What is there will stay: the collector need not walk over it again and again.
             gc.collect()
             gc.freeze()
-            opened = Opened(url, settled.nodes, settled.pods, seconds, resident())
+            opened = Opened(url, settled.nodes, settled.pods, seconds, memory())
             print(msgspec.json.encode(opened).decode(), flush=True)
             await anyio.to_thread.run_sync(sys.stdin.read)
             group.cancel_scope.cancel()
@@ -69,10 +72,11 @@ async def serve(spec: WorldSpec) -> None:
             await face.stop()
 
 
-def resident() -> float:
-    """The memory of this process, MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1024**2
+@asynccontextmanager
+async def world(spec: WorldSpec) -> AsyncIterator[Opened]:
+    """A world in its own process, while the block runs."""
+    async with service("benchmarks.ground.world", msgspec.json.encode(spec).decode()) as line:
+        yield msgspec.json.decode(line, type=Opened)
 
 
 if __name__ == "__main__":

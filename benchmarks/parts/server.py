@@ -5,11 +5,8 @@ Client and server are two processes. The server must never be what limits a meas
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import cycle, islice
 from statistics import median
@@ -20,7 +17,7 @@ import msgspec
 import orjson
 
 from benchmarks.ground.wire import Connection, connected
-from benchmarks.ground.world import Opened, WorldSpec
+from benchmarks.ground.world import Opened, WorldSpec, world
 from benchmarks.report import Figure, Outcome
 
 CONNECTIONS = 16
@@ -66,24 +63,6 @@ async def run(size: Size = LARGE) -> Outcome:
         ),
         parameters={"connections": CONNECTIONS, "page": PAGE, "watchers": WATCHERS, "scale": size.scale},
     )
-
-
-@asynccontextmanager
-async def world(spec: WorldSpec) -> AsyncIterator[Opened]:
-    """A world in its own process, while the block runs."""
-    command = [sys.executable, "-m", "benchmarks.ground.world", msgspec.json.encode(spec).decode()]
-    async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        line = b""
-        while not line.endswith(b"\n"):
-            line += await process.stdout.receive()
-        try:
-            yield msgspec.json.decode(line, type=Opened)
-        finally:
-            await process.stdin.aclose()
-            with anyio.move_on_after(10):
-                await process.wait()
 
 
 async def evictions(url: str, count: int, skip: int = 0) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from collections.abc import Awaitable, Callable
 
 import anyio
 import click
@@ -54,10 +55,22 @@ async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -
                 logger.info(
                     "gracectl %s on %s (Kubernetes %s), provider %s", __version__, there.url, server, provider.name
                 )
-                gc.freeze()  # modules stay: the collector's walks over them would make deletions for deadlines late
+                group.start_soon(_spare_the_collector, program.wait_live)
                 await program.run(stop)
             group.cancel_scope.cancel()
     logger.info("stopped")
+
+
+async def _spare_the_collector(wait_live: Callable[[], Awaitable[None]]) -> None:
+    """Let the garbage collector leave alone what stays: modules now, and what the caches hold once they are filled.
+
+    Its walks over all of that take tens of milliseconds, by which deletions for deadlines would be late. What is
+    replaced later goes with its last reference, as everything that is in no circle.
+    """
+    gc.freeze()
+    await wait_live()
+    gc.collect()
+    gc.freeze()
 
 
 async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:

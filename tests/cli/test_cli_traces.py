@@ -17,11 +17,12 @@ import anyio.to_thread
 import pytest
 from click.testing import CliRunner, Result
 from e2e_support.program import Program, running
-from e2e_support.target import connected, embedded_cluster
+from e2e_support.target import embedded_cluster
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from support.collector import HANGING, SeenSpan, collecting, read, tree
 
+from benchmarks.ground.hollow import connected
 from gracectl.cli import demo_play
 from gracectl.cli.demo_report import judged
 from gracectl.cli.root import root

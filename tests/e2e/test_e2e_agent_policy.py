@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import yaml
 from e2e_support.story import Story
-from e2e_support.target import connected
 from support.deployment import NODE_NAME, PATHS, POLICIES, agent_objects, policy_objects
 
+from benchmarks.ground.hollow import connected
 from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.client import MERGE, STRATEGIC, WorldApi, ask
 from gracectl.sim.world.paths import NODES, PODS, path_of

@@ -13,9 +13,10 @@ import pytest
 from e2e_support.program import Program, running
 from e2e_support.sight import Scope, Sight
 from e2e_support.story import TIMES, Story
-from e2e_support.target import Target, connected, embedded_cluster
+from e2e_support.target import Target, embedded_cluster
 from e2e_support.wire import Hold
 
+from benchmarks.ground.hollow import connected
 from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import JsonObject

@@ -13,8 +13,9 @@ import anyio
 import msgspec
 import pytest
 
+from benchmarks.ground.hollow import connected
 from e2e_support.names import LABEL
-from e2e_support.target import Target, connected
+from e2e_support.target import Target
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.server.api import JsonObject

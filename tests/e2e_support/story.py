@@ -13,12 +13,13 @@ from typing import Any
 
 import anyio
 
+from benchmarks.ground.hollow import connected
 from e2e_support import manifests
 from e2e_support.definition import NODE_BUDGETS
 from e2e_support.names import LABEL
 from e2e_support.program import Program, running
 from e2e_support.sight import Scope, Sight
-from e2e_support.target import Target, connected
+from e2e_support.target import Target
 from e2e_support.wire import Wire, wire_to
 from gracectl.model.names import FINALIZER, NOT_READY_TAINT_KEY
 from gracectl.model.times import parse_time

@@ -2,7 +2,7 @@
 
 Both are reached by a kubeconfig over HTTP only. The embedded cluster is the shipped command `gracectl simulate` in a
 process of its own, and its kubelet serves whatever node appears. Anywhere else nobody does that for the stories' nodes,
-so a hollow kubelet of our own runs beside (`hollow.py`), again in a process of its own: it keeps the nodes Ready
+so the hollow kubelet of the benchmarks runs beside, again in a process of its own: it keeps the nodes Ready
 whatever the tests are busy with.
 """
 
@@ -12,18 +12,15 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import yaml
 
-from gracectl.kube import credentials
-from gracectl.runtime.clock import SystemClock
-from gracectl.sim.world.client import OverHttp
+from e2e_support.names import LABEL
 
 VARIABLE = "GRACECTL_E2E_KUBECONFIG"
 TESTS = Path(__file__).parent.parent
@@ -48,7 +45,7 @@ def chosen_target(folder: Path) -> Iterator[Target]:
     given = os.environ.get(VARIABLE)
     if given:
         kubeconfig = Path(given).expanduser()
-        with _service("-m", "e2e_support.hollow", str(kubeconfig), run):
+        with _service("-m", "benchmarks.ground.hollow", str(kubeconfig), LABEL, run):
             yield Target(kubeconfig, run)
     else:
         with embedded_cluster(folder, "--nodes", "2", "--pods", "1") as kubeconfig:
@@ -63,20 +60,14 @@ def embedded_cluster(folder: Path, *arguments: str) -> Iterator[Path]:
         yield kubeconfig
 
 
-@asynccontextmanager
-async def connected(kubeconfig: Path) -> AsyncIterator[OverHttp]:
-    """Plain requests to the cluster of a kubeconfig, with the identity that the controller would have."""
-    found = await credentials.load(str(kubeconfig), clock=SystemClock())
-    identity = await found.identity()
-    async with aiohttp.ClientSession(trust_env=False) as session:
-        yield OverHttp(session, found.url, headers=identity.headers, tls=identity.tls)
-
-
 @contextmanager
 def _service(*arguments: str) -> Iterator[None]:
     """A Python process that says something on stdout as soon as it is ready, and ends by SIGTERM."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, env=environment, text=True) as process:
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             if not process.stdout.readline():

@@ -19,12 +19,12 @@ import pytest
 import yaml
 from e2e_support.balancer import free_ports
 from e2e_support.sight import Scope, Sight
-from e2e_support.target import connected
 from support.helm import Release, needs_helm
 from support.kubectl import needs_kubectl
 from support.shell import Shell, terminal
 from support.walkthrough import Step, circumstances, steps
 
+from benchmarks.ground.hollow import connected
 from gracectl.model.names import FINALIZER
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.server.api import JsonObject

@@ -21,8 +21,9 @@ import yaml
 from click.testing import CliRunner, Result
 from e2e_support import manifests
 from e2e_support.names import LABEL
-from e2e_support.target import connected, embedded_cluster
+from e2e_support.target import embedded_cluster
 
+from benchmarks.ground.hollow import connected
 from gracectl.cli.root import root
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.transport import Request, Response

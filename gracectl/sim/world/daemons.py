@@ -40,6 +40,10 @@ TOLERATIONS = [
 ]
 """What the real controller adds to every daemon pod (util.AddOrUpdateDaemonPodTolerations)."""
 
+SMALL, GATHERED = 100, 1e-4
+"""All nodes are looked at whenever a daemon pod changes. Beyond so many nodes such changes are gathered first, for so
+many simulated seconds per node."""
+
 
 class DaemonSets(Controller[Key]):
     """Keys: DaemonSets."""
@@ -52,8 +56,11 @@ class DaemonSets(Controller[Key]):
         self._pods.index("controller", lambda pod: (controller_uid(pod),))
         self._revisions = Revisions(self, "DaemonSet")
         enqueue_own(self._sets, self.queue.add)
-        enqueue_owner(self._pods, "DaemonSet", self.queue.add)
+        enqueue_owner(self._pods, "DaemonSet", self._pod_changed)
         self._nodes.subscribe(self._node_changed)
+
+    def _pod_changed(self, key: Key) -> None:
+        self.after(key, GATHERED * max(0, len(self._nodes) - SMALL))
 
     def _node_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if old is None or new is None or _matters(old) != _matters(new):

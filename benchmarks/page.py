@@ -1,0 +1,147 @@
+"""`make bench-page`: put what was measured into docs/benchmarks.md, and its pictures beside it.
+
+    python -m benchmarks.page [--check]
+
+Reads the outcomes that `benchmarks/run.py --save` has written into docs/benchmarks. Nothing on the page's tables is
+written by hand; --check only says whether they are what the files say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from benchmarks.report import UNITS, Figure, Outcome, cells, rounded
+from benchmarks.trial import Trial
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE, FOLDER = DOCS / "benchmarks.md", DOCS / "benchmarks"
+GROUNDS = {"embedded": "embedded cluster", "kubernetes": "Kubernetes"}
+"""The files, and what their columns are called."""
+MICRO = "micro"
+
+PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
+
+BUDGETS = (
+    ("A drain under one budget, against back-to-back replacements", "pdb-chain", "drain vs the ideal"),
+    ("Requests for evictions, per pod", "pdb-chain", "eviction requests per pod"),
+    ("GETs of pods, per pod", "pdb-chain", "GETs of pods per pod"),
+    ("Evictions without a budget, share of a bare loop's", "storm", "evictions, share of the bare loop's"),
+    ("Lateness of preemptive deletes, 99 in 100, 10,000 armed", "deadlines", "lateness p99"),
+    ("Whole process, 150,000 pods and 5,000 nodes", "scale", "memory at its peak"),
+    ("CPU for a pod event, decoded and cached, 150,000 cached", MICRO, "decode and cache one pod event"),
+    ("CPU per terminated pod, 5,000 nodes against 50", "scale", "CPU per terminated pod, 5,000 nodes vs 50"),
+)
+"""The design's table: what it says, and which figure of which scenario tells."""
+
+Measured = Mapping[str, Mapping[str, Outcome]]
+"""Outcomes by scenario, by ground."""
+
+
+def read(folder: Path = FOLDER) -> dict[str, dict[str, Outcome]]:
+    """What has been measured, by ground and scenario; a ground that was not measured has none."""
+    found = {}
+    for ground in (*GROUNDS, MICRO):
+        file = folder / f"{ground}.json"
+        outcomes = msgspec.json.decode(file.read_bytes(), type=list[Outcome]) if file.exists() else []
+        found[ground] = {outcome.scenario: outcome for outcome in outcomes}
+    return found
+
+
+def blocks(measured: Measured) -> dict[str, str]:
+    """What stands on the page, by the name of its place."""
+    embedded = measured["embedded"]
+    found = {"budgets": _budgets(measured)}
+    for scenario in embedded:
+        grounds = {ground: measured[ground][scenario] for ground in GROUNDS if scenario in measured[ground]}
+        found[scenario] = _scenario(grounds)
+    if measured[MICRO]:
+        found[MICRO] = _scenario({MICRO: measured[MICRO][MICRO]})
+    return found
+
+
+def put_in(page: str, found: Mapping[str, str]) -> str:
+    """The page with these blocks in its places. ClickException for a place without a block, or a block without one."""
+    places = {name for _, name, _ in PLACE.findall(page)}
+    if places != set(found):
+        odd = ", ".join(sorted(places ^ set(found)))
+        raise click.ClickException(f"docs/benchmarks.md and what was measured do not agree on: {odd}")
+    return PLACE.sub(lambda place: f"{place[1]}\n{found[place[2]]}\n{place[3]}", page)
+
+
+def _budgets(measured: Measured) -> str:
+    rows = []
+    for words, scenario, name in BUDGETS:
+        where = {MICRO: "embedded cluster"} if scenario == MICRO else GROUNDS
+        figures = [_figure(measured, ground, scenario, name) for ground in where]
+        first = next(each for each in figures if each is not None)
+        values = [_value(each) for each in figures]
+        verdict = "kept" if all(each is None or each.is_met for each in figures) else "**missed**"
+        rows.append((words, first.budget, *values, *[""] * (len(GROUNDS) - len(values)), verdict))
+    return _table(("the design's budget", "at most, at least", *GROUNDS.values(), ""), rows)
+
+
+def _figure(measured: Measured, ground: str, scenario: str, name: str) -> Figure | None:
+    outcome = measured[ground].get(scenario)
+    found = [figure for figure in outcome.figures if figure.name == name] if outcome else []
+    return found[0] if found else None
+
+
+def _scenario(grounds: Mapping[str, Outcome]) -> str:
+    """Figures of all grounds beside each other, then who has taken part, ground by ground."""
+    names = list(dict.fromkeys(figure.name for outcome in grounds.values() for figure in outcome.figures))
+    columns = {ground: {figure.name: figure for figure in outcome.figures} for ground, outcome in grounds.items()}
+    rows = []
+    for name in names:
+        found = [column.get(name) for column in columns.values()]
+        budget = next((each.budget for each in found if each is not None), "")
+        rows.append((name, *(_value(each) for each in found), budget))
+    parts = [_table(("", *(GROUNDS.get(ground, "") for ground in grounds), "budget"), rows)]
+    for ground, outcome in grounds.items():
+        given = ", ".join(f"{name} {value}" for name, value in outcome.parameters.items())
+        parts.append(f"{GROUNDS.get(ground, 'This machine').capitalize()}: {given}.")
+        if outcome.trials:
+            parts.append(_trials(outcome.trials))
+        parts += outcome.notes
+    return "\n\n".join(parts)
+
+
+def _trials(trials: Sequence[Trial]) -> str:
+    heading = ("who", "seconds", "×", "evictions/s", "evictions", "reads", "all", "429", "CPU", "MiB")
+    rows = [(one.contender + one.failings, *cells(one, trials[0])) for one in trials]
+    return f"{_table(heading, rows)}\n\n({UNITS})"
+
+
+def _value(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    value = f"{rounded(figure.value)}{figure.unit}"
+    return value if figure.is_met else f"**{value}**"
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Change nothing; exit code 1 if the page is not what the files say.")
+def main(check: bool) -> None:
+    """Write docs/benchmarks.md and its pictures from the outcomes in docs/benchmarks."""
+    measured, page = read(), PAGE.read_text()
+    new = put_in(page, blocks(measured))
+    if check:
+        raise SystemExit(0 if new == page else "docs/benchmarks.md is not what was measured; run make bench-page")
+    from benchmarks.plots import draw
+
+    PAGE.write_text(new)
+    for file in draw(measured["embedded"], FOLDER):
+        click.echo(f"wrote {file}")
+
+
+if __name__ == "__main__":
+    main()

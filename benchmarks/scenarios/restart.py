@@ -1,0 +1,53 @@
+"""A controller ends in the middle of a drain; how soon does the next one do the right thing, and only that?
+
+Ended by SIGTERM it gives its lease back, killed it does not: then nobody else may write before the lease has run out.
+"""
+
+from __future__ import annotations
+
+from signal import SIGKILL, SIGTERM
+
+from benchmarks.contenders.contender import EVICTION
+from benchmarks.contenders.gracectl import Gracectl
+from benchmarks.contenders.restarted import Restarted
+from benchmarks.ground.ground import Ground
+from benchmarks.ground.site import App
+from benchmarks.report import Figure, Outcome
+from benchmarks.trial import Load, trial
+
+NODES, LEASE = 8, 15
+"""Nodes; and seconds that the lease of a controller lasts that has been killed."""
+
+
+async def run(ground: Ground) -> Outcome:
+    """Undisturbed; then ended and started again, and ended beside a standby, each in both ways."""
+    apps = (*(App(f"budgeted-{number}", 16, {"maxUnavailable": 1}) for number in range(6)), App("free", 24))
+    load = Load(NODES, apps)
+    undisturbed = await trial(ground, load, Gracectl("gracectl, undisturbed"), "restart-none")
+    again = [Restarted(SIGTERM), Restarted(SIGKILL)]
+    beside = [Restarted(SIGTERM, has_standby=True), Restarted(SIGKILL, has_standby=True)]
+    trials = [await trial(ground, load, one, f"restart-{number}") for number, one in enumerate((*again, *beside))]
+    return Outcome(
+        scenario="restart",
+        about=f"the controller ends while {load.pods} pods leave {NODES} nodes",
+        figures=(
+            Figure("a cold start until the first eviction, the lease being free", again[0].since_start, " s"),
+            *(Figure(f"{one.name}: until the next eviction", one.gap, " s") for one in again),
+            *(Figure(f"{one.name}: until the next eviction", one.gap, " s", most) for one, most in _promised(beside)),
+            Figure(
+                "eviction requests per pod, of both together",
+                max(one.usage.per_pod(EVICTION, load.pods) for one in trials),
+                "",
+                1.05,
+            ),
+            Figure("pods given up", max(one.left for one in trials), "", 0),
+            Figure("budgets broken", max(len(one.broken) for one in trials), "", 0),
+        ),
+        parameters={"nodes": NODES, "pods": load.pods, "lease": f"{LEASE} s", **load.pace.in_words},
+        trials=(undisturbed, *trials),
+    )
+
+
+def _promised(beside: list[Restarted]) -> list[tuple[Restarted, float]]:
+    """A standby takes over at once, or at its first look after the lease has run out; it looks every two seconds."""
+    return list(zip(beside, (1.0, LEASE + 2.0), strict=True))
