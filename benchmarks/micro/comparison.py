@@ -67,7 +67,7 @@ def compare(
     why_missing: Sequence[str] = (),
 ) -> Comparison:
     """What `pairs` (of each round what was found of BASE, and here) say. A ratio is one of two runs that were
-    neighbours in time, and of the least that each has found: what disturbs a run only ever adds to it.
+    neighbours in time.
 
     `why_missing`: what pytest said of benchmarks that BASE cannot run.
     """
@@ -78,19 +78,21 @@ def compare(
 
 
 def _row(name: str, pairs: Sequence[tuple[Report, Report]], threshold: float) -> Row:
-    ours = [here.results[name].least for _, here in pairs]
-    theirs = [base.results[name].least for base, _ in pairs if name in base.results]
+    ours = [here.results[name] for _, here in pairs]
+    theirs = [base.results[name] for base, _ in pairs if name in base.results]
+    micros = median(each.micros for each in ours)
     if len(theirs) < len(ours):
-        return Row(name, median(ours), Mark.NOT_IN_BASE)
-    ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
+        return Row(name, micros, Mark.NOT_IN_BASE)
+    ratios = [our.micros / their.micros for our, their in zip(ours, theirs, strict=True)]
     ratio = median(ratios)
-    mark = Mark.NONE if name == YARDSTICK else _mark((ratio, min(ours) / min(theirs)), threshold)
-    return Row(name, median(ours), mark, median(theirs), ratio, min(ratios), max(ratios))
+    of_least = min(each.least for each in ours) / min(each.least for each in theirs)
+    mark = Mark.NONE if name == YARDSTICK else _mark((ratio, of_least), threshold)
+    return Row(name, micros, mark, median(each.micros for each in theirs), ratio, min(ratios), max(ratios))
 
 
 def _mark(ratios: Sequence[float], threshold: float) -> Mark:
-    """By the median of neighbours and by the least of all rounds: somebody else's work on the machine, which may last
-    for more than a round, seldom spoils both."""
+    """By the median of neighbours and by the least of all that was measured: somebody else's work on the machine may
+    spoil most of one side, and its absence for a moment flatter it, but seldom do both agree."""
     if min(ratios) > threshold:
         return Mark.SLOWER
     return Mark.FASTER if max(ratios) < 1 / threshold else Mark.NONE

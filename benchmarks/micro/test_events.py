@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import cycle
 
 import msgspec
 import pytest
 
 from benchmarks.micro import pods
 from benchmarks.micro.conftest import Measure
-from benchmarks.micro.watched import Watched, in_turns
+from benchmarks.micro.watched import Watched
 from gracectl.kube.client import KubeClient
 from gracectl.model.decode import PodDecoder, decode_event
 from gracectl.model.pod import Pod
@@ -22,6 +23,8 @@ from gracectl.termination.sources import Reflectors
 
 EVENTS = 1000
 """In a round, each of another pod."""
+SETS = 8
+"""Of pods, one a round: where many are cached, those that are told of are not at hand."""
 
 
 class Following(msgspec.Struct, frozen=True):
@@ -47,14 +50,18 @@ def following(request: pytest.FixtureRequest) -> Iterator[Following]:
         task = runner.get_loop().create_task(reflector.run())
         runner.run(observed.pods.wait_live())
         assert len(observed.pods) == count
-        yield Following(runner, server, observed, in_turns(_news(count, 2), _news(count, 3)))
+        yield Following(runner, server, observed, cycle(_news(count)))
         task.cancel()
 
 
-def _news(count: int, version: int) -> Sequence[bytes]:
-    """The same pods each time; with another version they are Ready, or no longer."""
-    chosen = random.Random(count).sample(range(count), EVENTS)
-    return [pods.event("MODIFIED", pods.pod(n, count, version=version, ready=version % 2 == 0)) for n in chosen]
+def _news(count: int) -> list[Sequence[bytes]]:
+    """Rounds of events: each set of pods twice, so that they are Ready and no longer, and no version is told twice."""
+    turns: list[Sequence[bytes]] = []
+    for turn in range(2 * SETS):
+        chosen = random.Random(turn % SETS).sample(range(count), EVENTS)
+        ready = (turn + turn // SETS) % 2 == 0
+        turns.append([pods.event("MODIFIED", pods.pod(n, count, version=2 + turn, ready=ready)) for n in chosen])
+    return turns
 
 
 def test_events(following: Following, measure: Measure) -> None:
@@ -65,7 +72,7 @@ def test_events(following: Following, measure: Measure) -> None:
 
 
 def test_envelope(measure: Measure) -> None:
-    lines = _news(EVENTS, 2)
+    lines = _news(EVENTS)[0]
 
     def work() -> None:
         for line in lines:
@@ -75,7 +82,7 @@ def test_envelope(measure: Measure) -> None:
 
 
 def test_decode(measure: Measure) -> None:
-    decode, raws = PodDecoder(), [decode_event(line).object for line in _news(EVENTS, 2)]
+    decode, raws = PodDecoder(), [decode_event(line).object for line in _news(EVENTS)[0]]
 
     def work() -> None:
         for raw in raws:
@@ -86,10 +93,10 @@ def test_decode(measure: Measure) -> None:
 
 def test_put(following: Following, measure: Measure) -> None:
     decode, cache = PodDecoder(), following.observed.pods
-    versions = in_turns(*([_read(decode, line) for line in _news(len(cache), version)] for version in (12, 13)))
+    turns = cycle([[_read(decode, line) for line in lines] for lines in _news(len(cache))])
 
     def work() -> None:
-        for thing in next(versions):
+        for thing in next(turns):
             cache.put(thing)
 
     measure(f"of it: into the cache of {len(cache):,}", EVENTS, work)

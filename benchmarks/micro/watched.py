@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
 import anyio
 import orjson
 
 from benchmarks.micro.pods import Json
 from gracectl.kube.transport import Request, Response
-
-T = TypeVar("T")
 
 
 class Watched:
@@ -59,10 +56,3 @@ class Watched:
         self._lines, self._taken = lines, anyio.Event()
         self._given.set()
         await self._taken.wait()
-
-
-def in_turns(first: T, second: T) -> Iterator[T]:
-    """One, then the other, for ever: what is told is always news."""
-    while True:
-        yield first
-        yield second

@@ -12,9 +12,10 @@ from benchmarks.micro.comparison import CANNOT_SAY, Comparison, Mark, Row, compa
 from benchmarks.micro.result import Report, Result
 
 
-def a_report(**least: float) -> Report:
-    """Of benchmarks by name; the medians are anything."""
-    return Report("there", {name: Result(name, 99.0, micros) for name, micros in least.items()})
+def a_report(least: dict[str, float] | None = None, **micros: float) -> Report:
+    """Of benchmarks by name; what is not in `least` has cost the same in every round."""
+    least = least or {}
+    return Report("there", {name: Result(name, each, least.get(name, each)) for name, each in micros.items()})
 
 
 def of_plan(base: list[float], here: list[float], threshold: float = 1.15) -> Comparison:
@@ -59,6 +60,16 @@ def test_rounds_that_were_disturbed_make_nothing_slower_if_the_best_ones_are_equ
 
 def test_one_good_round_of_base_makes_nothing_slower_if_neighbours_are_equal() -> None:
     assert only_row(of_plan([10.0, 15.0, 15.0], [15.0, 15.0, 15.0])).mark is Mark.NONE
+
+
+def test_one_good_moment_of_base_makes_nothing_slower() -> None:
+    pairs = [(a_report({"plan": 6.0}, plan=10.0), a_report(plan=10.0))]
+    assert only_row(compare("main", pairs)).mark is Mark.NONE
+
+
+def test_good_moments_of_both_that_are_alike_make_nothing_slower() -> None:
+    pairs = [(a_report({"plan": 6.0}, plan=7.0), a_report({"plan": 6.0}, plan=10.0))]
+    assert only_row(compare("main", pairs)).mark is Mark.NONE
 
 
 def test_the_yardstick_is_never_slower_but_raises_doubts() -> None:
