@@ -36,21 +36,23 @@ class Cached(Protocol):
 
 
 T = TypeVar("T", bound=Cached)
-W = TypeVar("W", bound=Cached, contravariant=True)
 Subscriber = Callable[[T | None, T | None], None]
 
 
-class Writable(Protocol[W]):
+class Writable(Protocol[T]):
     """What a reflector keeps equal to the objects that it follows: a whole cache, or a part of one."""
 
-    def put(self, new: W) -> None:
+    def put(self, new: T) -> None:
         """The object exists in this state."""
 
     def remove(self, key: Key) -> None:
         """The object is gone."""
 
-    def replace(self, objects: Iterable[W]) -> None:
+    def replace(self, objects: Iterable[T]) -> None:
         """These are all objects."""
+
+    def held(self, new: T) -> T:
+        """What it holds of this very object in this very state; else `new`."""
 
     def __len__(self) -> int: ...
 
@@ -157,6 +159,13 @@ class Cache(Generic[T]):
         self._replace(self._objects, objects, self.put)
         self.complete()
 
+    def held(self, new: T) -> T:
+        """What is held of this very object in this very state; else `new`."""
+        old = self._objects.get(new.key)
+        if old is None or (old.uid, old.resource_version) != (new.uid, new.resource_version):
+            return new
+        return old
+
     def part(self, index: str, value: Hashable) -> Part[T]:
         """What `index` finds under `value`, for a writer of its own. KeyError for an unknown index."""
         return Part(self, index, value)
@@ -236,6 +245,10 @@ class Part(Generic[T]):
     def replace(self, objects: Iterable[T]) -> None:
         """Writer: these are all objects of the part. Tells exactly the differences, deletions first."""
         self._cache._replace(self._objects, objects, self.put)
+
+    def held(self, new: T) -> T:
+        """See Cache."""
+        return self._cache.held(new)
 
     def drop(self) -> None:
         """Nobody follows the part any more: its objects leave the cache, and what its writer still says is no change.

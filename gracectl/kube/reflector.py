@@ -187,7 +187,8 @@ class Reflector(Generic[T]):
             listing = self._client.list(self._resource, namespace=settings.namespace, selection=settings.selection)
             async with aclosing(listing) as pages:
                 async for page in pages:
-                    objects.extend(page.items)
+                    # Not two views of all that has not changed: a second one would be half of all that we hold.
+                    objects.extend(map(self._cache.held, page.items))
                     version = page.resource_version
                     self._last_line = self._clock.monotonic()
         except ApiError as error:

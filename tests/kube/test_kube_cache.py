@@ -54,6 +54,16 @@ def test_every_change_is_told_once_with_what_was_before() -> None:
     assert (statistics.added, statistics.updated, statistics.deleted, statistics.objects) == (1, 1, 1, 0)
 
 
+def test_what_is_held_is_found_by_its_state() -> None:
+    cache, _ = a_cache()
+    first = Thing("a")
+    cache.put(first)
+    again, later, other, unknown = Thing("a"), Thing("a", resource_version="2"), Thing("a", uid="u2"), Thing("b")
+    assert cache.held(again) is first
+    for new in (later, other, unknown):
+        assert cache.held(new) is new
+
+
 def test_another_object_under_the_same_name_is_a_deletion_and_an_addition() -> None:
     cache, told = a_cache()
     first, second = Thing("a", uid="u1"), Thing("a", uid="u2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterable
 from itertools import pairwise
 
 import anyio
@@ -139,6 +140,24 @@ async def test_lost_history_is_listed_anew_and_exactly_the_difference_is_told(
             (5.2, "+new:new"),
         ]
         assert world.transport.story == ["list leases", "watch leases @7", "list leases", "watch leases @30"]
+
+
+async def test_a_new_list_is_no_second_view_of_what_has_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    taken_over: list[list[Lease]] = []
+    replace = world.cache.replace
+
+    def replaced(objects: Iterable[Lease]) -> None:
+        taken_over.append(list(objects))
+        replace(taken_over[-1])
+
+    monkeypatch.setattr(world.cache, "replace", replaced)
+    world.transport.answers.extend([page(7, lease("a", 3), lease("b", 5)), page(9, lease("a", 3), lease("b", 8))])
+    world.transport.streams.extend([[expired()], [FOREVER]])
+    async with world.running(10):
+        (a, b), (same_a, new_b) = taken_over
+        assert same_a is a
+        assert (new_b.resource_version, b.resource_version) == ("8", "5")
 
 
 async def test_history_compacted_between_two_pages_begins_the_list_again() -> None:
