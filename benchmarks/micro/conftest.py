@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -11,7 +12,8 @@ from rich.console import Console
 
 import gracectl
 from benchmarks.micro.budgets import BUDGETS
-from benchmarks.micro.result import COUNT, Result, is_missed, result_of, table_of
+from benchmarks.micro.result import COUNT, Result, is_missed, outcome_of, result_of, table_of
+from benchmarks.report import save
 
 RESULTS = pytest.StashKey[list[Result]]()
 FAILURES = pytest.StashKey[list[str]]()
@@ -24,6 +26,11 @@ class Measure(Protocol):
     def __call__(
         self, name: str, count: int, work: Callable[[], object], prepare: Callable[[], object] = ..., rounds: int = ...
     ) -> None: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """As that of `benchmarks/run.py`."""
+    parser.addoption("--save", type=Path, metavar="FILE", help="Write what was found there, for make bench-page.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,5 +91,7 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """As `make bench`: exit code 1 when a budget is missed."""
     results: list[Result] = session.config.stash[RESULTS]
+    if results and (file := session.config.getoption("save")):
+        save([outcome_of(results)], file)
     if exitstatus == pytest.ExitCode.OK and any(map(is_missed, results)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
