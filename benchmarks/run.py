@@ -27,6 +27,7 @@ from benchmarks.ground.ground import Ground, opened
 from benchmarks.parts import admission, server, wheel
 from benchmarks.report import Outcome, save, saved, show
 from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, storm, tracing
+from gracectl.cli.failures import interruptible, told_to_people
 
 Scenario = Callable[[Ground], Awaitable[Outcome]]
 Part = Callable[[], Awaitable[Outcome]]
@@ -72,9 +73,12 @@ def main(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool, output: st
     names = names or USUAL
     if kubeconfig and (alone := [name for name in names if name in PARTS]):
         raise click.UsageError(f"{', '.join(alone)}: measured on the embedded cluster only; leave out --kubeconfig")
+    if kwok and kubeconfig is None:
+        raise click.UsageError("--kwok: the embedded cluster has none; name the cluster that has with --kubeconfig")
     if PROGRAM is None:
         click.echo(WITHOUT_KUBECTL, err=True)
-    outcomes = anyio.run(_run, names, kubeconfig, kwok)
+    with told_to_people(), interruptible(lambda: "interrupted; what was made for the run is taken away"):
+        outcomes = anyio.run(_run, names, kubeconfig, kwok)
     if file:
         _keep(outcomes, file)
     if output == "json":

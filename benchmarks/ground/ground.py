@@ -21,6 +21,7 @@ import msgspec
 
 from benchmarks.ground.cluster import ClusterSpec
 from gracectl.kube import credentials
+from gracectl.kube.connection import connected
 from gracectl.kube.credentials import Credentials
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import write_kubeconfig
@@ -75,14 +76,18 @@ class Ground(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def opened(kubeconfig: Path | None, *, kwok: bool = False) -> AsyncIterator[Ground]:
-    """The cluster of a kubeconfig, or (None) an embedded one for as long as the block runs."""
+    """The cluster of a kubeconfig, or (None) an embedded one for as long as the block runs. Raises CredentialsError,
+    or an ApiError where nobody answers."""
     run = f"bench-{secrets.token_hex(3)}"
     with tempfile.TemporaryDirectory(prefix="gracectl-bench-") as name:
         folder = Path(name)
         if kubeconfig is None:
             async with embedded(ClusterSpec(nodes=())) as url:
                 yield Ground(at(url, folder / "kubeconfig"), run, "embedded", folder)
-        elif kwok:
+            return
+        async with connected(str(kubeconfig)) as there:
+            await there.client.server_version()  # whoever cannot be reached is told of now, not waited for
+        if kwok:
             yield Ground(kubeconfig, run, "kwok", folder)
         else:
             async with service("benchmarks.ground.hollow", str(kubeconfig), LABEL, run):
@@ -138,7 +143,10 @@ class Service:
 async def service(module: str, *arguments: str) -> AsyncIterator[Service]:
     """A module as a process of its own, ready, until the block ends."""
     command = [sys.executable, "-m", module, *arguments]
-    async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
+    # Ctrl-C is for us alone: what we take away at the end, they have to be there for.
+    async with await anyio.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
+    ) as process:
         one = Service(process)
         await one.heard()
         try:
