@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench bench-page helm clean
+.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench bench-page micro bench-compare helm clean
 
 help: ## show this list
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 $(READY): pyproject.toml constraints.txt gracectl/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
@@ -44,7 +44,8 @@ test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	$(BIN)/python -m pytest $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
-	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients $(ARGS)
+	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients \
+		--ignore tests/benchmarks/test_benchmarks_compare.py $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -72,6 +73,12 @@ $(VENV)/.bench: $(READY)
 
 bench-page: $(VENV)/.bench ## put what was measured (ARGS of make bench: --save docs/benchmarks/embedded.json) into docs/benchmarks.md, with pictures
 	$(BIN)/python -m benchmarks.page $(ARGS)
+
+micro: $(READY) ## CPU time of single parts, in µs and as multiples of a yardstick (ARGS='-k queue', ARGS=--benchmark-json=FILE)
+	$(BIN)/python -m pytest -c benchmarks/micro/pytest.ini benchmarks/micro $(ARGS)
+
+bench-compare: $(READY) ## those of this tree against its package and that of another revision: make bench-compare BASE=main
+	$(BIN)/python -m benchmarks.compare "$(BASE)" $(ARGS)
 
 clean: ## remove what make has built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -62,6 +63,16 @@ class Outcome(msgspec.Struct, frozen=True):
     def is_met(self) -> bool:
         """Whether every figure keeps its budget."""
         return all(figure.is_met for figure in self.figures)
+
+
+def save(outcomes: Sequence[Outcome], file: Path) -> None:
+    """Keep outcomes in a file, for `make bench-page` and for machines."""
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes)) + b"\n")
+
+
+def saved(file: Path) -> list[Outcome]:
+    """What a file has kept; nothing if there is none."""
+    return msgspec.json.decode(file.read_bytes(), type=list[Outcome]) if file.exists() else []
 
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:

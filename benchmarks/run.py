@@ -25,8 +25,9 @@ from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
 from benchmarks.ground.ground import Ground, opened
 from benchmarks.parts import admission, server, wheel
-from benchmarks.report import Outcome, show
+from benchmarks.report import Outcome, save, saved, show
 from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, storm, tracing
+from gracectl.cli.failures import interruptible, told_to_people
 
 Scenario = Callable[[Ground], Awaitable[Outcome]]
 Part = Callable[[], Awaitable[Outcome]]
@@ -62,23 +63,35 @@ PARTS: dict[str, Part] = {
 @click.option("--kwok", is_flag=True, help="The cluster's kwok plays the kubelets of our nodes.")
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 @click.option(
-    "--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the outcomes there as well (JSON)."
+    "--save",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the outcomes there as well (JSON), beside those of other scenarios.",
 )
-def main(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool, output: str, save: Path | None) -> None:
+def main(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool, output: str, file: Path | None) -> None:
     """Run scenarios (left out: all of them), or parts by name. Exit code 1 when a budget is missed."""
     names = names or USUAL
     if kubeconfig and (alone := [name for name in names if name in PARTS]):
         raise click.UsageError(f"{', '.join(alone)}: measured on the embedded cluster only; leave out --kubeconfig")
+    if kwok and kubeconfig is None:
+        raise click.UsageError("--kwok: the embedded cluster has none; name the cluster that has with --kubeconfig")
     if PROGRAM is None:
         click.echo(WITHOUT_KUBECTL, err=True)
-    outcomes = anyio.run(_run, names, kubeconfig, kwok)
-    if save:
-        save.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes)) + b"\n")
+    with told_to_people(), interruptible(lambda: "interrupted; what was made for the run is taken away"):
+        outcomes = anyio.run(_run, names, kubeconfig, kwok)
+    if file:
+        _keep(outcomes, file)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(outcomes)))
     else:
         show(outcomes, Console())
     sys.exit(0 if all(outcome.is_met for outcome in outcomes) else 1)
+
+
+def _keep(outcomes: list[Outcome], file: Path) -> None:
+    """Beside those of other scenarios that it has, and in place of earlier ones of these."""
+    known = {outcome.scenario: outcome for outcome in (*saved(file), *outcomes)}
+    save(list(known.values()), file)
 
 
 async def _run(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool) -> list[Outcome]:

@@ -77,7 +77,7 @@ class Driven:
         """See Contender."""
         command = [sys.executable, "-m", self._module, str(site.way.kubeconfig), site.name, *old]
         async with await anyio.open_process(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None

@@ -196,7 +196,12 @@ async def running(
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GRACECTL_"))}
     with log.open("wb") as file:
         process = await anyio.open_process(
-            asked, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**environment, **(variables or {})}
+            asked,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env={**environment, **(variables or {})},
+            start_new_session=True,
         )
         try:
             program = Program(process, f"http://{address}/metrics", log)

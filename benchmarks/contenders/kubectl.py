@@ -76,7 +76,12 @@ class _Drain:
     def _run(self) -> tuple[float, float]:
         with self._said.open("wb") as file:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=self._environment
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=self._environment,
+                start_new_session=True,
             )
         taken = reaped(self._process.pid)
         self._process = None

@@ -38,8 +38,8 @@ class Collector(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
     """A collector while the block runs."""
-    async with service("benchmarks.ground.collector") as url:
-        yield Collector(url)
+    async with service("benchmarks.ground.collector") as one:
+        yield Collector(one.said)
 
 
 async def serve() -> None:

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
+import anyio.abc
 import msgspec
 
 from benchmarks.ground.cluster import ClusterSpec
 from gracectl.kube import credentials
+from gracectl.kube.connection import connected
 from gracectl.kube.credentials import Credentials
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import write_kubeconfig
@@ -74,14 +76,18 @@ class Ground(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def opened(kubeconfig: Path | None, *, kwok: bool = False) -> AsyncIterator[Ground]:
-    """The cluster of a kubeconfig, or (None) an embedded one for as long as the block runs."""
+    """The cluster of a kubeconfig, or (None) an embedded one for as long as the block runs. Raises CredentialsError,
+    or an ApiError where nobody answers."""
     run = f"bench-{secrets.token_hex(3)}"
     with tempfile.TemporaryDirectory(prefix="gracectl-bench-") as name:
         folder = Path(name)
         if kubeconfig is None:
             async with embedded(ClusterSpec(nodes=())) as url:
                 yield Ground(at(url, folder / "kubeconfig"), run, "embedded", folder)
-        elif kwok:
+            return
+        async with connected(str(kubeconfig)) as there:
+            await there.client.server_version()  # whoever cannot be reached is told of now, not waited for
+        if kwok:
             yield Ground(kubeconfig, run, "kwok", folder)
         else:
             async with service("benchmarks.ground.hollow", str(kubeconfig), LABEL, run):
@@ -97,30 +103,54 @@ def at(url: str, file: Path) -> Path:
 @asynccontextmanager
 async def embedded(spec: ClusterSpec) -> AsyncIterator[str]:
     """The URL of an embedded cluster in its own process."""
-    async with service("benchmarks.ground.cluster", msgspec.json.encode(spec).decode()) as url:
-        yield url
+    async with service("benchmarks.ground.cluster", msgspec.json.encode(spec).decode()) as one:
+        yield one.said
 
 
-@asynccontextmanager
-async def service(module: str, *arguments: str) -> AsyncIterator[str]:
-    """A module as a process of its own, until the block ends: what it prints as its first line, once it is ready.
+class Service:
+    """A process beside us; `said` is what it has printed as its first line, when it was ready."""
 
-    It ends when its standard input does. Raises RuntimeError if it ends before it is ready.
-    """
-    command = [sys.executable, "-m", module, *arguments]
-    async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
+    def __init__(self, process: anyio.abc.Process) -> None:
+        self._process = process
+        self.said = ""
+
+    async def heard(self) -> None:
+        """Wait until it has printed a line. Raises RuntimeError if it ends before."""
+        assert self._process.stdout is not None
         line = b""
         try:
             while not line.endswith(b"\n"):
-                line += await process.stdout.receive()
+                line += await self._process.stdout.receive()
         except anyio.EndOfStream:
-            raise RuntimeError(f"{module} ended with {await process.wait()} before it was ready") from None
+            raise RuntimeError(f"ended with {await self._process.wait()} before it had said a line") from None
+        self.said = line.decode().strip()
+
+    async def ask(self) -> None:
+        """Give it a line, and wait for one."""
+        assert self._process.stdin is not None
+        await self._process.stdin.send(b"\n")
+        await self.heard()
+
+    async def end(self) -> None:
+        """End it, as it ends with its standard input."""
+        assert self._process.stdin is not None
+        await self._process.stdin.aclose()
+        with anyio.move_on_after(10):
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def service(module: str, *arguments: str) -> AsyncIterator[Service]:
+    """A module as a process of its own, ready, until the block ends."""
+    command = [sys.executable, "-m", module, *arguments]
+    # Ctrl-C is for us alone: what we take away at the end, they have to be there for.
+    async with await anyio.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
+    ) as process:
+        one = Service(process)
+        await one.heard()
         try:
-            yield line.decode().strip()
+            yield one
         finally:
             with anyio.CancelScope(shield=True):
-                await process.stdin.aclose()
-                with anyio.move_on_after(10):
-                    await process.wait()
+                await one.end()

@@ -81,8 +81,8 @@ class Proxy:
 @asynccontextmanager
 async def faulty(ground: Ground, *, errors: float = 0.0, delay: float = 0.0) -> AsyncIterator[Ground]:
     """The same cluster, reached by a bad way, in a process of its own."""
-    async with service("benchmarks.ground.proxy", str(ground.kubeconfig), str(errors), str(delay)) as url:
-        yield ground.behind(at(url, ground.folder / "faulty-kubeconfig"))
+    async with service("benchmarks.ground.proxy", str(ground.kubeconfig), str(errors), str(delay)) as one:
+        yield ground.behind(at(one.said, ground.folder / "faulty-kubeconfig"))
 
 
 async def _serve(kubeconfig: Path, errors: float, delay: float) -> None:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.ground.world '{"scenario": "large", "alive": false}'
 
-Prints an Opened as one line of JSON when the world has settled, and runs until its standard input ends.
+Prints an Opened as one line of JSON when the world has settled, and runs until its standard input ends. For each line
+that it is given it breaks all watches of all pods, and does not know the past any more, so that they are listed anew.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from benchmarks.ground.ground import service
+from benchmarks.ground.ground import Service, service
 from benchmarks.ground.process import memory
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.cluster import ClusterOptions
+from gracectl.sim.faults.rules import DropWatch, Expire, Rule
 from gracectl.sim.http import HttpFace
 from gracectl.sim.scenarios.library import scenario_named
 from gracectl.sim.scenarios.plan import scaled
 from gracectl.sim.scenarios.simulation import Simulation
+
+ALL_PODS, LONG_ENOUGH = "/api/v1/pods$", 1.0
+"""The path that is struck, and for how many seconds: a watch that breaks is tried again within a fraction of one."""
 
 
 class WorldSpec(msgspec.Struct, frozen=True):
@@ -65,18 +70,31 @@ async def serve(spec: WorldSpec) -> None:
             gc.freeze()
             opened = Opened(url, settled.nodes, settled.pods, seconds, memory())
             print(msgspec.json.encode(opened).decode(), flush=True)
-            await anyio.to_thread.run_sync(sys.stdin.read)
+            while await anyio.to_thread.run_sync(sys.stdin.readline):
+                await forget(simulation)
+                print("forgotten", flush=True)
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await face.stop()
 
 
+async def forget(simulation: Simulation) -> None:
+    """Let every controller list all pods anew."""
+    faults = simulation.cluster.server.faults
+    rules = [Rule(fault=fault, path=ALL_PODS, client="^gracectl") for fault in (DropWatch(0.0), Expire())]
+    for rule in rules:
+        faults.add(rule)
+    await anyio.sleep(LONG_ENOUGH)
+    for rule in rules:
+        faults.remove(rule)
+
+
 @asynccontextmanager
-async def world(spec: WorldSpec) -> AsyncIterator[Opened]:
+async def world(spec: WorldSpec) -> AsyncIterator[tuple[Opened, Service]]:
     """A world in its own process, while the block runs."""
-    async with service("benchmarks.ground.world", msgspec.json.encode(spec).decode()) as line:
-        yield msgspec.json.decode(line, type=Opened)
+    async with service("benchmarks.ground.world", msgspec.json.encode(spec).decode()) as one:
+        yield msgspec.json.decode(one.said, type=Opened), one
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ HUGE = Size("huge", fill=120.0, lists=20.0)
 
 async def run(size: Size = LARGE) -> Outcome:
     """Fill the world with everything alive; then measure the server alone, as what it serves is then known."""
-    async with world(WorldSpec(size.scenario, size.scale)) as alive:
+    async with world(WorldSpec(size.scenario, size.scale)) as (alive, _):
         with_world = await evictions(alive.url, EVICTIONS // 10)
-    async with world(WorldSpec(size.scenario, size.scale, alive=False)) as alone:
+    async with world(WorldSpec(size.scenario, size.scale, alive=False)) as (alone, _):
         rates = [await evictions(alone.url, EVICTIONS // 4, skip=index * EVICTIONS // 4) for index in range(4)]
         listed = await lists(alone)
         delivered, late = await fan_out(alone.url)

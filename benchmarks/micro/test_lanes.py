@@ -1,0 +1,62 @@
+"""A lane wakes up: its budget gets room, and the next of its pods is chosen, granted, and seen to go."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+import msgspec
+import pytest
+
+from benchmarks.micro.conftest import Measure
+from benchmarks.micro.covered import budget_over, decoded
+from benchmarks.micro.pods import namespace_of
+from gracectl.eviction.lane import Ask, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.policy.budgets import BudgetKey
+from gracectl.runtime.backoff import Backoff
+from gracectl.termination.observed import observe_nothing_yet
+
+NOW: Final = 1000.0
+
+
+class Chain:
+    """One budget over so many pods that all want to leave."""
+
+    def __init__(self, count: int) -> None:
+        self._pods = tuple(
+            msgspec.structs.replace(pod, namespace=namespace_of(0), labels={}) for pod in decoded(range(count))
+        )
+        self._key: BudgetKey = budget_over(0).key
+        self.fresh()
+
+    def fresh(self) -> None:
+        """All of them wait, and the budget allows nothing."""
+        self._observed = observed = observe_nothing_yet()
+        observed.pods.replace(self._pods)
+        observed.budgets.replace([budget_over(0, allowed=0)])
+        self._look = Look(pod=observed.pods.get, budget=lambda key: observed.budgets.get(*key))
+        backoff = Backoff(0.1, 10.0, rng=random.Random(1))
+        self._lane = Lane((self._key,), EvictionSettings(), backoff, NOW)
+        for pod in self._pods:
+            self._lane.join(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (self._key,), NOW))
+        assert isinstance(self._lane.decide(NOW, self._look), Sleep)
+
+    def pass_by(self) -> None:
+        """Let one after another go."""
+        lane, look, budgets, version = self._lane, self._look, self._observed.budgets, 1
+        for _ in self._pods:
+            version += 2
+            budgets.put(budget_over(0, version=version))
+            ask = lane.decide(NOW, look)
+            assert isinstance(ask, Ask)
+            lane.grant(ask, lane.versions(look), NOW)
+            self._observed.pods.remove((ask.candidate.namespace, ask.candidate.name))
+            budgets.put(budget_over(0, version=version + 1, allowed=0))
+            assert isinstance(lane.decide(NOW, look), Sleep | Done)
+
+
+@pytest.mark.parametrize("count", [100, 1000])
+def test_lane(count: int, measure: Measure) -> None:
+    chain = Chain(count)
+    measure(f"lane of {count:,}: a pod's way through it", count, chain.pass_by, chain.fresh)

@@ -1,0 +1,199 @@
+"""`make bench-compare`: which revision, two folders that measure what they should, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from benchmarks import compare
+from benchmarks.compare import TREE, CannotCompare, main, resolved, sides
+
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not on PATH"),
+]
+
+
+def git(tree: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com", "-c", "commit.gpgsign=false")
+    return subprocess.run(
+        ["git", "-C", str(tree), *who, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A repository of three commits: without the package, with it (tag v1), and with benchmarks; then edited."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    git(tree, "init", "--quiet")
+    for path, text in (
+        ("README", "nothing yet"),
+        ("gracectl/__init__.py", "is_old = True"),
+        ("benchmarks/__init__.py", ""),
+        ("benchmarks/micro/test_a.py", "old"),
+    ):
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+        git(tree, "add", "--all")
+        git(tree, "commit", "--quiet", "--message", path)
+        if path.startswith("gracectl"):
+            git(tree, "tag", "v1")
+    (tree / "gracectl" / "__init__.py").write_text("is_old = False")
+    (tree / "benchmarks" / "micro" / "test_a.py").write_text("new")
+    return tree
+
+
+@pytest.fixture
+def measurable(tree: Path, scratch: Path) -> Path:
+    """The tree with the real way to measure, the yardstick, and one thing that v1 cannot do."""
+    micro = tree / "benchmarks" / "micro"
+    for name in ("__init__.py", "pytest.ini", "conftest.py", "budgets.py", "result.py", "test_yardstick.py"):
+        shutil.copy(TREE / "benchmarks" / "micro" / name, micro)
+    (micro / "test_a.py").write_text(
+        "from gracectl import match\n\n"
+        "def test_match(measure):\n    measure('one selector against one pod', 1, match)\n"
+    )
+    (tree / "gracectl" / "__init__.py").write_text("def match(): return sum(range(1000))")
+    return tree
+
+
+def run(tree: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    monkeypatch.setattr(compare, "TREE", tree)
+    return CliRunner().invoke(main, arguments)
+
+
+def test_a_revision_is_found_by_tag_branch_and_commit(tree: Path) -> None:
+    commit = git(tree, "rev-parse", "v1^{commit}")
+    assert resolved("v1", tree) == resolved(commit[:10], tree) == commit
+    assert resolved("HEAD~2", tree) == commit
+
+
+@pytest.mark.parametrize("base", ["nosuch", "--all", "v1:README", "HEAD~99"])
+def test_who_names_no_revision_is_told_what_to_name(base: str, tree: Path) -> None:
+    with pytest.raises(CannotCompare, match=rf"^there is no revision {base} here.*name a commit, branch or tag"):
+        resolved(base, tree)
+
+
+def test_where_there_is_no_repository_the_reason_is_git_s(tmp_path: Path) -> None:
+    with pytest.raises(CannotCompare, match="not a git repository"):
+        resolved("main", tmp_path)
+
+
+def test_both_sides_have_the_benchmarks_of_the_tree_and_each_its_own_package(tree: Path, scratch: Path) -> None:
+    with sides(resolved("v1", tree), tree) as (there, here):
+        assert (there / "gracectl" / "__init__.py").read_text() == "is_old = True"
+        assert (here / "gracectl" / "__init__.py").read_text() == "is_old = False"
+        for side in (there, here):
+            assert (side / "benchmarks" / "micro" / "test_a.py").read_text() == "new"
+            assert (side / "benchmarks" / "__init__.py").exists()
+    assert (tree / "gracectl" / "__init__.py").read_text() == "is_old = False"
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt(), RuntimeError()], ids=repr)
+def test_nothing_is_left_behind(ending: BaseException | None, tree: Path, scratch: Path) -> None:
+    def use() -> None:
+        with sides(resolved("HEAD", tree), tree) as (there, _):
+            assert there.is_relative_to(scratch)
+            (there / "gracectl" / "report.json").write_text("not committed")
+            if ending is not None:
+                raise ending
+
+    if ending is None:
+        use()
+    else:
+        with pytest.raises(type(ending)):
+            use()
+    assert not any(scratch.iterdir())
+    assert git(tree, "worktree", "list").count("\n") == 0
+
+
+def test_a_revision_without_the_package_is_refused_and_leaves_nothing_behind(tree: Path, scratch: Path) -> None:
+    with pytest.raises(CannotCompare, match="has no package gracectl"), sides(resolved("HEAD~3", tree), tree):
+        pass
+    assert not any(scratch.iterdir())
+    assert git(tree, "worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "with which revision? make bench-compare BASE=main names one"),
+        (("",), "with which revision?"),
+        (("nosuch",), "there is no revision nosuch here"),
+        (("HEAD", "--rounds", "0"), "'--rounds'"),
+        (("HEAD", "--threshold", "1"), "'--threshold'"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_and_ends_with_2(
+    arguments: tuple[str, ...], words: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(tree, monkeypatch, *arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_benchmarks_that_do_not_run_end_with_2_and_their_last_words(
+    tree: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(tree, monkeypatch, "v1", "--rounds", "1")  # there is no pytest.ini beside them
+    assert result.exit_code == 2
+    assert "the benchmarks of base did not run" in result.output
+    assert "pytest.ini" in result.output
+    assert not any(scratch.iterdir())
+
+
+def test_what_base_cannot_do_is_told_with_the_reason(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(measurable, monkeypatch, "v1", "--rounds", "1", "-o", "json")
+    found = json.loads(result.stdout)
+    marks = {row["name"]: row["mark"] for row in found["rows"]}
+    assert marks == {"one selector against one pod": "not in BASE", "yardstick": ""}
+    assert "cannot import name 'match' from 'gracectl'" in found["notes"][0]
+    assert result.exit_code == 2, "nothing of gracectl was compared"
+
+
+def test_what_both_can_do_is_compared(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(measurable, "commit", "--quiet", "--all", "--message", "both")
+    result = run(measurable, monkeypatch, "HEAD", "--rounds", "1", "--threshold", "1000", "-k", "match")
+    assert "one selector against one pod" in result.stdout
+    assert "× " in result.stdout
+    assert result.exit_code == 0
+
+
+def test_what_fails_here_is_no_comparison(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(measurable, "commit", "--quiet", "--all", "--message", "both")
+    (measurable / "gracectl" / "__init__.py").write_text("def match(): raise ValueError")
+    result = run(measurable, monkeypatch, "HEAD", "--rounds", "1")
+    assert result.exit_code == 2
+    assert "one selector against one pod: fails in this tree" in result.output
+
+
+def test_an_expression_that_matches_nothing_is_no_comparison(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(measurable, monkeypatch, "v1", "--rounds", "1", "-k", "nosuch")
+    assert result.exit_code == 2
+    assert "no benchmark matches -k nosuch" in result.output
+
+
+def test_another_package_than_the_one_asked_for_is_never_taken_for_it(
+    measurable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(measurable, "checkout", "--quiet", "--orphan", "elsewhere")
+    (measurable / "gracectl" / "__init__.py").write_text("__file__ = '/elsewhere/gracectl/__init__.py'")
+    git(measurable, "commit", "--quiet", "--all", "--message", "as if installed elsewhere")
+    result = run(measurable, monkeypatch, "HEAD", "--rounds", "1")
+    assert result.exit_code == 2
+    assert "but /elsewhere/gracectl/__init__.py" in result.output
