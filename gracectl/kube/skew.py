@@ -61,5 +61,5 @@ class SkewEstimate:
 
 @lru_cache(maxsize=16)
 def _instant_of(date: str) -> float:
-    """All answers of one second bear the same date, and reading it takes 10 µs. ValueError for what is none."""
+    """All answers of one second bear the same date, and reading one takes some µs. ValueError for what is none."""
     return parsedate_to_datetime(date).timestamp()
