@@ -79,7 +79,8 @@ def _requests(chain: Outcome) -> Canvas:
     for row, total in enumerate(lefts):
         axes.text(total, row, f" {rounded(total)}", va="center")
     axes.invert_yaxis()
-    axes.legend(frameon=False, loc="lower right")
+    axes.set_xlim(0, 1.1 * max(lefts))
+    axes.legend(frameon=False, loc="upper right")
     axes.set_title("pdb-chain: requests for each pod")
     canvas.tight_layout()
     return canvas

@@ -9,7 +9,6 @@ import msgspec
 from rich.table import Table
 
 from benchmarks.micro.budgets import BUDGETS, YARDSTICK
-from benchmarks.report import Figure, Outcome
 
 COUNT: Final = "count"
 """The entry of a benchmark's extra_info that says how many things one round does."""
@@ -71,16 +70,6 @@ def table_of(results: Sequence[Result], budgets: Mapping[str, float | None] = BU
             "" if budget is None else "MISSED" if is_missed(result, budgets) else "met",
         )
     return table
-
-
-def outcome_of(results: Sequence[Result], budgets: Mapping[str, float | None] = BUDGETS) -> Outcome:
-    """What has been found, as the outcomes of scenarios are kept."""
-    return Outcome(
-        scenario="micro",
-        about="CPU time of one, median of all rounds",
-        figures=tuple(Figure(each.name, each.micros, " µs", budgets.get(each.name)) for each in results),
-        parameters={},
-    )
 
 
 class _Stats(msgspec.Struct):

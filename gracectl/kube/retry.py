@@ -12,6 +12,7 @@ import random
 import msgspec
 
 from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Throttled, Unreachable
+from gracectl.runtime.backoff import Backoff
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,21 +41,20 @@ class Patience:
     """
 
     def __init__(self, settings: RetrySettings, rng: random.Random, *, repeatable: bool) -> None:
-        self._settings = settings
-        self._rng = rng
+        self._left = settings.attempts - 1
         self._may_repeat = is_transient if repeatable else is_surely_not_executed
-        self._failures = 0
+        self._backoff = Backoff(settings.initial, settings.maximum, rng=rng)
 
     def seconds(self, error: ApiError) -> float | None:
         """How long to wait after this failure: what the server asked for, exactly; without a word from it, exponential
         with jitter. None: it is not asked again."""
-        self._failures += 1
-        if self._failures >= self._settings.attempts or not self._may_repeat(error):
+        if not self._left or not self._may_repeat(error):
             return None
+        self._left -= 1
+        seconds = self._backoff.next()
         if isinstance(error, Throttled | ServerFault | RequestTimeout) and error.retry_after is not None:
             return error.retry_after
-        size = min(self._settings.initial * 2.0 ** (self._failures - 1), self._settings.maximum)
-        return size * self._rng.uniform(0.5, 1.0)
+        return seconds
 
 
 def outcome_of(error: ApiError | None) -> str:

@@ -33,8 +33,8 @@ SPENT = refusal(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget", "
 class NoJitter(random.Random):
     """Every wait at its full length."""
 
-    def uniform(self, a: float, b: float) -> float:
-        return b
+    def random(self) -> float:
+        return 0.0
 
 
 @pytest.fixture
