@@ -42,4 +42,5 @@ async def run(ground: Ground) -> Outcome:
         ),
         parameters={"nodes": NODES, "pods": load.pods, "errors": ERRORS, "delay": f"{DELAY:g} s", **load.pace.in_words},
         trials=(*ours, *others),
+        notes=("The peers go over the way with errors.",),
     )

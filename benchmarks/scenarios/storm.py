@@ -13,7 +13,7 @@ from benchmarks.ground.site import App
 from benchmarks.report import Figure, Outcome
 from benchmarks.trial import Load, middle, trial
 
-PODS_OF_A_NODE, APPS, ROUNDS = 50, 10, 3
+PODS_OF_A_NODE, APPS, ROUNDS = 50, 10, 5
 NODES, NODES_OF_PEERS = 24, 8
 """Some peers take minutes for so many nodes; rates are told of fewer just as well."""
 
