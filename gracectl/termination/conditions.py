@@ -31,8 +31,12 @@ async def set_condition(
     A mere change of message is written at most every `status_interval_seconds`. A condition is for people: when it
     cannot be written within `seconds` (PATIENCE_SECONDS at most), that is logged, and the termination goes on.
     """
+    now = tools.clock.now()
+    due = [held for held in objects if _is_due(tools, held, word, now)]
+    if not due:
+        return  # nearly always: each look at a node ends here
     async with anyio.create_task_group() as group:
-        for held in objects:
+        for held in due:
             group.start_soon(_set, tools, held, word, min(seconds, PATIENCE_SECONDS))
 
 
@@ -52,15 +56,19 @@ async def drop_conditions(tools: Tools, held: Held[Node], types: Sequence[str]) 
     held.wrote(after)
 
 
-async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
-    now = tools.clock.now()
+def _is_due(tools: Tools, held: AnyHeld, word: Word, now: float) -> bool:
+    """Whether it says something new there, and is not only other words too soon."""
     shown = condition_of(held.state.conditions, word.type)
     if shown is not None and (shown.status, shown.reason, shown.message) == (word.status, word.reason, word.message):
-        return
+        return False
     # What we wrote last counts even if the watch, or a write of somebody else, shows an older state.
     told = held.told.get(word.type)
-    if told is not None and told.status == word.status and now < told.at + tools.settings.status_interval_seconds:
-        return
+    return told is None or told.status != word.status or now >= told.at + tools.settings.status_interval_seconds
+
+
+async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
+    now = tools.clock.now()
+    shown, told = condition_of(held.state.conditions, word.type), held.told.get(word.type)
     turned = now
     if told is not None and told.status == word.status:
         turned = told.turned

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 import anyio
+import msgspec
 
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
@@ -54,7 +55,8 @@ OVERDUE_WORKERS = 1000
 
 MANY_PODS, CALM_SECONDS = 20, 0.1
 """While a node has more pods than that, news of them waits until the last plan is so old: where many leave at once each
-brings news several times, and a plan is about all of them (ADR 0027). The last ones never wait."""
+brings news several times, and a plan is about all of them (ADR 0027). The ends of the last ones never wait; that one of
+them is on its way out, which lets nobody go on, does."""
 
 WALK_SECONDS = 0.5
 """A node that is being looked at from the other queue is looked at again after this long."""
@@ -218,7 +220,8 @@ class NodeTermination:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
             if pod is not None and (termination := self._register.get(pod.node_name)) is not None:
-                self._queue.add_after(pod.node_name, _calm_until(termination) - self._tools.clock.monotonic())
+                until = _calm_until(termination, is_urgent=not _is_on_its_way(old, new))
+                self._queue.add_after(pod.node_name, until - self._tools.clock.monotonic())
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         attachment = new or old
@@ -260,7 +263,20 @@ def _is_asked_for(node: Node) -> bool:
     return is_held(node) or is_in_maintenance(node)
 
 
-def _calm_until(termination: Termination) -> float:
+def _is_on_its_way(old: Pod | None, new: Pod | None) -> bool:
+    """Whether the news is only that a pod stops, and how far it is: it still holds its node."""
+    if old is None or new is None or new.deletion_timestamp is None:
+        return False
+    return new == msgspec.structs.replace(
+        old,
+        resource_version=new.resource_version,
+        deletion_timestamp=new.deletion_timestamp,
+        deletion_grace_seconds=new.deletion_grace_seconds,
+        ready=new.ready,
+    )
+
+
+def _calm_until(termination: Termination, *, is_urgent: bool) -> float:
     """Until when (monotonic) news of its pods may wait."""
     is_crowded = termination.plan is not None and len(termination.plan.left) > MANY_PODS
-    return termination.looked_at + CALM_SECONDS if is_crowded else -math.inf
+    return -math.inf if is_urgent and not is_crowded else termination.looked_at + CALM_SECONDS

@@ -1,0 +1,70 @@
+"""The command of the benchmarks: what it refuses, and what it keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from benchmarks.report import Figure, Outcome, save, saved
+from benchmarks.run import _keep, main
+
+
+def an_outcome(scenario: str, value: float) -> Outcome:
+    return Outcome(scenario=scenario, about="", figures=(Figure("f", value),), parameters={})
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    """Of a server that is not there."""
+    path = tmp_path / "kubeconfig"
+    here = {"cluster": "here", "user": "me"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "mine", "context": here}],
+        "current-context": "mine",
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nosuch"], "'nosuch' is not one of 'pdb-chain'"),
+        (["--kwok", "storm"], "name the cluster that has with --kubeconfig"),
+        (["--kubeconfig", "/nosuch/file"], "does not exist"),
+    ],
+)
+def test_bad_usage_is_told_before_anything_begins(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_parts_of_ours_are_not_measured_on_somebodys_cluster(kubeconfig: Path) -> None:
+    result = CliRunner().invoke(main, ["--kubeconfig", str(kubeconfig), "wheel", "storm"])
+    assert result.exit_code == 2
+    assert "wheel: measured on the embedded cluster only" in result.output
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once(kubeconfig: Path) -> None:
+    result = CliRunner().invoke(main, ["--kubeconfig", str(kubeconfig), "storm"])
+    assert result.exit_code == 3
+    assert "no connection to 127.0.0.1:1" in result.output
+
+
+def test_what_is_measured_anew_replaces_what_was_kept_of_it_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    save([an_outcome("storm", 1.0), an_outcome("scale", 2.0)], file)
+    _keep([an_outcome("storm", 3.0), an_outcome("mixed", 4.0)], file)
+    assert [(one.scenario, one.figures[0].value) for one in saved(file)] == [
+        ("storm", 3.0),
+        ("scale", 2.0),
+        ("mixed", 4.0),
+    ]
