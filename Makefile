@@ -44,8 +44,7 @@ test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	$(BIN)/python -m pytest $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
-	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients \
-		--ignore tests/benchmarks/test_benchmarks_compare.py $(ARGS)
+	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients --ignore tests/benchmarks $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

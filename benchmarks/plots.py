@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from benchmarks.contenders.contender import EVICTION
-from benchmarks.report import Outcome, rounded
+from benchmarks.report import Outcome, Series, rounded
 from benchmarks.trial import Trial
 
 OURS, YARDSTICK, OTHERS, BUDGET = "#0b6e4f", "#6c757d", "#c77d3a", "#b02a37"
@@ -96,18 +96,12 @@ def _asked(one: Trial) -> dict[str, float]:
 def _scale(scale: Outcome) -> Canvas:
     canvas = _canvas(3.0)
     left, right = canvas.subplots(1, 2)
-    cost, memory = scale.series
-    for axes, series, budget in ((left, cost, 1.2 * cost.points[0][1]), (right, memory, 256.0)):
-        nodes, values = zip(*series.points, strict=True)
-        axes.plot(nodes, values, marker="o", color=OURS)
-        axes.axhline(budget, color=BUDGET, linewidth=0.8, linestyle="--")
-        axes.set_xscale("log")
-        axes.set_xticks(nodes, [f"{each:,.0f}" for each in nodes])
-        axes.set_ylim(0, 1.25 * max(budget, *values))
-        axes.set_xlabel("nodes (thirty pods each)")
-        axes.set_title(series.name)
-        for at, value in series.points:
-            axes.annotate(rounded(value), (at, value), textcoords="offset points", xytext=(0, 8), ha="center")
+    cost, of_share, memory = scale.series
+    _lines(left, {"two nodes at once": cost, "a share of the nodes at once": of_share}, 1.2 * cost.points[0][1])
+    left.set_title(cost.name)
+    left.legend(frameon=False, loc="lower right")
+    _lines(right, {memory.name: memory}, 256.0)
+    right.set_title(memory.name)
     canvas.tight_layout()
     return canvas
 
@@ -140,6 +134,24 @@ PLOTS: Mapping[str, tuple[tuple[str, ...], Callable[..., Canvas]]] = {
 
 def _canvas(height: float) -> Canvas:
     return Canvas(figsize=(WIDTH, height))
+
+
+def _lines(axes: Any, series: Mapping[str, Series], budget: float) -> None:
+    """Values by the number of nodes, each with its figure: the first above its point, the second below."""
+    most = max(value for each in series.values() for _, value in each.points)
+    for (name, one), colour, beside in zip(series.items(), (OURS, OTHERS), (8, -15), strict=False):
+        nodes, values = zip(*one.points, strict=True)
+        axes.plot(nodes, values, marker="o", color=colour, label=name)
+        for at, value in one.points:
+            text = {"textcoords": "offset points", "xytext": (0, beside), "ha": "center", "color": colour}
+            axes.annotate(rounded(value), (at, value), **text)
+    axes.axhline(budget, color=BUDGET, linewidth=0.8, linestyle="--")
+    axes.set_xscale("log")
+    axes.set_xticks(nodes, [f"{each:,.0f}" for each in nodes])
+    axes.minorticks_off()
+    axes.set_xlim(nodes[0] / 2, nodes[-1] * 2)
+    axes.set_ylim(0, 1.25 * max(budget, most))
+    axes.set_xlabel("nodes (thirty pods each)")
 
 
 def _bars(axes: Any, trials: Sequence[Trial], values: Sequence[float], unit: str) -> None:

@@ -1,4 +1,6 @@
-"""The same share of nodes ends in a small cluster, a larger one and the largest there are: what does each pod cost?
+"""Nodes end in a small cluster, a larger one and the largest there are: what does each of their pods cost?
+
+As many at once in each of them, so that only the cluster differs; then a share of all nodes at once.
 
 Pods elsewhere change all the time, in proportion to the cluster. What that costs the controller at rest is measured
 first, and taken off: what is compared is what a terminated pod costs. At last all pods are listed anew, as after a lost
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,13 @@ from gracectl.kube.requests import Key, MergePatch
 from gracectl.kube.resources import NODES, PODS
 from gracectl.runtime.clock import SystemClock
 
-SHARE = 0.02
-"""Of the nodes that end at once."""
+TOGETHER, ROUNDS = 2, 8
+"""Nodes that end at once in a cluster of any size, and how often: what differs then is the cluster alone."""
+SHARE, TIMES = 0.02, 2
+"""Of the nodes that end at once afterwards, and how often: what differs then is how many ends are under way as well."""
 CHURN = 0.04
 """Pods of others that change in a second, for each node."""
-REST = 15.0
+REST = 20.0
 """Seconds for which the controller is watched at rest."""
 CHURNED = 500
 """Pods that change, one after another, and again."""
@@ -42,20 +46,13 @@ CHURNED = 500
 clock = SystemClock()
 
 
-class Size(msgspec.Struct, frozen=True):
-    """A cluster of so many nodes; a share of them ends in each of the `rounds`: enough for a figure of some weight."""
-
-    nodes: int
-    rounds: int
-
-    @property
-    def at_once(self) -> int:
-        """How many nodes end in a round."""
-        return round(SHARE * self.nodes)
+def _at_once(nodes: int) -> int:
+    """How many nodes end at once of a share."""
+    return round(SHARE * nodes)
 
 
-EMBEDDED = (Size(50, 12), Size(500, 3), Size(5_000, 1))
-ELSEWHERE = (Size(50, 10), Size(250, 2))
+EMBEDDED, ELSEWHERE = (50, 500, 5_000), (50, 250)
+"""How many nodes there are."""
 PODS_ELSEWHERE = 8
 """Of each node, on somebody's cluster."""
 LARGEST = 5_000
@@ -77,7 +74,8 @@ class Field(msgspec.Struct, frozen=True):
 
 class Growth(msgspec.Struct, frozen=True):
     """What one size has cost the controller. `started`: seconds until it held all nodes, `starting` their CPU; `rest`:
-    the share of a processor while nothing ends; `each`: CPU seconds per terminated pod beyond that; memory in MiB."""
+    the share of a processor while nothing ends; CPU seconds per terminated pod beyond that, `each` where few nodes end
+    at once, `of_share` where a share of them does; memory in MiB."""
 
     nodes: int
     pods: int
@@ -85,7 +83,7 @@ class Growth(msgspec.Struct, frozen=True):
     starting: float
     rest: float
     each: float
-    ended: int
+    of_share: float
     memory: float
     peak: float
 
@@ -93,71 +91,83 @@ class Growth(msgspec.Struct, frozen=True):
 async def run(ground: Ground) -> Outcome:
     """Size after size."""
     grown = []
-    for size in EMBEDDED if ground.is_embedded else ELSEWHERE:
-        field = _world(ground, size) if ground.is_embedded else _site(ground, size)
+    for nodes in EMBEDDED if ground.is_embedded else ELSEWHERE:
+        field = _world(ground, nodes) if ground.is_embedded else _site(ground, nodes)
         async with field as one, running(one.kubeconfig, one.settings, ground.folder) as program:
-            grown.append(await _measured(one, size, program))
+            grown.append(await _measured(one, program))
     first, last = grown[0], grown[-1]
-    is_whole = last.nodes >= LARGEST
+    most = 1.2 if last.nodes >= LARGEST else None
+    sizes = f"{last.nodes:,} nodes vs {first.nodes}"
     return Outcome(
         scenario="scale",
-        about=f"{SHARE:.0%} of {', '.join(f'{each.nodes:,}' for each in grown)} nodes end, in clusters that are alive",
+        about=f"nodes end in clusters of {', '.join(f'{each.nodes:,}' for each in grown)} nodes that are alive",
         figures=(
-            Figure(
-                f"CPU per terminated pod, {last.nodes:,} nodes vs {first.nodes}",
-                last.each / first.each,
-                " ×",
-                1.2 if is_whole else None,
-            ),
+            Figure(f"CPU per terminated pod, {sizes}", last.each / first.each, " ×", most),
             *(Figure(f"CPU per terminated pod, {one.nodes:,} nodes", 1000 * one.each, " ms") for one in grown),
-            Figure("memory at its peak", last.peak, " MiB", 256 if is_whole else None),
+            Figure(f"CPU per terminated pod, a share at once, {sizes}", last.of_share / first.of_share, " ×", most),
+            *(
+                Figure(f"CPU per terminated pod, {_at_once(one.nodes)} nodes at once", 1000 * one.of_share, " ms")
+                for one in grown
+            ),
+            Figure("memory at its peak", last.peak, " MiB", 256 if last.nodes >= LARGEST else None),
             *(Figure(f"memory with {one.nodes:,} nodes, {one.pods:,} pods", one.memory, " MiB") for one in grown),
             *(Figure(f"of a processor at rest, {one.nodes:,} nodes", 100 * one.rest, " %") for one in grown),
             *(Figure(f"from its start until it holds {one.nodes:,} nodes", one.started, " s") for one in grown),
             *(Figure(f"CPU until then, {one.nodes:,} nodes", one.starting, " s") for one in grown),
         ),
-        parameters={"share": SHARE, "changes a second and node": CHURN, "terminated": [one.ended for one in grown]},
+        parameters={
+            "at once": f"{TOGETHER} nodes, then {SHARE:.0%}",
+            "rounds": f"{ROUNDS}, then {TIMES}",
+            "changes a second and node": CHURN,
+        },
         series=(
             Series("CPU per terminated pod, ms", tuple((one.nodes, 1000 * one.each) for one in grown)),
+            Series("a share at once", tuple((one.nodes, 1000 * one.of_share) for one in grown)),
             Series("memory at its peak, MiB", tuple((one.nodes, one.peak) for one in grown)),
         ),
         notes=("The peak is that of a new list of all pods.",) if ground.is_embedded else (),
     )
 
 
-async def _measured(field: Field, size: Size, program: Program) -> Growth:
-    began = clock.monotonic()
+async def _measured(field: Field, program: Program) -> Growth:
+    began, count = clock.monotonic(), len(field.nodes)
     await until_held(field.client, field.nodes)
     started, starting = clock.monotonic() - began, program.cpu
+    ending = iter(field.nodes)
     async with anyio.create_task_group() as group:
-        group.start_soon(_churn, field.client, field.churned, CHURN * size.nodes)
+        group.start_soon(_churn, field.client, field.churned, CHURN * count)
         await clock.sleep(2)
         cpu, began = program.cpu, clock.monotonic()
         await clock.sleep(REST)
         rest = (program.cpu - cpu) / (clock.monotonic() - began)
-        before, began = await program.reading(), clock.monotonic()
-        for number in range(size.rounds):
-            ending = field.nodes[number * size.at_once :][: size.at_once]
-            await delete(field.client, ending)
-            await until_gone(field.client, ending)
-        usage = (await program.reading()).since(before)
-        assert usage.cpu is not None
-        net = usage.cpu - rest * (clock.monotonic() - began)
+        each = await _ended(field, program, rest, [tuple(islice(ending, TOGETHER)) for _ in range(ROUNDS)])
+        of_share = await _ended(field, program, rest, [tuple(islice(ending, _at_once(count))) for _ in range(TIMES)])
         group.cancel_scope.cancel()
+    memory = program.memory
     if field.world is not None:
         await _listed_anew(program, field.world)
-    ended = usage.requests[EVICTION]
     return Growth(
-        nodes=size.nodes,
+        nodes=count,
         pods=field.pods,
         started=started,
         starting=starting,
         rest=rest,
-        each=net / ended,
-        ended=ended,
-        memory=program.memory,
+        each=each,
+        of_share=of_share,
+        memory=memory,
         peak=program.peak,
     )
+
+
+async def _ended(field: Field, program: Program, rest: float, rounds: Sequence[Sequence[str]]) -> float:
+    """End the nodes of each round at once. CPU seconds per terminated pod, beyond what rest would have taken."""
+    before, began = await program.reading(), clock.monotonic()
+    for nodes in rounds:
+        await delete(field.client, nodes)
+        await until_gone(field.client, nodes)
+    usage = (await program.reading()).since(before)
+    assert usage.cpu is not None
+    return (usage.cpu - rest * (clock.monotonic() - began)) / usage.requests[EVICTION]
 
 
 async def _listed_anew(program: Program, world: Service) -> None:
@@ -194,26 +204,26 @@ async def _churn(client: KubeClient, pods: Sequence[Key], rate: float, at_once: 
 
 
 @asynccontextmanager
-async def _world(ground: Ground, size: Size) -> AsyncIterator[Field]:
+async def _world(ground: Ground, count: int) -> AsyncIterator[Field]:
     """The scenario `huge` of the library, of this size."""
-    async with world(WorldSpec("huge", size.nodes / LARGEST)) as (opened, service):
-        kubeconfig = at(opened.url, ground.folder / f"{size.nodes}-kubeconfig")
+    async with world(WorldSpec("huge", count / LARGEST)) as (opened, service):
+        kubeconfig = at(opened.url, ground.folder / f"{count}-kubeconfig")
         async with _client(ground.behind(kubeconfig)) as client:
             nodes = [node.name async for page in client.list(NODES) for node in page.items]
-            ending = frozenset(nodes[: size.rounds * size.at_once])
+            ending = frozenset(nodes[: TOGETHER * ROUNDS + _at_once(count) * TIMES])
             yield Field(kubeconfig, {}, client, tuple(nodes), await _others(client, ending), opened.pods, service)
 
 
 @asynccontextmanager
-async def _site(ground: Ground, size: Size) -> AsyncIterator[Field]:
+async def _site(ground: Ground, count: int) -> AsyncIterator[Field]:
     """A site of this size. The controller sees its nodes, and all pods that the cluster has."""
-    pods = PODS_ELSEWHERE * size.nodes
+    pods = PODS_ELSEWHERE * count
     apps = (App("budgeted", pods // 2, {"maxUnavailable": "10%"}), App("free", pods // 2))
-    async with site(ground, f"scale-{size.nodes}") as one:
-        nodes = await one.add_nodes(OLD, size.nodes)
+    async with site(ground, f"scale-{count}") as one:
+        nodes = await one.add_nodes(OLD, count)
         await one.deploy(*apps, pace=Pace())
         settings = {"nodeSelector": {"matchLabels": {LABEL: one.name}}, "leaderElection": {"namespace": one.name}}
-        ending = frozenset(nodes[: size.rounds * size.at_once])
+        ending = frozenset(nodes[: TOGETHER * ROUNDS + _at_once(count) * TIMES])
         others = await _others(one.client, ending, one.name)
         yield Field(ground.kubeconfig, settings, one.client, nodes, others, pods)
 
