@@ -8,7 +8,6 @@ work is done; it ends with its standard input.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from benchmarks.contenders.contender import Entry, Tally, Usage
+from benchmarks.ground.ground import service
 from benchmarks.ground.process import cpu_seconds, peak_memory
 from benchmarks.ground.site import Site
 from gracectl.kube import credentials
@@ -75,38 +75,17 @@ class Driven:
     @asynccontextmanager
     async def entered(self, site: Site, old: tuple[str, ...]) -> AsyncIterator[Entry]:
         """See Contender."""
-        command = [sys.executable, "-m", self._module, str(site.way.kubeconfig), site.name, *old]
-        async with await anyio.open_process(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            stdin, stdout = process.stdin, process.stdout
-
-            async def line() -> bytes:
-                said = b""
-                while not said.endswith(b"\n"):
-                    said += await stdout.receive()
-                return said
-
-            assert await line() == b"ready\n"
-            before, after = cpu_seconds(process.pid), b""
-
-            async def go() -> None:
-                nonlocal after
-                await stdin.send(b"go\n")
-                after = await line()
+        async with service(self._module, str(site.way.kubeconfig), site.name, *old) as process:
+            assert process.said == "ready"
+            before = cpu_seconds(process.pid)
 
             async def usage() -> Usage:
-                told = msgspec.json.decode(after, type=Usage)
+                told = msgspec.json.decode(process.said, type=Usage)
                 return msgspec.structs.replace(
                     told, cpu=cpu_seconds(process.pid) - before, memory=peak_memory(process.pid)
                 )
 
-            try:
-                yield Entry(go, usage)
-            finally:
-                process.kill()
+            yield Entry(process.ask, usage)
 
 
 def main(drain: Callable[[Driver, list[Pod]], Awaitable[None]]) -> None:

@@ -114,6 +114,11 @@ class Service:
         self._process = process
         self.said = ""
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     async def heard(self) -> None:
         """Wait until it has printed a line. Raises RuntimeError if it ends before."""
         assert self._process.stdout is not None
@@ -137,6 +142,8 @@ class Service:
         await self._process.stdin.aclose()
         with anyio.move_on_after(10):
             await self._process.wait()
+        if self._process.returncode is None:
+            self._process.kill()
 
 
 @asynccontextmanager

@@ -16,30 +16,21 @@ from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
 
-import aiohttp
 import anyio
 import anyio.to_thread
 from aiohttp import web
-from yarl import URL
 
 from benchmarks.ground.ground import Ground, at, service
-from gracectl.kube import credentials
-from gracectl.kube.credentials import Identity
-from gracectl.runtime.clock import SystemClock
+from benchmarks.ground.relay import Relay, passed_back, relay_to, served
 
 FAULTS = (500, 503, 504)
-PASSED_ON = ("Content-Type", "Date", "Retry-After")
 
 
 class Proxy:
     """See the module."""
 
-    def __init__(
-        self, url: str, identity: Identity, session: aiohttp.ClientSession, errors: float, delay: float
-    ) -> None:
-        self._url = url
-        self._identity = identity
-        self._session = session
+    def __init__(self, relay: Relay, errors: float, delay: float) -> None:
+        self._relay = relay
         self._errors = errors
         self._delay = delay
         self._chance = random.Random(1)
@@ -53,24 +44,8 @@ class Proxy:
         fails = self._chance.random() < self._errors
         if fails and not next(self._afterwards):
             return self._fault()
-        url = URL(self._url + incoming.raw_path, encoded=True)
-        headers = {**self._identity.headers, "Accept-Encoding": "identity"}
-        headers |= {key: incoming.headers[key] for key in ("Accept", "Content-Type") if key in incoming.headers}
-        tls = self._identity.tls if self._identity.tls is not None else True
-        async with self._session.request(incoming.method, url, data=body or None, headers=headers, ssl=tls) as answer:
-            if fails:
-                return self._fault()
-            outgoing = web.StreamResponse(
-                status=answer.status, headers={key: answer.headers[key] for key in PASSED_ON if key in answer.headers}
-            )
-            try:
-                await outgoing.prepare(incoming)
-                async for chunk in answer.content.iter_any():
-                    await outgoing.write(chunk)
-                await outgoing.write_eof()
-            except ConnectionResetError:
-                pass  # whoever asked is gone
-        return outgoing
+        async with self._relay.asked(incoming, body) as answer:
+            return self._fault() if fails else await passed_back(incoming, answer)
 
     def _fault(self) -> web.Response:
         code = next(self._faults)
@@ -86,22 +61,9 @@ async def faulty(ground: Ground, *, errors: float = 0.0, delay: float = 0.0) -> 
 
 
 async def _serve(kubeconfig: Path, errors: float, delay: float) -> None:
-    found = await credentials.load(str(kubeconfig), clock=SystemClock())
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(trust_env=False, timeout=timeout, connector=connector) as session:
-        proxy = Proxy(found.url, await found.identity(), session, errors, delay)
-        runner = web.ServerRunner(
-            web.Server(proxy.serve, handler_cancellation=True, access_log=None), shutdown_timeout=0.1
-        )
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            host, port = runner.addresses[0][:2]
-            print(f"http://{host}:{port}", flush=True)
-            await anyio.to_thread.run_sync(sys.stdin.read)
-        finally:
-            await runner.cleanup()
+    async with relay_to(kubeconfig) as relay, served(Proxy(relay, errors, delay).serve) as url:
+        print(url, flush=True)
+        await anyio.to_thread.run_sync(sys.stdin.read)
 
 
 if __name__ == "__main__":

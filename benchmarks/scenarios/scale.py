@@ -9,7 +9,7 @@ watch, for the peak of memory. On somebody's cluster the sizes are smaller, and 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import cycle, islice
 from pathlib import Path
@@ -210,8 +210,7 @@ async def _world(ground: Ground, count: int) -> AsyncIterator[Field]:
         kubeconfig = at(opened.url, ground.folder / f"{count}-kubeconfig")
         async with _client(ground.behind(kubeconfig)) as client:
             nodes = [node.name async for page in client.list(NODES) for node in page.items]
-            ending = frozenset(nodes[: TOGETHER * ROUNDS + _at_once(count) * TIMES])
-            yield Field(kubeconfig, {}, client, tuple(nodes), await _others(client, ending), opened.pods, service)
+            yield Field(kubeconfig, {}, client, tuple(nodes), await _others(client, nodes), opened.pods, service)
 
 
 @asynccontextmanager
@@ -223,13 +222,13 @@ async def _site(ground: Ground, count: int) -> AsyncIterator[Field]:
         nodes = await one.add_nodes(OLD, count)
         await one.deploy(*apps, pace=Pace())
         settings = {"nodeSelector": {"matchLabels": {LABEL: one.name}}, "leaderElection": {"namespace": one.name}}
-        ending = frozenset(nodes[: TOGETHER * ROUNDS + _at_once(count) * TIMES])
-        others = await _others(one.client, ending, one.name)
+        others = await _others(one.client, nodes, one.name)
         yield Field(ground.kubeconfig, settings, one.client, nodes, others, pods)
 
 
-async def _others(client: KubeClient, ending: Iterable[str], namespace: str = "") -> tuple[Key, ...]:
-    """Some pods of nodes that stay."""
+async def _others(client: KubeClient, nodes: Sequence[str], namespace: str = "") -> tuple[Key, ...]:
+    """Some pods of nodes that stay: the first of all nodes end."""
+    ending = frozenset(nodes[: TOGETHER * ROUNDS + _at_once(len(nodes)) * TIMES])
     found: list[Key] = []
     async for page in client.list(PODS, namespace=namespace):
         found += (pod.key for pod in page.items if pod.node_name not in ending)

@@ -218,10 +218,11 @@ class NodeTermination:
                 withdraw(self._tools, node.name)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        for pod in (old, new):
-            if pod is not None and (termination := self._register.get(pod.node_name)) is not None:
+        # Nearly always one node: a pod never leaves its own, but comes to it.
+        for name in {pod.node_name for pod in (old, new) if pod is not None}:
+            if (termination := self._register.get(name)) is not None:
                 until = _calm_until(termination, is_urgent=not _is_on_its_way(old, new))
-                self._queue.add_after(pod.node_name, until - self._tools.clock.monotonic())
+                self._queue.add_after(name, until - self._tools.clock.monotonic())
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         attachment = new or old
