@@ -17,7 +17,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.envelope import StatusCause
 from gracectl.model.node import Node
-from gracectl.model.selectors import LabelSelector
+from gracectl.model.selectors import LabelSelector, is_subdomain
 from gracectl.model.times import parse_time
 from gracectl.model.wire import Object
 from gracectl.policy.nodebudgets import is_available
@@ -27,6 +27,9 @@ TOO_MANY_REQUESTS: Final = 429
 
 class Admits(Protocol):
     """What is asked of the gate (disruption.gate.Gate)."""
+
+    async def known(self, node: Node) -> Node | None:
+        """This very node as the cluster has it; None if it has none. Raises ApiError."""
 
     async def admit(self, node: Node, *, dry_run: bool = False) -> Refusal | None:
         """Count the end of a node in all its budgets; None: it may end. Idempotent. Raises ApiError."""
@@ -59,6 +62,7 @@ class NodeDeletion:
     yet.
 
     Not asked of anybody are nodes that change no count: those that are going already, and those that are not Ready.
+    What is written is decided by the cluster's own state of the node, never by what the question says of it.
     """
 
     def __init__(self, gate: Admits, is_live: Callable[[], bool]) -> None:
@@ -71,12 +75,17 @@ class NodeDeletion:
             node = NODES.decode(present(question.old_object, "oldObject"))
         except msgspec.DecodeError as error:
             raise NotAReview(f"request.oldObject is no node: {error}") from error
+        if not is_subdomain(node.name):
+            raise NotAReview("request.oldObject.metadata.name: is no name of a node (a DNS-1123 subdomain)")
         if not is_available(node):
             return YES
         if not self._is_live():
             raise CannotTell(503, "gracectl has not seen all nodes and budgets yet; try again in a moment")
-        refusal = await self._gate.admit(node, dry_run=question.is_dry_run)
-        return YES if refusal is None else Answer(_denied(question, node, refusal))
+        known = await self._gate.known(node)
+        if known is None:
+            return YES  # deleted meanwhile, or never there: nothing to count
+        refusal = await self._gate.admit(known, dry_run=question.is_dry_run)
+        return YES if refusal is None else Answer(_denied(question, known, refusal))
 
 
 def _denied(question: Question, node: Node, refusal: Refusal) -> Denial:

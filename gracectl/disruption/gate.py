@@ -9,10 +9,11 @@ one node would take each other's away): what was not used, the ledger forgets by
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
+from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
@@ -22,6 +23,7 @@ from gracectl.disruption.muster import Muster
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Conflict, NotFound
+from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.times import format_time
@@ -40,9 +42,12 @@ FIRST_RETRY, LAST_RETRY = 0.005, 0.2
 COUNTED_SECONDS = 1
 """A budget that has just changed is counted within this time; whoever asks may do so again."""
 
-ANSWERS: Final = ("free", "admitted", "forced", "refused")
+LOOK_UPS: Final = 8
+"""How many nodes are read from the server at once because a question named one that the cache does not have so."""
+
+ANSWERS: Final = ("free", "admitted", "forced", "refused", "unknown")
 """What becomes of a question: no budget governs the node, or it is unavailable anyway; it was counted, or had been; it
-was counted although nothing was left; or a budget says no."""
+was counted although nothing was left; a budget says no; or the cluster has no such node."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -73,10 +78,12 @@ class Gate:
         self.nodes, self.budgets = nodes, budgets
         self.ledger = Ledger(client, budgets)
         self.muster = Muster(nodes, budgets)
+        self._client = client
         self._clock = clock
         self._rng = rng
         self._answers = Counter(dict.fromkeys(ANSWERS, 0))
-        self._turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()  # while something holds or awaits it
+        self._look_ups = anyio.CapacityLimiter(LOOK_UPS)
 
     async def wait_live(self) -> None:
         """Return when nodes and budgets are known."""
@@ -104,6 +111,23 @@ class Gate:
     def statistics(self) -> Mapping[str, int]:
         """How many questions were answered in each way of ANSWERS."""
         return dict(self._answers)
+
+    async def known(self, node: Node) -> Node | None:
+        """The node of this name and UID in the state that the cluster has; None: the cluster has none.
+
+        Of a question that anything may have asked no more is believed than which node it is about. The server is read
+        once where the cache has another state of it, or nothing. Raises ApiError.
+        """
+        seen = self.nodes.get("", node.name)
+        if seen is not None and (seen.uid, seen.resource_version) == (node.uid, node.resource_version):
+            return seen
+        with suppress(NotFound):
+            async with self._look_ups:
+                found = await self._client.get(NODES, ("", node.name))
+            if found.uid == node.uid:
+                return found
+        self._answers["unknown"] += 1
+        return None
 
     async def _answer(
         self, over: list[NodeDisruptionBudget], node: Node, *, dry_run: bool, is_forced: bool, is_watching: bool
@@ -141,7 +165,8 @@ class Gate:
         """One at a time within this process, and against the others by the budget's version."""
         backoff = Backoff(FIRST_RETRY, LAST_RETRY, rng=self._rng)
         gives_up = self._clock.monotonic() + PATIENCE_SECONDS
-        async with self._turns[name]:
+        turn = self._turns.setdefault(name, anyio.Lock())
+        async with turn:
             budget, is_fresh = self.ledger.budget(name), is_watching
             while budget is not None and governs(budget, node):
                 if is_admitted(budget, node, self._clock.now()):

@@ -165,10 +165,15 @@ def parse_selector(text: str) -> LabelQuery:
     return _QueryParser(text).parse()
 
 
+def is_subdomain(name: str) -> bool:
+    """Whether it is a DNS-1123 subdomain, as names of nodes and most other objects are."""
+    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+
+
 def validate_label_key(key: str) -> None:
     """SelectorError unless `key` is a qualified name: [dns-subdomain/]name."""
     prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
+    if slash and not is_subdomain(prefix):
         raise SelectorError(f"{key!r} is no label key: the part before the slash must be a DNS name")
     if not (len(name) <= 63 and _NAME.fullmatch(name)):
         raise SelectorError(

@@ -19,9 +19,10 @@ from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.budgets import BudgetVerdict, Leave
 
-ADMITTED_SECONDS: Final = 120.0
-"""How long an admitted end may take to be seen before nobody believes in it any more; as long as the disruption
-controller of Kubernetes waits for an evicted pod. A DELETE that is under way has at most half of that."""
+ADMITTED_SECONDS: Final = 60.0
+"""How long an admitted end may take to be seen before it counts no more. After our answer a DELETE waits for the other
+webhooks, which are asked at the same time and have 30 s at most (their longest timeoutSeconds), and for its write; API
+servers end a request after 60 s."""
 
 UNSEEN_SECONDS: Final = 5.0
 """How long an end counts of a node that nobody has seen yet: one that has just come."""

@@ -94,6 +94,21 @@ async def test_a_node_that_changes_no_count_goes_and_nobody_is_asked(node: dict[
     assert gate.asked == []
 
 
+async def test_a_node_that_the_cluster_has_not_is_counted_nowhere() -> None:
+    gate = StandInGate(SPENT)
+    gate.has = False
+    assert await ask(NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object())) == YES
+    assert gate.asked == []
+
+
+@pytest.mark.parametrize("name", ["n1\x1b[2J", "N1", "../pods", "n 1", "", "a" * 254, "n1\n"])
+async def test_what_no_node_can_be_called_is_no_question(name: str) -> None:
+    gate = StandInGate()
+    with pytest.raises(NotAReview, match=r"oldObject\.metadata\.name: is no name of a node"):
+        await ask(NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object(name)))
+    assert gate.asked == []
+
+
 async def test_a_spent_budget_is_named_with_its_figures_and_what_to_do_and_no_time() -> None:
     answer = await ask(
         NodeDeletion(StandInGate(SPENT), lambda: True), a_review("DELETE", "nodes", None, a_node_object())

@@ -31,7 +31,7 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_blocked_pods": (("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave"),),
     "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),
     "gracectl_node_budgets": (("allowing", "spent", "uncounted", "unobserved"),),
-    "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused"),),
+    "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused", "unknown"),),
     "gracectl_node_ends_held": (("voluntary", "nodeclaim"),),
     "gracectl_lane_pods": (("none", "one", "several"),),
     "gracectl_lane_oldest_wait_seconds": (("none", "one", "several"),),

@@ -62,7 +62,12 @@ class StandInGate:
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.refusal = refusal
         self.error: Exception | None = None
+        self.has = True
         self.asked: list[tuple[str, bool]] = []
+
+    async def known(self, node: Node) -> Node | None:
+        """See Gate."""
+        return node if self.has else None
 
     async def admit(self, node: Node, *, dry_run: bool = False) -> Refusal | None:
         """See Gate."""
