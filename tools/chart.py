@@ -117,7 +117,7 @@ RENDERS: Final = (
     ),
     Render(
         "agent-policy.yaml",
-        "# Each agent on its own node: beside agent.yaml, on Kubernetes 1.30 and newer.\n",
+        "# Each agent on its own node, and of that only the cordon: beside agent.yaml, on Kubernetes 1.30 and newer.\n",
         "kube-system",
         AGENT,
         ("agent-policy.yaml",),

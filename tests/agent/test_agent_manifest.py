@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
-from support.agents import KEP
+from support.agents import KEP, an_agent
 from support.deployment import NAME, NAMESPACE, PATHS, Request, agent_objects, denial, of_kind, policy_objects
+from support.inprocess import ASKING
 from support.rights import ADMIN
+from support.stage import staged
 
 from gracectl.agent.rights import RIGHTS
 from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
 from gracectl.cli.agent import agent
 from gracectl.config import Settings, load_settings
 from gracectl.kube.access import Right
+from gracectl.model import names
 from gracectl.policy.waves import by_priority
 from gracectl.runtime.clock import SystemClock
 from gracectl.sim.core import ApiServer
@@ -190,8 +195,37 @@ def ends(pod: str, on: str | None, **more: Any) -> Request:
     return Request(**{**request, "name": pod, **more})
 
 
-def changes(changed: str, **more: Any) -> Request:
-    return Request(**{"node": "a", "operation": "UPDATE", "resource": "nodes", "name": changed, **more})
+def a_node_of(name: str, **more: Any) -> JsonObject:
+    """As a server has it, with what others have put on it."""
+    foreign = {"key": "dedicated", "value": "gpu", "effect": "NoExecute"}
+    whole: JsonObject = {
+        "metadata": {
+            "name": name,
+            "labels": {"pool": "a"},
+            "annotations": {"note": "by hand"},
+            "finalizers": [names.FINALIZER],
+            "resourceVersion": "1",
+        },
+        "spec": {"podCIDR": "10.0.0.0/24", "taints": [foreign]},
+        "status": {"capacity": {"pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return merged(whole, more)
+
+
+def merged(whole: JsonObject, patch: JsonObject) -> JsonObject:
+    """A merge patch (RFC 7386)."""
+    result = {key: value for key, value in whole.items() if not (key in patch and patch[key] is None)}
+    for key, value in patch.items():
+        if value is not None:
+            result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) else value
+    return result
+
+
+def changes(changed: str, patch: JsonObject | None = None, **more: Any) -> Request:
+    old = more.pop("old", a_node_of(changed))
+    new = merged(old, {"metadata": {"resourceVersion": "2"}, **(patch or {})})
+    request = {"node": "a", "operation": "UPDATE", "resource": "nodes", "name": changed, "old": old, "new": new}
+    return Request(**{**request, **more})
 
 
 @pytest.mark.parametrize(
@@ -227,6 +261,128 @@ NAMES_NONE = "and this token names none: it must be that of a pod, on Kubernetes
 )
 def test_elsewhere_an_agent_may_nothing_and_is_told_why(request_: Request, why: str) -> None:
     assert denial(POLICIES, request_) == why
+
+
+FOREIGN = a_node_of("a")["spec"]["taints"]
+OURS = {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}
+CORDON: JsonObject = {
+    "metadata": {
+        "labels": {names.EXCLUDE_FROM_LOAD_BALANCERS: ""},
+        "annotations": {names.SHUTDOWN_CORDONED: "taint,label,unschedulable"},
+    },
+    "spec": {"unschedulable": True, "taints": [*FOREIGN, OURS]},
+}
+GOING = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+IS_READY = {"type": "Ready", "status": "True"}
+SHUTTING_DOWN = {"type": names.SHUTTING_DOWN, "status": "True"}
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        CORDON,
+        {"metadata": {"annotations": {names.CORDONED: "taint"}}},
+        {"status": {"conditions": [IS_READY, SHUTTING_DOWN]}},
+    ],
+)
+def test_of_its_own_node_an_agent_may_change_cordon_and_condition_and_change_them_back(patch: JsonObject) -> None:
+    there = changes("a", patch)
+    assert denial(POLICIES, there) == ""
+    assert there.new is not None
+    back = msgspec.structs.replace(there, old=there.new, new=there.old)
+    assert denial(POLICIES, back) == ""
+
+
+def test_a_node_that_has_nothing_on_it_yet_is_cordoned_all_the_same() -> None:
+    patch = {**CORDON, "spec": {"unschedulable": True, "taints": [OURS]}, "status": {"conditions": [SHUTTING_DOWN]}}
+    assert denial(POLICIES, changes("a", patch, old={"metadata": {"name": "a"}})) == ""
+
+
+LABELS = f"an agent may change nothing of a node's labels but {names.EXCLUDE_FROM_LOAD_BALANCERS}"
+NOTES = f"an agent may change nothing of a node's annotations but {names.SHUTDOWN_CORDONED} and {names.CORDONED}"
+SPEC = "an agent may change nothing of a node's spec but taints and unschedulable"
+TAINTS = "an agent may put no taint on a node but karpenter.sh/disrupted:NoSchedule, and take off no other"
+OWNERS = "an agent may change neither finalizers nor owners of a node"
+STATUS = "an agent may change nothing of a node's status but the condition ShuttingDown"
+
+
+@pytest.mark.parametrize(
+    ("patch", "why"),
+    [
+        ({"metadata": {"labels": {"node-restriction.kubernetes.io/tier": "secret"}}}, LABELS),
+        ({"metadata": {"labels": {"pool": "b"}}}, LABELS),
+        ({"metadata": {"labels": {"pool": None}}}, LABELS),
+        ({"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}, LABELS),
+        ({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2020-01-01T00:00:00Z"}}}, NOTES),
+        ({"metadata": {"annotations": {"note": None}}}, NOTES),
+        ({"metadata": {"finalizers": None}}, OWNERS),
+        ({"metadata": {"finalizers": []}}, OWNERS),
+        ({"metadata": {"ownerReferences": [{"kind": "NodeClaim", "name": "a", "uid": "1"}]}}, OWNERS),
+        ({"spec": {"podCIDR": "10.0.1.0/24"}}, SPEC),
+        ({"spec": {"providerID": "aws:///us-east-1a/i-1"}}, SPEC),
+        ({"spec": {"yetUnknown": True}}, SPEC),
+        ({"spec": {"podCIDR": None}}, SPEC),
+        ({"spec": {"taints": None}}, TAINTS),
+        ({"spec": {"taints": [OURS]}}, TAINTS),
+        ({"spec": {"taints": [*FOREIGN, {**OURS, "effect": "NoExecute"}]}}, TAINTS),
+        ({"spec": {"taints": [{**FOREIGN[0], "value": "cpu"}]}}, TAINTS),
+        ({"status": {"capacity": {"pods": "1000"}}}, STATUS),
+        ({"status": {"conditions": [{**IS_READY, "status": "False"}]}}, STATUS),
+        ({"status": {"conditions": []}}, STATUS),
+        ({"status": {"phase": "Running"}}, STATUS),
+    ],
+)
+def test_what_is_not_the_agents_it_may_not_change(patch: JsonObject, why: str) -> None:
+    assert denial(POLICIES, changes("a", patch)) == why
+
+
+@pytest.mark.parametrize("kept", ["metadata", "spec"])
+def test_the_cordon_of_a_node_that_is_being_deleted_stays(kept: str) -> None:
+    """Of label and taint each alone."""
+    going = a_node_of("a", **merged(CORDON, GOING))
+    bare = merged(going, {"metadata": {"labels": {names.EXCLUDE_FROM_LOAD_BALANCERS: None}}})
+    if kept == "metadata":
+        bare = {**going, "spec": a_node_of("a")["spec"]}
+    request = changes("a", old=going, new=bare)
+    assert denial(POLICIES, request) == "an agent may take the cordon off no node that is being deleted"
+
+
+@pytest.mark.anyio
+async def test_all_that_an_agent_writes_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+    async with staged() as stage:
+        await stage.add_nodes("n1", labels={"pool": "a"})
+        handle = stage.server.handle
+
+        async def looked_at(request: api.Request) -> api.Response:
+            if ASKING.get() is None or request.method != "PATCH" or not request.path.startswith("/api/v1/nodes/"):
+                return await handle(request)
+            old = deepcopy(stage.node("n1"))
+            answer = await handle(request)
+            assert old is not None
+            if answer.status < 300:
+                resource = "nodes/status" if request.path.endswith("/status") else "nodes"
+                asked = changes("n1", node="n1", resource=resource, old=old, new=deepcopy(stage.node("n1")))
+                seen.append((resource, denial(POLICIES, asked)))
+            return answer
+
+        monkeypatch.setattr(stage.server, "handle", looked_at)
+        async with an_agent(stage) as played:
+            await played.live()
+            for _ in range(2):
+                played.logind.shut_down()
+                await stage.clock.sleep(30)
+                played.logind.call_off()
+                await stage.until(lambda: not (stage.node("n1") or {})["spec"].get("unschedulable"))
+            # While a human works on it, the cordon becomes that of the maintenance.
+            played.logind.shut_down()
+            await stage.clock.sleep(30)
+            await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: ""}}})
+            played.logind.call_off()
+            await stage.clock.sleep(30)
+            assert names.CORDONED in (stage.node("n1") or {})["metadata"]["annotations"]
+    assert {resource for resource, _ in seen} == {"nodes", "nodes/status"}
+    assert {why for _, why in seen} == {""}
 
 
 def test_every_write_to_pods_and_nodes_that_the_role_allows_is_looked_at() -> None:

@@ -1,5 +1,5 @@
-"""Each node agent on its own node: the shipped role and admission policies, and tokens as the kubelet gets them; on
-clusters that know admission policies, which the embedded one does not."""
+"""Each node agent on its own node, and of that the cordon only: the shipped role and policies, and tokens as the kubelet
+gets them; on clusters that know admission policies, which the embedded one does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from gracectl.sim.world.paths import NODES, PODS, path_of
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
 
 APPLY = "application/apply-patch+yaml"
-NOTE: JsonObject = {"metadata": {"annotations": {"gracectl.io/note": "seen"}}}
+NOTE: JsonObject = {"metadata": {"annotations": {"gracectl.io/shutdown-cordoned": ""}}}
+NOT_THEIRS: tuple[JsonObject, ...] = (
+    {"metadata": {"labels": {"node-restriction.kubernetes.io/tier": "secret"}}},
+    {"metadata": {"annotations": {"karpenter.sh/nodeclaim-termination-timestamp": "2020-01-01T00:00:00Z"}}},
+    {"metadata": {"finalizers": ["example.com/mine"]}},
+    {"spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}},
+)
+CAPACITY: JsonObject = {"status": {"capacity": {"example.com/gpu": "8"}}}
 CONDITION: JsonObject = {"status": {"conditions": [{"type": "ShuttingDown", "status": "True"}]}}
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
@@ -45,13 +52,13 @@ class Somebody:
         """DELETE a pod of the story."""
         return await self._ask("DELETE", path_of(PODS, self._namespace, pod), query=query)
 
-    async def note(self, node: str) -> Answer:
+    async def note(self, node: str, patch: JsonObject = NOTE) -> Answer:
         """PATCH a node."""
-        return await self._ask("PATCH", path_of(NODES, name=node), NOTE, content_type=MERGE)
+        return await self._ask("PATCH", path_of(NODES, name=node), patch, content_type=MERGE)
 
-    async def tell(self, node: str) -> Answer:
+    async def tell(self, node: str, patch: JsonObject = CONDITION) -> Answer:
         """PATCH the status of a node."""
-        return await self._ask("PATCH", path_of(NODES, "", node, "status"), CONDITION, content_type=STRATEGIC)
+        return await self._ask("PATCH", path_of(NODES, "", node, "status"), patch, content_type=STRATEGIC)
 
     async def _ask(
         self,
@@ -150,6 +157,11 @@ async def test_an_agent_ends_pods_of_its_own_node_and_changes_no_other(story: St
 
             assert (await agent.note(a)).status == 200
             assert (await agent.tell(a)).status == 200
+            for patch in NOT_THEIRS:
+                answer = await agent.note(a, patch)
+                assert (answer.status, "an agent may" in answer.message) == (403, True), answer
+            answer = await agent.tell(a, CAPACITY)
+            assert answer.message.endswith("nothing of a node's status but the condition ShuttingDown"), answer
             assert (await agent.end("here")).status == 200
         await story.sight.until("pod here is gone", lambda: not story.sight.get("Pod", "here", story.namespace))
         assert story.ready("there")

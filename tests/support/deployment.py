@@ -52,6 +52,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     name: str
     old: JsonObject = msgspec.field(default_factory=dict)
+    new: JsonObject | None = None
     namespace: str = ""
 
     @property
@@ -59,7 +60,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """What expressions look at."""
         extra = {} if self.node is None else {"extra": {NODE_NAME: [self.node]}}
         request = {"userInfo": {"username": self.user, **extra}, "name": self.name, "namespace": self.namespace}
-        return {"request": request, "oldObject": self.old, "variables": {}}
+        return {"request": request, "object": self.new, "oldObject": self.old, "variables": {}}
 
 
 def denial(policies: list[JsonObject], request: Request) -> str:
