@@ -20,6 +20,9 @@ from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, may_leave
 from gracectl.policy.lanes import Turn, turn_of
 from gracectl.runtime.backoff import Backoff
 
+_DOUBLINGS = 60
+"""More of them than from any shortest wait to any longest."""
+
 UNSHOWN_SECONDS = 2.0
 """A granted pod is on its way, but no budget has moved: after this long it is taken to have cost nothing (it had just
 become unready), and the budget is believed as it stands."""
@@ -222,9 +225,15 @@ class Lane:
         self._closed_until = now + (self._backoff.next() if seconds is None else seconds)
 
     def put_off(self, ask: Ask, now: float, seconds: float = 0.0) -> None:
-        """The server will not let this very pod go now (an admission webhook, say): the others need not wait."""
+        """The server will not let this very pod go now (an admission webhook, say): the others need not wait.
+
+        Each refusal doubles the pod's own wait, up to that of what only a person can mend.
+        """
         if ask.candidate.uid in self.waiting:
-            self._later[ask.candidate.uid] = now + max(seconds, self._backoff.next())
+            longest = max(self._settings.misconfigured_retry_seconds, self._settings.backoff_initial_seconds)
+            doublings = min(self._refusals.get(ask.candidate.uid, 0), _DOUBLINGS)
+            own = min(longest, self._settings.backoff_initial_seconds * 2**doublings)
+            self._later[ask.candidate.uid] = now + max(seconds, own)
             self.put_last(ask)
 
     def put_last(self, ask: Ask) -> None:

@@ -7,7 +7,9 @@ in its own words and, where a person can do something about it, what.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -92,7 +94,7 @@ class Invalid(ApiError):
 
 
 class Denied(ApiError):
-    """An admission webhook said no. `retry_after`: seconds, if the webhook gave them."""
+    """An admission webhook or policy said no. `retry_after`: seconds, if the webhook gave them."""
 
     def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(operation, status_message)
@@ -100,7 +102,7 @@ class Denied(ApiError):
 
     @property
     def meaning(self) -> str:
-        return "denied by an admission webhook"
+        return "denied by an admission webhook or policy"
 
 
 class Forbidden(ApiError):
@@ -233,7 +235,7 @@ def error_for(request: Request, response: Response) -> ApiError:
     status = _status_of(response)
     builder = _BY_CODE.get(response.status)
     operation = operation_of(request)
-    if "admission webhook" in status.message and "denied the request" in status.message:
+    if _DENIED.search(status.message):
         return Denied(operation, status.message, retry_after=_retry_after(response, status))
     if builder is None:
         builder = _server_fault if response.status >= 500 else _invalid
@@ -246,6 +248,12 @@ def error_for_event(request: Request, raw: bytes | msgspec.Raw) -> ApiError:
     status = decode_status(body)
     return error_for(request, Response(status=status.code if status and status.code else 500, body=body))
 
+
+# A policy chooses the code of its refusals: 401, 403, 413 or 422.
+# https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/apiserver/pkg/admission/plugin/policy/validating/dispatcher.go
+_DENIED: Final = re.compile(
+    r"admission webhook .*denied the request|ValidatingAdmissionPolicy '[^']*' .*denied request:"
+)
 
 _Builder = Callable[[Operation, Response, Status], ApiError]
 
@@ -282,6 +290,9 @@ def _not_found(operation: Operation, response: Response, status: Status) -> ApiE
     # An object's 404 names it; that of an unserved group is plain text, that of an unserved resource has no
     # details (recording `writes-refused`). To take the latter for the former would turn a missing API into
     # "it is gone".
+    if operation.subresource == "eviction" and status.details.kind.rstrip("s") == "poddisruptionbudget":
+        # It was deleted between the server's two looks at it. Of the pod nothing is known.
+        return Conflict(operation, status.message)
     if status.details.name:
         return NotFound(operation, status.message)
     return NotServed(operation, status.message)
@@ -296,14 +307,24 @@ def _conflict(operation: Operation, response: Response, status: Status) -> ApiEr
     return Conflict(operation, status.message, uid_mismatch=of_uid)
 
 
+# forbiddenMessage() of the authorizer, behind the name of the object; an admission plugin's own words stand there too.
+_OF_A_USER: Final = re.compile(r'[^ "]+(?: "[^"]*")? is forbidden: User "')
+
+
 def _forbidden(operation: Operation, response: Response, status: Status) -> ApiError:
     if _has_cause(status, "NamespaceTerminating"):
         return NamespaceTerminating(operation, status.message)
-    if operation.subresource == "eviction" and status.details.kind == "poddisruptionbudgets":
-        # "DisruptedPods map too big", "disruptions allowed is negative": the budget cannot pay now.
-        # https://github.com/kubernetes/kubernetes/blob/v1.30.0/pkg/registry/core/pod/storage/eviction.go
+    if operation.subresource == "eviction" and (
+        _spent(status) or status.details.kind.rstrip("s") == "poddisruptionbudget"
+    ):
+        # "DisruptedPods map too big", "disruptions allowed is negative": the budget cannot pay now. The kind is the
+        # singular; newer servers add the cause.
+        # https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/registry/core/pod/storage/eviction.go
         return BudgetExhausted(operation, status.message)
-    return Forbidden(operation, status.message, rbac=" cannot " in status.message)
+    wanted = f" cannot {operation.verb} resource "
+    return Forbidden(
+        operation, status.message, rbac=bool(_OF_A_USER.match(status.message)) and wanted in status.message
+    )
 
 
 def _invalid(operation: Operation, response: Response, status: Status) -> ApiError:

@@ -15,6 +15,7 @@ from support.eviction import (
     SPENT,
     TERMINATING,
     TWO_BUDGETS,
+    a_status,
     busy,
     evicting,
     gone,
@@ -242,8 +243,40 @@ async def test_a_pod_that_a_webhook_keeps_does_not_hold_up_its_lane() -> None:
         stage.show_terminating("web-2", "web-3")
         stage.show(a_budget(disruptions_allowed=1))
         await stage.clock.sleep(10.0)
-        assert stage.server.instants_of("web-1") == pytest.approx([0.0, 0.1, 0.2, 0.4, 0.8])
+        assert stage.server.instants_of("web-1") == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5], abs=1e-4)
         assert stage.server.names.count("web-2") == stage.server.names.count("web-3") == 1
+
+
+POLICY = a_status(
+    403,
+    "pods \"web-1\" is forbidden: ValidatingAdmissionPolicy 'guard' with binding 'all' denied request: you cannot",
+    name="web-1",
+    kind="pods",
+)
+
+
+async def test_a_pod_that_a_policy_keeps_is_asked_for_once_a_minute_and_the_others_go() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(disruptions_allowed=3), *web(3))
+        stage.server.answers["web-1"].extend([POLICY] * 1000)
+        stage.want("n1", *web(3))
+        await stage.clock.sleep(0.05)
+        assert stage.server.names == ["web-1", "web-2", "web-3"]
+        await stage.clock.sleep(3600)
+        asked = stage.server.instants_of("web-1")
+        assert asked[:3] == pytest.approx([0.0, 0.1, 0.3], abs=1e-4)
+        assert asked[-1] - asked[-2] == pytest.approx(60.0, abs=1e-4)
+        assert len(asked) < 72
+
+
+async def test_a_budget_that_was_deleted_during_an_eviction_does_not_make_its_pod_forgotten() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(1))
+        absent = a_status(404, 'poddisruptionbudgets.policy "web" not found', name="web", kind="poddisruptionbudgets")
+        stage.server.answers["web-1"].append(absent)
+        stage.want("n1", *web(1))
+        await stage.clock.sleep(1)
+        assert stage.server.asked == [(0.0, "web-1"), (0.1, "web-1")]
 
 
 async def test_a_pod_whose_eviction_fails_again_and_again_does_not_hold_up_its_lane() -> None:

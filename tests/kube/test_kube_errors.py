@@ -172,15 +172,70 @@ def test_a_namespace_that_is_being_deleted() -> None:
     assert type(an_error(403, body, "/api/v1/namespaces/n/events", "POST")) is errors.NamespaceTerminating
 
 
-def test_a_budget_with_too_many_unconfirmed_evictions_cannot_pay() -> None:
-    body = {
-        "reason": "Forbidden",
-        "message": 'poddisruptionbudgets.policy "web" is forbidden: DisruptedPods map too big',
-        "details": {"name": "web", "group": "policy", "kind": "poddisruptionbudgets"},
-    }
-    error = an_error(403, body, "/api/v1/namespaces/n/pods/a/eviction", "POST")
+EVICTION = "/api/v1/namespaces/n/pods/a/eviction"
+TOO_MANY = 'poddisruptionbudget.policy "web" is forbidden: DisruptedPods map too big - too many evictions not confirmed'
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"name": "web", "group": "policy", "kind": "poddisruptionbudget"},
+        {"name": "web", "group": "policy", "kind": "poddisruptionbudgets"},
+        {
+            "name": "web",
+            "group": "policy",
+            "kind": "",
+            "causes": [{"reason": "DisruptionBudget", "message": "too many"}],
+        },
+    ],
+    ids=["as servers write it", "plural", "by its cause"],
+)
+def test_a_budget_with_too_many_unconfirmed_evictions_cannot_pay(details: dict[str, Any]) -> None:
+    error = an_error(403, {"reason": "Forbidden", "message": TOO_MANY, "details": details}, EVICTION, "POST")
     assert isinstance(error, errors.BudgetExhausted)
     assert error.retry_after is None
+
+
+@pytest.mark.parametrize("kind", ["poddisruptionbudgets", "poddisruptionbudget"])
+def test_a_budget_that_was_deleted_during_an_eviction_says_nothing_of_the_pod(kind: str) -> None:
+    message = 'poddisruptionbudgets.policy "web" not found'
+    details = {"name": "web", "group": "policy", "kind": kind}
+    error = an_error(404, {"reason": "NotFound", "message": message, "details": details}, EVICTION, "POST")
+    assert isinstance(error, errors.Conflict)
+    assert not error.uid_mismatch
+
+
+@pytest.mark.parametrize("code", [401, 403, 413, 422])
+def test_a_policy_denies_with_the_code_that_it_chooses(code: int) -> None:
+    said = "ValidatingAdmissionPolicy 'guard' with binding 'all' denied request: you cannot evict what holds a lock"
+    body = {
+        "reason": "Forbidden",
+        "message": f'pods "a" is forbidden: {said}',
+        "details": {"name": "a", "kind": "pods"},
+    }
+    error = an_error(code, body, EVICTION, "POST")
+    assert isinstance(error, errors.Denied)
+    assert "role" not in str(error)
+
+
+REFUSED = 'User "u" cannot create resource "pods/eviction" in API group ""'
+
+
+@pytest.mark.parametrize(
+    ("message", "is_rbac"),
+    [
+        (f'pods "a" is forbidden: {REFUSED} in the namespace "n"', True),
+        (f"pods is forbidden: {REFUSED} at the cluster scope: no such role", True),
+        ('pods "a" is forbidden: User "u" cannot do that today', False),
+        (f'pods "a" is forbidden: plugin: pods "a" is forbidden: {REFUSED}', False),
+        ('pods "a" is forbidden: you cannot evict this', False),
+        ("you cannot pass", False),
+    ],
+)
+def test_want_of_a_role_is_known_by_its_exact_form(message: str, is_rbac: bool) -> None:
+    error = an_error(403, {"reason": "Forbidden", "message": message}, EVICTION, "POST")
+    assert isinstance(error, errors.Forbidden)
+    assert error.rbac is is_rbac
 
 
 @pytest.mark.parametrize(
