@@ -75,6 +75,13 @@ NARROWER: Final[Mapping[str, dict[str, Any]]] = {
     "agent.settings": {"$ref": "#/$defs/Settings"},
     "rbac.nodeClaims": CHOICE,
     "rbac.nodeDisruptionBudgets": CHOICE,
+    "protectionPolicy.enabled": CHOICE,
+    "protectionPolicy.action": {"enum": ["Warn", "Deny"]},
+    "protectionPolicy.maximumSeconds": {"type": ["number", "null"], "minimum": 0},
+    "protectionPolicy.maximumSecondsByNamespace": {
+        "type": "object",
+        "additionalProperties": {"type": "number", "minimum": 0},
+    },
     "uninstall.wait": {"type": "string", "pattern": "^([0-9]+(\\.[0-9]+)?(s|m|h))+$|^0$"},
     "uninstall.backoffLimit": {"type": "integer", "minimum": 0},
     "settings": {"$ref": "#/$defs/Settings"},

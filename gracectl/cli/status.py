@@ -63,7 +63,7 @@ def status(cluster: ClusterChoice, nodes: NodeChoice | None, **wanted: Any) -> N
 
     \b
     -o json prints one object:
-      at, settings, interruption {since, error},
+      at, settings, longestProtectionSeconds, interruption {since, error},
       controller {state [leads|nobody|unknown], lease, holder, renewed},
       nodes [{name, uid, state [ending|kept|returning|idle], since,
         sinceSeconds, step, done, waitsFor, podsLeft,
@@ -113,6 +113,7 @@ async def _once(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Sett
         nodes=with_leadership(standings(observed, settings.termination, asked, now), leadership),
         leadership=leadership,
         claims=claims_by_themselves(observed, settings.termination, now) if nodes is None else (),
+        longest_protection=settings.termination.policy.protection.maximum_seconds,
     )
 
 

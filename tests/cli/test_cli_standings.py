@@ -124,8 +124,22 @@ def test_of_many_that_the_same_holds_a_few_are_named_and_the_others_counted() ->
     assert "more:" not in flat(every)
 
 
+@pytest.mark.parametrize(
+    ("value", "longest", "is_told"),
+    [("true", None, True), ("1 day", None, True), ("4h", None, False), ("true", 3600.0, False), ("1 day", 0.0, False)],
+)
+def test_that_protection_has_no_maximum_is_told_where_a_pod_is_protected_for_ever(
+    value: str, longest: float | None, is_told: bool
+) -> None:
+    pod = replica(annotations={names.DO_NOT_DISRUPT: value})
+    scene = a_scene(observed(going(), pods=(pod,)), longest_protection=longest)
+    assert (f"! {words.UNLIMITED}" in flat(as_table(scene))) == is_told
+    assert msgspec.json.decode(as_line(report(scene)))["longestProtectionSeconds"] == longest
+
+
 def test_of_many_nodes_it_is_told_what_holds_them_all_in_all() -> None:
-    lines = as_table(many())
+    *lines, _, unlimited = as_table(many())
+    assert unlimited == f"! {words.UNLIMITED}"
     table_of_causes = lines[lines.index("worker-07:") + 3 :][: words.FEW_CAUSES + 3]
     assert table_of_causes[0].split() == ["pods", "nodes", "state", "for", "why"]
     row = "   6      6  blocked    1:39  budget shop/api-0 allows no disruption now (3 of 3 healthy, 2 required)"

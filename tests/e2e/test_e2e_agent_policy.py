@@ -1,5 +1,5 @@
-"""Each node agent on its own node, and of that the cordon only: the shipped role and policies, and tokens as the kubelet
-gets them; on clusters that know admission policies, which the embedded one does not."""
+"""Each node agent on its own node, and of that the cordon only: the shipped role and policies, and tokens as kubelets
+get them; on clusters that know admission policies, which the embedded one does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifests of the node agent as they are shipped, and what API servers make of their admission policies."""
+"""The manifests of the node agent as they are shipped, and what API servers make of admission policies."""
 
 from __future__ import annotations
 
@@ -47,19 +47,25 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A write as an admission policy sees it. `node`: what the token says; None: it names none."""
 
     user: str = f"system:serviceaccount:{NAMESPACE}:{NAME}"
-    node: str | None
+    node: str | None = None
     operation: str
     resource: str
     name: str
-    old: JsonObject = msgspec.field(default_factory=dict)
+    old: JsonObject | None = msgspec.field(default_factory=dict)
     new: JsonObject | None = None
     namespace: str = ""
+    kind: str = ""
 
     @property
     def variables(self) -> dict[str, Any]:
         """What expressions look at."""
         extra = {} if self.node is None else {"extra": {NODE_NAME: [self.node]}}
-        request = {"userInfo": {"username": self.user, **extra}, "name": self.name, "namespace": self.namespace}
+        request = {
+            "userInfo": {"username": self.user, **extra},
+            "name": self.name,
+            "namespace": self.namespace,
+            "kind": {"kind": self.kind},
+        }
         return {"request": request, "object": self.new, "oldObject": self.old, "variables": {}}
 
 
@@ -83,7 +89,8 @@ def _is_meant(spec: JsonObject, request: Request) -> bool:
     is_selected = any(
         request.operation in rule["operations"] and request.resource in rule["resources"] for rule in rules
     )
-    return is_selected and all(_value(each["expression"], request.variables) for each in spec["matchConditions"])
+    conditions = spec.get("matchConditions", ())
+    return is_selected and all(_value(each["expression"], request.variables) for each in conditions)
 
 
 def _value(expression: str, known: dict[str, Any]) -> Any:

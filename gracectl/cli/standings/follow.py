@@ -44,7 +44,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to see at the instant `at` (Unix seconds, the server's clock).
 
     `leadership`: whether a controller lives. `gone`: nodes that were awaited or under way, in the order in which they
-    went. `is_complete` False: the cluster has not been listed yet, and nothing is known of any node.
+    went. `longest_protection`: the seconds that the settings grant; None: there is no maximum. `is_complete` False: the
+    cluster has not been listed yet, and nothing is known of any node.
     """
 
     at: float
@@ -53,6 +54,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[Gone, ...] = ()
     interruption: Interruption | None = None
     leadership: Leadership = NOTHING_KNOWN
+    longest_protection: float | None = None
     is_complete: bool = True
 
 
@@ -156,6 +158,7 @@ class _Watcher:
             claims=claims_by_themselves(observed, self._settings, now) if self._with_claims else (),
             gone=tuple(self._gone),
             interruption=self.sight.interruption(),
+            longest_protection=self._settings.policy.protection.maximum_seconds,
         )
 
     def _note_gone(self, there: set[str], now: float) -> None:

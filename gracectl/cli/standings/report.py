@@ -108,10 +108,11 @@ class ControllerReport(Reported, frozen=True):
 
 
 class Report(Reported, frozen=True, kw_only=True):
-    """The whole object. `settings`: their file; null: all defaults."""
+    """The whole object. `settings`: their file; null: all defaults. `longest_protection_seconds`: null: no maximum."""
 
     at: str
     settings: str | None
+    longest_protection_seconds: float | None
     interruption: InterruptionReport | None
     controller: ControllerReport
     nodes: tuple[NodeReport, ...]
@@ -124,6 +125,7 @@ def report(scene: Scene, settings: str | None = None) -> Report:
     return Report(
         at=format_time(scene.at),
         settings=settings,
+        longest_protection_seconds=scene.longest_protection,
         interruption=_interruption(scene.interruption),
         controller=_controller(scene.leadership),
         nodes=tuple(_node(node, scene.at) for node in scene.nodes),

@@ -38,6 +38,8 @@ def _parts(scene: Scene, width: int, verbose: bool) -> Iterator[RenderableType]:
         if len(scene.nodes) == 1 or _has_more_to_say(node):
             yield Text()
             yield from _node(node, scene.at, width, verbose)
+    if words.is_unlimited(scene):
+        yield Text(f"\n! {words.UNLIMITED}", "yellow")
     if scene.claims or scene.gone:
         yield Text()
     for claim in scene.claims:

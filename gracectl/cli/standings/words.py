@@ -34,6 +34,8 @@ FEW_CAUSES = 8
 FEW_ALIKE = 3
 """Of those that the same holds."""
 
+UNLIMITED = "protection.maximumSeconds is not set: pods that are protected for ever hold their nodes for ever"
+
 BEING_DRAINED = "being drained for maintenance"
 
 STATES = {
@@ -74,6 +76,14 @@ class Cause(msgspec.Struct, frozen=True):
     pods: int
     nodes: int
     held_for: str
+
+
+def is_unlimited(scene: Scene) -> bool:
+    """Whether a pod is protected for ever, and no maximum ends that."""
+    pods = (pod for node in scene.nodes for pod in node.pods or ())
+    return scene.longest_protection is None and any(
+        pod.entry.protection is not None and pod.entry.protection.lasting != "time" for pod in pods
+    )
 
 
 def title(scene: Scene) -> str:
