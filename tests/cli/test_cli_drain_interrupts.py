@@ -173,7 +173,7 @@ def test_a_webhook_s_words_are_told_and_the_others_go_on(place: Fleet, status: d
     assert result.exit_code == 3
     assert f"{free} is gone after" in result.stdout
     assert result.stderr == (
-        f"gracectl: {guarded}: delete nodes {guarded}: denied by an admission webhook (server: admission webhook "
-        f'"guard.example.com" denied the request: {words}'
+        f"gracectl: {guarded}: delete nodes {guarded}: denied by an admission webhook or policy "
+        f'(server: admission webhook "guard.example.com" denied the request: {words}'
     )
     assert not place.is_deleted(guarded)

@@ -38,10 +38,11 @@ NODES = [a_node(name) for name in "abc"]
     [
         (Refused("it is gone"), "b: it is gone"),
         (Forbidden(DELETE, "no", rbac=False), "b: delete nodes b: forbidden (server: no)"),
-        (Denied(DELETE, "later"), "b: delete nodes b: denied by an admission webhook (server: later)"),
+        (Denied(DELETE, "later"), "b: delete nodes b: denied by an admission webhook or policy (server: later)"),
         (
             Denied(DELETE, "later", retry_after=90.0),
-            "b: delete nodes b: denied by an admission webhook (server: later); it may be asked again in 90 s",
+            "b: delete nodes b: denied by an admission webhook or policy (server: later); "
+            "it may be asked again in 90 s",
         ),
         (
             Throttled(DELETE, "busy", retry_after=2.0),

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 OLD: Resource[Lease] = msgspec.structs.replace(LEASES, version="v1beta1")
 VERSIONS = (LEASES, OLD)
 NOT_SERVED = answer(b"404 page not found", 404)
-FORBIDDEN = refusal(403, "Forbidden", 'User "x" cannot list resource "leases"')
+FORBIDDEN = refusal(403, "Forbidden", 'leases.coordination.k8s.io is forbidden: User "x" cannot list resource "leases"')
 EXPIRED = refusal(410, "Expired")
 SERVED = answer({"kind": "APIResourceList", "resources": [{"name": "leases"}]})
 

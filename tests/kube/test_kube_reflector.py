@@ -262,7 +262,8 @@ async def test_what_only_the_configuration_can_mend_ends_the_first_list(
 async def test_a_right_to_list_without_one_to_watch_is_told_at_the_start() -> None:
     world = World()
     world.transport.answers.append(page(7))
-    world.transport.streams.append(refusal(403, "Forbidden", 'User "x" cannot watch resource "leases"'))
+    message = 'leases.coordination.k8s.io is forbidden: User "x" cannot watch resource "leases"'
+    world.transport.streams.append(refusal(403, "Forbidden", message))
     with pytest.raises(errors.Forbidden, match="add the verb watch on leases"):
         await world.reflector.run()
 
