@@ -24,11 +24,13 @@ from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_AGENT
 from gracectl.eviction.samples import answer_samples
 from gracectl.kube.access import missing_rights
+from gracectl.kube.checks import check_of_silence, clock_checks
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.retry import RetrySettings
-from gracectl.kube.samples import api_samples, event_samples, watch_samples
+from gracectl.kube.samples import api_samples, clock_samples, event_samples, watch_samples
+from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Transport
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.pulse import Pulse
@@ -69,6 +71,7 @@ class NodeAgent:
         self._follower = SettingsFollower(settings, current, clock, OF_AGENT, self._take_over)
         self._clock = clock
         self._spans = spans
+        self._skew: SkewEstimate | None = None
         timeout = min(current.client.request_timeout_seconds, LONGEST_REQUEST)
         self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
         # A client of its own: each try has its own grace.
@@ -97,6 +100,10 @@ class NodeAgent:
                 Door("probes.listen", current.probes.listen, probes(self.health, self.readiness)),
             )
         )
+
+    def heed(self, skew: SkewEstimate | None) -> None:
+        """To be called before `run`: what `skew` makes of the server's clock is shown to whoever asks how we are."""
+        self._skew = skew
 
     async def run(self, stop: anyio.Event) -> None:
         """Run until `stop` is set, or until no settings are left for this node; a shutdown of the machine that is under
@@ -156,6 +163,7 @@ class NodeAgent:
             agent_samples(self.agent.statistics()),
             answer_samples(clients),
             api_samples(clients),
+            clock_samples(self._skew.statistics() if self._skew else None),
             watch_samples(watches, caches, self._clock.monotonic(), self._begun),
             following_samples(self._follower),
             event_samples(self._recorder.statistics()),
@@ -170,6 +178,8 @@ class NodeAgent:
     def readiness(self) -> Iterator[Check]:
         """Whether the machine would wait for its pods, long enough, and they are known."""
         yield from self.agent.readiness()
+        yield check_of_silence((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
+        yield from clock_checks(self._skew.statistics() if self._skew else None)
         yield from following_checks(self._follower)
         for cache in (self.agent.nodes.statistics(), self.agent.pods.statistics()):
             seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"

@@ -32,14 +32,16 @@ from gracectl.disruption.samples import gate_samples
 from gracectl.eviction.samples import answer_samples
 from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import Cache, CacheStatistics
+from gracectl.kube.checks import check_of_silence, clock_checks
 from gracectl.kube.client import IMPATIENT, ClientSettings, KubeClient
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.election import Election, ElectionSettings, ElectionStatistics
 from gracectl.kube.events import EventRecorder, EventStatistics
 from gracectl.kube.reflector import Reflector
 from gracectl.kube.retry import RetrySettings
-from gracectl.kube.samples import api_samples, event_samples, leader_samples, watch_samples
+from gracectl.kube.samples import api_samples, clock_samples, event_samples, leader_samples, watch_samples
 from gracectl.kube.settings import ELSEWHERE
+from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tally import ClientStatistics
 from gracectl.kube.transport import Transport
 from gracectl.runtime.clock import Clock
@@ -157,6 +159,7 @@ class Controller:
         clock.subscribe(lambda: self._tenure.clock_jumped())
         self._is_in_office = False
         self._follower: SettingsFollower | None = None
+        self._skew: SkewEstimate | None = None
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
         exposition = Exposition(sources, (OF_PROCESS,))
         self._servers = Servers(
@@ -165,6 +168,10 @@ class Controller:
                 Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
             )
         )
+
+    def heed(self, skew: SkewEstimate | None) -> None:
+        """To be called before `run`: what `skew` makes of the server's clock is shown to whoever asks how we are."""
+        self._skew = skew
 
     def follow(self, read: Callable[[], Settings]) -> None:
         """To be called before `run`: what `read` says from now on counts as well, as far as it needs no restart. It
@@ -342,6 +349,7 @@ class Controller:
         yield from self._admission.samples() if self._admission else admission_samples(no_questions(), None)
         yield from self._provider.samples()
         yield from api_samples(clients)
+        yield from clock_samples(self._skew.statistics() if self._skew else None)
         yield from watch_samples(watches, caches, self._clock.monotonic(), self._begun)
         yield from event_samples(self._recorder.statistics())
         yield from process_samples(
@@ -375,6 +383,8 @@ class Controller:
             yield Check(f"cache of {cache.name}", cache.live, seen)
         if self._admission:
             yield self._admission.readiness()
+        yield check_of_silence((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
+        yield from clock_checks(self._skew.statistics() if self._skew else None)
         yield from following_checks(self._follower)
         if rival := self._karpenter.rival:
             # Who is told of it can do nothing better with another process; so it is ready all the same.

@@ -129,9 +129,10 @@ async def _logind(address: str) -> Logind:
 
 
 async def _run(settings: Settings, node: str, pod_uid: str, cluster: ClusterChoice) -> None:
-    async with traced() as spans, connected(cluster) as there:
+    async with traced() as spans, connected(cluster, settings.client.maximum_clock_offset_seconds) as there:
         machine = Machine(node, _watcher(settings.agent, there.clock), pod_uid)
         program = NodeAgent(cluster.settings, there.transport, there.clock, machine, spans=spans)
+        program.heed(there.skew)
         logs.add_trace_ids(program.agent.trace_id)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:

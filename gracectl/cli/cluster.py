@@ -15,6 +15,7 @@ import msgspec
 from gracectl.config import Settings, load_settings
 from gracectl.kube import connection
 from gracectl.kube.connection import Connection
+from gracectl.kube.skew import LARGEST_OFFSET
 
 
 class ClusterChoice(msgspec.Struct, frozen=True):
@@ -50,6 +51,11 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def connected(cluster: ClusterChoice) -> AbstractAsyncContextManager[Connection]:
-    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError."""
-    return connection.connected(cluster.kubeconfig, cluster.context)
+def connected(
+    cluster: ClusterChoice, largest_offset: float = LARGEST_OFFSET
+) -> AbstractAsyncContextManager[Connection]:
+    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
+
+    `largest_offset`: seconds that the server's clock may be away from this machine's and be believed.
+    """
+    return connection.connected(cluster.kubeconfig, cluster.context, largest_offset=largest_offset)

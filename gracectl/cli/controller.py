@@ -40,8 +40,9 @@ def controller(cluster: ClusterChoice) -> None:
 
 
 async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:
-    async with traced() as spans, connected(cluster) as there:
+    async with traced() as spans, connected(cluster, settings.client.maximum_clock_offset_seconds) as there:
         program = Controller(settings, there.transport, there.clock, provider, spans=spans)
+        program.heed(there.skew)
         logs.add_trace_ids(program.trace_id)
         if cluster.config is not None:
             program.follow(cluster.settings)

@@ -102,6 +102,6 @@ def _is_perhaps_done(error: ApiError) -> bool:
 
 
 def _in_words(error: Exception) -> str:
-    if isinstance(error, Denied) and error.retry_after is not None:
-        return f"{error}; it may be asked again in {error.retry_after:g} s"
+    if isinstance(error, Denied) and error.asked_for is not None:
+        return f"{error}; it may be asked again in {error.asked_for:g} s"
     return str(error)

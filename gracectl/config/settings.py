@@ -12,6 +12,7 @@ from gracectl.cloud.registry import ProviderSettings
 from gracectl.config.naming import named
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.settings import LeaderElectionSettings
+from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.settings import (
@@ -86,6 +87,8 @@ class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     """How the API server is spoken to."""
 
     request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 30.0
+    maximum_clock_offset_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = LARGEST_OFFSET
+    """A server whose `Date` is further away from this machine's clock is not believed."""
 
 
 class PlanSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -321,8 +321,8 @@ class Evictor:
                 lane.refuse(ask, versions, now, retry_after)
             case errors.Misconfigured():
                 lane.refuse_ambiguous(versions, now)
-            case errors.Throttled(retry_after=retry_after):
-                lane.close(now, retry_after)
+            case errors.Throttled(patience=patience):
+                lane.close(now, patience)
             case errors.NamespaceTerminating():
                 lane.close(now, NAMESPACE_PATIENCE_SECONDS)
             case errors.Unreachable(sent=False):
@@ -331,8 +331,8 @@ class Evictor:
                 lane.close(now)
                 if self._look.living(ask.candidate) is not None:
                     self._doubtful.add(ask.candidate.uid)
-            case errors.Denied(retry_after=retry_after):
-                lane.put_off(ask, now, retry_after or 0.0)
+            case errors.Denied(patience=patience):
+                lane.put_off(ask, now, patience)
             case errors.Invalid() | errors.Conflict() | errors.Forbidden(rbac=False):
                 lane.put_off(ask, now)
             case _:

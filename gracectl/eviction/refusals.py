@@ -19,12 +19,4 @@ def may_have_happened(refusal: errors.ApiError) -> bool:
 
 def patience(refusal: errors.ApiError) -> float:
     """The seconds that the server asks us to wait; 0 if it does not say."""
-    match refusal:
-        case (
-            errors.Throttled(retry_after=float(seconds))
-            | errors.Denied(retry_after=float(seconds))
-            | errors.ServerFault(retry_after=float(seconds))
-            | errors.RequestTimeout(retry_after=float(seconds))
-        ):
-            return seconds
-    return 0.0
+    return refusal.patience if isinstance(refusal, errors.Delaying) else 0.0

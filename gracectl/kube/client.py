@@ -46,9 +46,11 @@ _DECODED_BETWEEN_YIELDS = 100
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeout`: seconds for one attempt; `page_size`: objects per page of a list."""
+    """`timeout`: seconds for one attempt; `page_size`: objects per page of a list; `longest_pause`: seconds for which a
+    busy server may silence the client."""
 
     timeout: float = 30.0
+    longest_pause: float = float("inf")
     page_size: int = 500
     retry: RetrySettings = RetrySettings()
 
@@ -337,9 +339,9 @@ class KubeClient:
         return response
 
     def _note(self, operation: Operation, error: ApiError | None, status: int | None, began: float) -> None:
-        self._tally.note(operation, error, status, self._clock.monotonic() - began)
+        self._tally.note(operation, error, status, began=began, now=self._clock.monotonic())
         if isinstance(error, Throttled):
-            self._limiter.pause(error.retry_after)
+            self._limiter.pause(min(error.patience, self._settings.longest_pause))
 
 
 class _Version(msgspec.Struct):

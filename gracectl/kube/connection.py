@@ -12,7 +12,7 @@ import msgspec
 from gracectl.kube import credentials
 from gracectl.kube.client import IMPATIENT, KubeClient
 from gracectl.kube.http import HttpTransport
-from gracectl.kube.skew import SkewEstimate
+from gracectl.kube.skew import LARGEST_OFFSET, SkewEstimate
 from gracectl.kube.transport import Transport
 from gracectl.runtime.clock import Clock, SystemClock
 
@@ -26,15 +26,22 @@ class Connection(msgspec.Struct, frozen=True):
     clock: Clock
     client: KubeClient
     url: str
+    skew: SkewEstimate | None = None
 
 
 @asynccontextmanager
-async def connected(kubeconfig: str | None = None, context: str | None = None) -> AsyncIterator[Connection]:
-    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError."""
+async def connected(
+    kubeconfig: str | None = None, context: str | None = None, *, largest_offset: float = LARGEST_OFFSET
+) -> AsyncIterator[Connection]:
+    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
+
+    `largest_offset`: seconds that the server's clock may be away from this machine's and be believed.
+    """
     clock = SystemClock()
+    skew = SkewEstimate(clock.adjust, largest_offset)
     identity = await credentials.load(kubeconfig, context, clock=clock)
-    async with closed_in_any_case(HttpTransport(identity, clock, skew=SkewEstimate(clock.adjust))) as transport:
-        yield Connection(transport, clock, KubeClient(transport, clock, settings=IMPATIENT), identity.url)
+    async with closed_in_any_case(HttpTransport(identity, clock, skew=skew)) as transport:
+        yield Connection(transport, clock, KubeClient(transport, clock, settings=IMPATIENT), identity.url, skew)
 
 
 @asynccontextmanager

@@ -145,7 +145,12 @@ class Election:
         self._settings = settings
         self._rng = rng or random.Random()
         # Half of the deadline, so that one request without an answer is not the end of a term.
-        once = ClientSettings(timeout=settings.renew_deadline / 2, retry=RetrySettings(attempts=1))
+        # And its own measure of patience: longer than a term nothing may silence it, and it asks for little.
+        once = ClientSettings(
+            timeout=settings.renew_deadline / 2,
+            longest_pause=settings.retry_period,
+            retry=RetrySettings(attempts=1),
+        )
         client = KubeClient(transport, clock, settings=once, rng=self._rng)
         key = (settings.namespace, settings.name)
         self._lock = LeaseLock(client, clock, key, settings.identity, settings.lease_duration)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -21,6 +21,10 @@ from gracectl.runtime.fence import FenceClosed
 
 # A server that asks for patience without saying how much (client-go waits as long).
 _DEFAULT_RETRY_AFTER = 1.0
+# Seconds that one request waits at most because a server says so; and the whole client, or the very object, whose own
+# backoff is as long.
+_LONGEST_PATIENCE, _LONGEST_SILENCE = 30.0, 60.0
+_ENDLESS = 10**9  # a number in JSON may be larger than any float
 
 
 class ApiError(Exception):
@@ -39,6 +43,32 @@ class ApiError(Exception):
     def meaning(self) -> str:
         """What happened, in a few words for people."""
         return "refused"
+
+
+class Delaying(ApiError):
+    """The server said when it may be asked again, or could have. `retry_after`: that in seconds, None without a word;
+    never more than `longest`, because who stands in between can write anything, and must not silence us for long.
+
+    `asked_for`: what it really said.
+    """
+
+    longest: ClassVar[float] = _LONGEST_PATIENCE
+
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(operation, status_message)
+        # "At once" is no word: who took it for one would ask without end.
+        self.asked_for = retry_after if retry_after is not None and retry_after > 0 else None
+        self.retry_after = None if self.asked_for is None else min(self.asked_for, self.longest)
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait at least."""
+        return self.retry_after or 0.0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the server asked for more than it gets."""
+        return self.asked_for is not None and self.asked_for > self.longest
 
 
 class NotFound(ApiError):
@@ -93,12 +123,10 @@ class Invalid(ApiError):
         return "invalid"
 
 
-class Denied(ApiError):
+class Denied(Delaying):
     """An admission webhook or policy said no. `retry_after`: seconds, if the webhook gave them."""
 
-    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(operation, status_message)
-        self.retry_after = retry_after
+    longest = _LONGEST_SILENCE
 
     @property
     def meaning(self) -> str:
@@ -139,32 +167,32 @@ class NamespaceTerminating(ApiError):
         return "the namespace is being deleted"
 
 
-class BudgetExhausted(ApiError):
+class BudgetExhausted(Delaying):
     """A PodDisruptionBudget does not allow the eviction now.
 
     `retry_after` None: the budget is spent. Seconds: the server has not yet looked at a budget that was just
     created or edited; that takes milliseconds, whatever the number says (recording `eviction`).
     """
 
-    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(operation, status_message)
-        self.retry_after = retry_after
-
     @property
     def meaning(self) -> str:
         return "the disruption budget " + ("is spent" if self.retry_after is None else "is still being processed")
 
 
-class Throttled(ApiError):
-    """The server is busy and did not execute the request. `retry_after` in seconds."""
+class Throttled(Delaying):
+    """The server is busy and did not execute the request. The whole client keeps still for `patience` seconds."""
 
-    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float) -> None:
-        super().__init__(operation, status_message)
-        self.retry_after = retry_after
+    longest = _LONGEST_SILENCE
+
+    @property
+    def patience(self) -> float:
+        """See Delaying."""
+        return self.retry_after or _DEFAULT_RETRY_AFTER
 
     @property
     def meaning(self) -> str:
-        return f"the server is busy and asks for {self.retry_after:g} s of patience"
+        cut = f"; it gets {self.patience:g}" if self.is_cut else ""
+        return f"the server is busy and asks for {self.asked_for or self.patience:g} s of patience{cut}"
 
 
 class Misconfigured(ApiError):
@@ -191,24 +219,16 @@ class NotLeading(ApiError, FenceClosed):
         return "not asked for: this process does not lead"
 
 
-class ServerFault(ApiError):
+class ServerFault(Delaying):
     """The server failed. A write may have happened. `retry_after` in seconds, if the server gave them."""
-
-    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(operation, status_message)
-        self.retry_after = retry_after
 
     @property
     def meaning(self) -> str:
         return "the server failed"
 
 
-class RequestTimeout(ApiError):
+class RequestTimeout(Delaying):
     """No answer in time, from the server or within the server. A write may have happened."""
-
-    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(operation, status_message)
-        self.retry_after = retry_after
 
     @property
     def meaning(self) -> str:
@@ -275,7 +295,7 @@ def _retry_after(response: Response, status: Status) -> float | None:
     if header.isascii() and header.isdigit():
         return float(header)
     seconds = status.details.retry_after_seconds
-    return float(seconds) if seconds else None
+    return float(min(seconds, _ENDLESS)) if seconds else None
 
 
 def _has_cause(status: Status, reason: str) -> bool:
@@ -339,7 +359,7 @@ def _busy(operation: Operation, response: Response, status: Status) -> ApiError:
     retry_after = _retry_after(response, status)
     if _spent(status):
         return BudgetExhausted(operation, status.message, retry_after=retry_after)
-    return Throttled(operation, status.message, retry_after=retry_after or _DEFAULT_RETRY_AFTER)
+    return Throttled(operation, status.message, retry_after=retry_after)
 
 
 def _internal(operation: Operation, response: Response, status: Status) -> ApiError:

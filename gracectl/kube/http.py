@@ -160,7 +160,9 @@ class HttpTransport:
         )
         date = answer.headers.get("Date")
         if self._skew is not None and date:
-            self._skew.observe(date, self._clock.now(), self._clock.monotonic() - started)
+            received = self._clock.monotonic()
+            missed = self._clock.elapsed() - received
+            self._skew.observe(date, self._clock.now(), received - started, missed)
         return answer
 
 

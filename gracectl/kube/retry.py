@@ -11,7 +11,7 @@ import random
 
 import msgspec
 
-from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Throttled, Unreachable
+from gracectl.kube.errors import ApiError, Delaying, RequestTimeout, ServerFault, Throttled, Unreachable
 from gracectl.runtime.backoff import Backoff
 
 
@@ -46,15 +46,14 @@ class Patience:
         self._backoff = Backoff(settings.initial, settings.maximum, rng=rng)
 
     def seconds(self, error: ApiError) -> float | None:
-        """How long to wait after this failure: what the server asked for, exactly; without a word from it, exponential
-        with jitter. None: it is not asked again."""
+        """How long to wait after this failure: what the server asked for, exactly, within bounds; without a word from
+        it, exponential with jitter. None: it is not asked again."""
         if not self._left or not self._may_repeat(error):
             return None
         self._left -= 1
         seconds = self._backoff.next()
-        if isinstance(error, Throttled | ServerFault | RequestTimeout) and error.retry_after is not None:
-            return error.retry_after
-        return seconds
+        asked_for = error.patience if isinstance(error, Delaying) else 0.0
+        return asked_for or seconds
 
 
 def outcome_of(error: ApiError | None) -> str:

@@ -9,11 +9,15 @@ from gracectl.kube.cache import CacheStatistics
 from gracectl.kube.election import ElectionStatistics
 from gracectl.kube.events import EventStatistics
 from gracectl.kube.reflector import ReflectorStatistics
+from gracectl.kube.skew import SkewStatistics
 from gracectl.kube.tally import VERBS, ClientStatistics
 from gracectl.runtime.fence import FenceStatistics
 from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.metrics import (
+    API_CLOCK_OFFSET,
+    API_DATES_REFUSED,
     API_LATENCY,
+    API_PATIENCE_CUT,
     API_REQUESTS,
     API_RETRIES,
     API_THROTTLED,
@@ -51,6 +55,13 @@ def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
     yield Sample(API_RETRIES, (), sum(client.retries for client in clients))
     yield Sample(API_THROTTLED, (), sum(client.throttle_pauses for client in clients))
     yield Sample(API_THROTTLED_SECONDS, (), sum(client.throttled_seconds for client in clients))
+    yield Sample(API_PATIENCE_CUT, (), sum(client.patience_cut for client in clients))
+
+
+def clock_samples(skew: SkewStatistics | None) -> Iterator[Sample]:
+    """How far the server's clock is away; None where it is ours."""
+    yield Sample(API_CLOCK_OFFSET, (), skew.offset if skew else 0.0)
+    yield Sample(API_DATES_REFUSED, (), skew.refusals if skew else 0)
 
 
 def request_samples(

@@ -2,64 +2,140 @@
 
 Deadlines are instants of the server. `Date` has whole seconds and several servers may answer, so one answer says
 little: the median of a few says enough, and anything below `TOLERANCE` is taken for noise, not for a difference.
+
+A header is easily written wrong, by a server or by whatever stands before it, and pods are deleted by what is learnt
+here. So two things bound it. What is further away than `largest` is never believed. And what is believed changes only
+when the new one has been shown for `CONFIRMED_SECONDS` without a break: the monotonic clock says how much time has
+passed between two dates, and a server whose clock runs does not contradict it for a moment only. The machine itself may
+know better: what it has slept while its monotonic clock stood still needs no confirmation, and no bound.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from statistics import median
+from typing import Final
 
-TOLERANCE = 1.5
+import msgspec
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE: Final = 1.5
+
+CONFIRMED_SECONDS: Final = 30.0
+"""A new difference takes the place of the one that is believed when all answers of so long have shown it."""
+
+LARGEST_OFFSET: Final = 300.0
+"""Seconds. Kubernetes itself (tokens, certificates, leases) suffers from clocks that are further apart."""
+
 # An answer that took longer says too little about when its date was written.
 _LONGEST_ROUND_TRIP = 2.0
 _SAMPLES = 9
 _ENOUGH = 3
 
 
+class SkewStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot. Seconds that the server is ahead of us: `offset`, as believed; `refused`, as the last answer said
+    that was further away than `largest`, None if one that is nearer has come since. `refusals`: how many were."""
+
+    offset: float
+    largest: float
+    refused: float | None
+    refusals: int
+
+
 class SkewEstimate:
     """Collects dates; `adjust(offset)` is called with server minus unadjusted local time, in seconds, when it has
     moved.
 
-    `adjust` replaces the clock's former offset by the new one (`SystemClock.adjust`).
+    `adjust` replaces the clock's former offset by the new one (`SystemClock.adjust`). `largest`: seconds, see above.
     """
 
-    def __init__(self, adjust: Callable[[float], None]) -> None:
+    def __init__(self, adjust: Callable[[float], None], largest: float = LARGEST_OFFSET) -> None:
         self._adjust = adjust
+        self._largest = largest
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
         self._offset = 0.0
+        self._is_believed = False  # else the offset is what we began with
+        self._awake = 0.0  # the part of the offset that is none of what the machine knows to have missed
+        self._doubted: tuple[float, float] | None = None  # another offset, and since when (unadjusted local time)
+        self._refused: float | None = None
+        self._refusals = 0
 
-    @property
-    def offset(self) -> float:
-        """Seconds that the server is ahead of us, as last reported."""
-        return self._offset
+    def statistics(self) -> SkewStatistics:
+        """What is believed, and what is not."""
+        return SkewStatistics(
+            offset=self._offset, largest=self._largest, refused=self._refused, refusals=self._refusals
+        )
 
-    def observe(self, date: str, received: float, round_trip: float) -> None:
+    def observe(self, date: str, received: float, round_trip: float, missed: float = 0.0) -> None:
         """Learn from one answer: its Date, the instant it arrived by the clock that `adjust` adjusts, seconds it
-        took.
+        took. `missed`: seconds for which this clock has stood still so far, as the machine knows.
         """
         if round_trip > _LONGEST_ROUND_TRIP:
             return
         try:
             # A second is cut to its beginning, so half a second later is the best guess.
             server = _instant_of(date) + 0.5
-        except ValueError:
+        except (ValueError, OverflowError):  # no date, or numbers that no date has
             return
         local = received - round_trip / 2 - self._offset
-        self._samples.append(server - local)
+        sample = server - local
+        if not self._is_possible(sample, missed):
+            return
+        self._samples.append(sample)
         if len(self._samples) < _ENOUGH:
             return
         offset = median(self._samples)
         if abs(offset) < TOLERANCE:
             offset = 0.0
-        if abs(offset - self._offset) >= TOLERANCE:
-            self._offset = offset
-            self._adjust(offset)
+        if self._is_confirmed(offset, local, missed):
+            is_news = abs(offset - self._offset) >= TOLERANCE
+            if is_news or not self._is_believed:
+                self._awake = offset - missed
+            self._is_believed, self._doubted = True, None
+            if is_news:
+                self._offset = offset
+                self._adjust(offset)
+
+    def _is_possible(self, sample: float, missed: float) -> bool:
+        """Whether the server may be so far ahead; the first that may not, and the first that may again, are told."""
+        if min(abs(sample), abs(sample - missed)) <= self._largest:
+            if self._refused is not None:
+                logger.info("the API server's clock: near ours again: its Date headers are believed again")
+                self._refused = None
+            return True
+        if self._refused is None:
+            logger.error(
+                "the API server's clock: %.0f s ahead of this machine's by its Date header: not believed, as it is "
+                "more than client.maximumClockOffsetSeconds (%g); set right whichever is wrong, then restart",
+                sample,
+                self._largest,
+            )
+        self._refused = sample
+        self._refusals += 1
+        return False
+
+    def _is_confirmed(self, offset: float, local: float, missed: float) -> bool:
+        """Whether `offset` may be believed at `local`: it is what was believed, or the first, or as the machine
+        itself says, or has been shown for long."""
+        if not self._is_believed or abs(offset - self._offset) < TOLERANCE:
+            return True
+        if abs(offset - self._awake - missed) < 2 * TOLERANCE:
+            return True
+        if self._doubted is None or abs(offset - self._doubted[0]) >= 2 * TOLERANCE:
+            self._doubted = offset, local
+        return local - self._doubted[1] >= CONFIRMED_SECONDS
 
 
 @lru_cache(maxsize=16)
 def _instant_of(date: str) -> float:
-    """All answers of one second bear the same date, and reading one takes some µs. ValueError for what is none."""
-    return parsedate_to_datetime(date).timestamp()
+    """All answers of one second bear the same date, and reading one takes some µs. ValueError or OverflowError for
+    what is none."""
+    read = parsedate_to_datetime(date)
+    return read.replace(tzinfo=read.tzinfo or UTC).timestamp()

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from gracectl.kube.errors import ApiError, RequestTimeout, Throttled
+from gracectl.kube.errors import ApiError, Delaying, RequestTimeout, Throttled
 from gracectl.kube.operation import Operation
 from gracectl.kube.retry import outcome_of
 from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry.metrics import API_LATENCY
+
+logger = logging.getLogger(__name__)
+
+_QUIET_SECONDS = 600.0
+"""A server that asks everybody for too much is told of once in so long."""
 
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
 """All that is asked with."""
@@ -30,6 +37,9 @@ class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts by (verb, resource, outcome: `ok` or the name of the error, HTTP status: "none" without an answer, and
     "other" for one that no API server is known to give); pauses that a busy server asked for.
 
+    `patience_cut`: answers that asked for more patience than they got. `silenced`: since when every answer has been
+    such a pause, and when the last of them ends (monotonic); None if the last answer was another.
+
     `latency`: by verb, the seconds to the answer or to the end of our patience; of a watch, to its beginning.
     """
 
@@ -37,6 +47,8 @@ class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     throttle_pauses: int
     throttled_seconds: float
+    patience_cut: int
+    silenced: tuple[float, float] | None
     latency: Mapping[str, Distribution]
 
     def count(self, verb: str, resource: str, outcome: str = "") -> int:
@@ -57,17 +69,40 @@ class Tally:
         self._retries = 0
         self._throttle_pauses = 0
         self._throttled_seconds = 0.0
+        self._patience_cut = 0
+        self._told = -math.inf
+        self._silenced: tuple[float, float] | None = None
 
-    def note(self, operation: Operation, error: ApiError | None, status: int | None, seconds: float) -> None:
-        """An attempt is over: with which error if any, with which HTTP status if there was an answer, and after how
-        long."""
+    def note(
+        self, operation: Operation, error: ApiError | None, status: int | None, *, began: float, now: float
+    ) -> None:
+        """An attempt is over: with which error if any, with which HTTP status if there was an answer, and from when
+        to when (monotonic)."""
+        seconds = now - began
         code = NO_ANSWER if status is None else _CODES.get(status, OTHER_CODE)
         self._attempts[operation.verb, operation.resource, outcome_of(error), code] += 1
         if status is not None or isinstance(error, RequestTimeout):
             self._latency[operation.verb].observe(seconds)
+        if isinstance(error, Delaying) and error.is_cut:
+            self._note_cut(error, now)
         if isinstance(error, Throttled):
             self._throttle_pauses += 1
-            self._throttled_seconds += error.retry_after
+            self._throttled_seconds += error.patience
+            self._silenced = (self._silenced[0] if self._silenced else now), now + error.patience
+        elif status is not None:
+            self._silenced = None
+
+    def _note_cut(self, error: Delaying, now: float) -> None:
+        self._patience_cut += 1
+        if now - self._told >= _QUIET_SECONDS:
+            self._told = now
+            logger.warning(
+                "%s: Retry-After is %g s: only %g s are waited, as nobody may silence us for long; look at what stands "
+                "between here and the API server",
+                error,
+                error.asked_for,
+                error.patience,
+            )
 
     def note_retry(self) -> None:
         """Something is asked once more."""
@@ -80,5 +115,7 @@ class Tally:
             retries=self._retries,
             throttle_pauses=self._throttle_pauses,
             throttled_seconds=self._throttled_seconds,
+            patience_cut=self._patience_cut,
+            silenced=self._silenced,
             latency={verb: times.statistics() for verb, times in self._latency.items()},
         )

@@ -274,6 +274,16 @@ API_THROTTLED: Final = _counter("api_throttled_total", help="Answers by which a 
 API_THROTTLED_SECONDS: Final = _counter(
     "api_throttled_seconds_total", help="The patience that busy servers have asked for, all together."
 )
+API_PATIENCE_CUT: Final = _counter(
+    "api_patience_cut_total", help="Answers whose Retry-After was longer than anybody may silence us."
+)
+API_DATES_REFUSED: Final = _counter(
+    "api_dates_refused_total",
+    help="Answers whose Date was further from this machine's clock than client.maximumClockOffsetSeconds.",
+)
+API_CLOCK_OFFSET: Final = _gauge(
+    "api_clock_offset_seconds", help="How far the API server's clock is ahead of this machine's, as it is believed."
+)
 WATCH_LISTS: Final = _counter("watch_lists_total", "resource", help="Complete lists that were taken over.")
 WATCH_STREAMS: Final = _counter(
     "watch_streams_total",

@@ -97,8 +97,8 @@ async def end(
 
 async def _refused(tools: Tools, unit: Unit, standing: Standing, refusal: ApiError) -> Requeue:
     """Somebody else may forbid it (a node disruption budget): that is his right, and people are told once."""
-    asked_for = refusal.retry_after if isinstance(refusal, Denied) else None
-    seconds = max(standing.retry.next(), asked_for or 0.0)
+    asked_for = refusal.patience if isinstance(refusal, Denied) else 0.0
+    seconds = max(standing.retry.next(), asked_for)
     standing.next_try = tools.clock.monotonic() + seconds
     message = f"is to end, but its deletion is refused, and tried again: {refusal}"
     tell(tools, unit, standing, EventReason.DISRUPTION_REFUSED, message)

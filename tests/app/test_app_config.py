@@ -47,7 +47,7 @@ DEFAULTS: dict[str, Any] = {
         "retryMaximumSeconds": 300.0,
     },
     "provider": {"name": "none", "options": {}},
-    "client": {"requestTimeoutSeconds": 30.0},
+    "client": {"requestTimeoutSeconds": 30.0, "maximumClockOffsetSeconds": 300.0},
     "leaderElection": {
         "enabled": True,
         "namespace": "",

@@ -100,6 +100,28 @@ async def test_a_spent_budget_puts_the_lane_to_sleep_and_news_wakes_it() -> None
         assert stage.server.asked[8:] == [(20.0, "web-1")]
 
 
+@pytest.mark.parametrize("said", ["0", "-1"])
+async def test_a_budget_that_may_be_asked_again_at_once_is_not_asked_without_end(said: str) -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(1))
+        at_once = a_status(429, "processing", {"retry-after": said}, causes=[{"reason": "DisruptionBudget"}])
+        stage.server.answers["web-1"].extend([at_once] * 50)
+        stage.want("n1", *web(1))
+        await stage.clock.sleep(2)
+        asked = stage.server.instants_of("web-1")
+        assert asked == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5], abs=1e-4)
+
+
+async def test_a_budget_that_asks_for_a_year_is_asked_after_half_a_minute() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(1))
+        year = a_status(429, "processing", {"retry-after": "31536000"}, causes=[{"reason": "DisruptionBudget"}])
+        stage.server.answers["web-1"].append(year)
+        stage.want("n1", *web(1))
+        await stage.clock.sleep(40)
+        assert stage.server.asked == [(0.0, "web-1"), (30.0, "web-1")]
+
+
 async def test_a_budget_just_edited_is_asked_when_it_was_observed() -> None:
     async with evicting() as stage:
         stage.show(a_budget(), *web(1))

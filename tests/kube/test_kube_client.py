@@ -11,6 +11,7 @@ import pytest
 from kube.scripted import ScriptedTransport, Step, answer, bookmark, event, expired, lease, page, refusal
 
 from gracectl.kube import errors
+from gracectl.kube.checks import check_of_silence
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.operation import Operation
 from gracectl.kube.requests import JsonPatch, MergePatch, Selection, StrategicPatch
@@ -160,6 +161,23 @@ async def test_a_busy_server_slows_the_whole_client(client: KubeClient, transpor
     assert transport.instants == [0.0, 3.0, 3.0]
     statistics = client.statistics()
     assert (statistics.throttle_pauses, statistics.throttled_seconds) == (1, 3.0)
+
+
+async def test_who_asks_for_a_year_of_silence_gets_a_minute_and_is_told_of_once(
+    client: KubeClient, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    year = answer({"kind": "Status", "message": "busy"}, 429, retry_after="31536000")
+    transport.answers.extend([year, year, year, answer(lease("a", 1))])
+    seen = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.get, LEASES, KEY)
+        for instant in (59.0, 119.0, 121.0, 179.0, 181.0):
+            await anyio.sleep(instant - anyio.current_time())
+            seen.append(check_of_silence([client.statistics()], anyio.current_time()).is_ok)
+    assert transport.instants == [0.0, 60.0, 120.0, 180.0]
+    assert seen == [True, True, False, False, True]
+    assert client.statistics().patience_cut == 3
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 async def test_a_spent_budget_slows_nobody(client: KubeClient, transport: ScriptedTransport) -> None:

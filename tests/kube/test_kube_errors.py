@@ -247,11 +247,28 @@ def test_want_of_a_role_is_known_by_its_exact_form(message: str, is_rbac: bool) 
         ({}, {}, 1.0),
         ({"retry_after": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, 1.0),
         ({"retry_after": "-4"}, {}, 1.0),
+        ({"retry_after": "0"}, {}, 1.0),
+        ({}, {"retryAfterSeconds": -4}, 1.0),
+        ({"retry_after": "31536000"}, {}, 60.0),
+        ({"retry_after": "9" * 5000}, {}, 60.0),
+        ({}, {"retryAfterSeconds": 10**18}, 60.0),
+        ({}, {"retryAfterSeconds": 10**400}, 60.0),
     ],
+    ids=str,
 )
 def test_how_long_a_busy_server_asks_for(headers: dict[str, str], details: dict[str, int], seconds: float) -> None:
     error = an_error(429, {"reason": "TooManyRequests", "message": "busy", "details": details}, **headers)
     assert isinstance(error, errors.Throttled)
+    assert error.patience == seconds
+    assert error.is_cut == (seconds == 60.0)
+
+
+@pytest.mark.parametrize("code", [429, 500, 504])
+@pytest.mark.parametrize(("said", "seconds"), [("31536000", 30.0), ("12", 12.0), ("0", None)])
+def test_no_answer_makes_one_request_wait_for_long_or_not_at_all(code: int, said: str, seconds: float | None) -> None:
+    status = {"details": {"causes": [{"reason": "DisruptionBudget"}]}, "message": "later"}
+    error = an_error(code, status, EVICTION, "POST", retry_after=said)
+    assert isinstance(error, errors.BudgetExhausted | errors.ServerFault | errors.RequestTimeout)
     assert error.retry_after == seconds
 
 

@@ -70,6 +70,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "provider.name": ("simulated", "simulated", NOTHING),
     "provider.options": ("{endpoint: http://x}", {"endpoint": "http://x"}, "provider: {options: {a: b}}"),
     "client.requestTimeoutSeconds": ("5", 5.0, NOTHING),
+    "client.maximumClockOffsetSeconds": ("60", 60.0, NOTHING),
     "leaderElection.enabled": ("false", False, NOTHING),
     "leaderElection.namespace": ("shop", "shop", NOTHING),
     "leaderElection.name": ("other", "other", "leaderElection: {name: another}"),
