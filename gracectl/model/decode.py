@@ -32,7 +32,7 @@ from gracectl.model.lease import Lease
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node, Taint
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.model.pod import Pod
+from gracectl.model.pod import LONGEST_DURATION, Pod
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
 from gracectl.model.sharing import Sharing
 from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
@@ -309,13 +309,15 @@ def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
 def _pod_annotations(read: wire.PodAnnotations | None) -> Mapping[str, str]:
     if read is None or read == _NO_POD_ANNOTATIONS:
         return _NO_ANNOTATIONS
-    return _present(
+    found = _present(
         {
             names.DO_NOT_DISRUPT: read.do_not_disrupt,
             names.DO_NOT_EVICT: read.do_not_evict,
             names.MIRROR_POD: read.mirror_pod,
         }
     )
+    # A longer value means no more than that it is too long, and may be of 256 KiB.
+    return {name: value[: LONGEST_DURATION + 1] for name, value in found.items()}
 
 
 def _claim_annotations(read: wire.ClaimAnnotations | None) -> Mapping[str, str]:

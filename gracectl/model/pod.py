@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from gracectl.model.meta import OwnerReference
+
+LONGEST_DURATION: Final = 60
+"""Characters of a do-not-disrupt that can be a duration; a longer one is invalid whatever it says.
+
+The chart's ValidatingAdmissionPolicy (templates/protection-policy.yaml) has the same bound.
+"""
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +39,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """Empty while the pod is not bound."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    """Only those of names.POD_ANNOTATIONS."""
+    """Only those of names.POD_ANNOTATIONS, each cut to one character more than LONGEST_DURATION."""
     owners: tuple[OwnerReference, ...] = ()
     created: float = 0.0
     """Instant of metadata.creationTimestamp."""

@@ -7,18 +7,21 @@ Source: the do-not-disrupt seed (its fail-safe: what cannot be understood protec
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from gracectl.model import names
 from gracectl.model.durations import parse_seconds
 from gracectl.model.foreign import harmless
-from gracectl.model.pod import Pod
+from gracectl.model.pod import LONGEST_DURATION, Pod
 from gracectl.policy.settings import ProtectionSettings
 
 SHOWN = 60
-"""Characters of a value that nobody understands: annotations may be long."""
+"""Characters of a value that is no duration, as messages show it: annotations may be long."""
+
+REMEMBERED: Final = 8192
+"""Different durations that are parsed once: thousands of pods have the same few values."""
 
 Kind = Literal["do-not-disrupt", "do-not-evict"]
 Lasting = Literal["time", "forever", "invalid"]
@@ -113,11 +116,11 @@ def _do_not_disrupt(pod: Pod, settings: ProtectionSettings) -> Protection | None
 
 
 def _positive_seconds(value: str) -> float | None:
-    # Thousands of pods have the same few values; what nobody would write is not kept.
-    return _seconds_of(value) if len(value) <= SHOWN else _seconds_of.__wrapped__(value)
+    # Any tenant writes annotations, of 256 KiB if it likes: what is longer than a duration is not even parsed.
+    return _seconds_of(value) if len(value) <= LONGEST_DURATION else None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=REMEMBERED)
 def _seconds_of(value: str) -> float | None:
     try:
         seconds = parse_seconds(value)

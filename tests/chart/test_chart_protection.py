@@ -12,7 +12,7 @@ from support.deployment import Request, denial
 from support.helm import CHART, KUBERNETES, JsonObject, Release, needs_helm, refusal, run
 
 from gracectl.model import names
-from gracectl.policy.protection import SHOWN
+from gracectl.model.pod import LONGEST_DURATION
 
 needs_helm()
 
@@ -80,9 +80,14 @@ def test_it_warns_of_what_go_would_not_read_and_of_nothing_else() -> None:
 
 def test_what_is_longer_than_anything_that_is_meant_is_misspelt() -> None:
     found = policies()
-    assert told(found, asking("1h" * (SHOWN // 2))) == ""
-    assert told(found, asking("1h" * (SHOWN // 2) + "1s")).startswith(MISSPELT)
+    assert told(found, asking("1h" * (LONGEST_DURATION // 2))) == ""
+    assert told(found, asking("1h" * (LONGEST_DURATION // 2) + "1s")).startswith(MISSPELT)
     assert told(found, asking("1h" * 100_000)).startswith(MISSPELT)
+
+
+def test_the_policy_and_the_controller_have_one_bound() -> None:
+    text = (CHART / "templates/protection-policy.yaml").read_text()
+    assert f"variables.value.size() <= {LONGEST_DURATION} &&" in text
 
 
 @pytest.mark.parametrize("kind", RESOURCES)

@@ -10,7 +10,7 @@ from gracectl.model.decode import (
     decode_pod,
 )
 from gracectl.model.meta import OwnerReference
-from gracectl.model.pod import Pod, Toleration
+from gracectl.model.pod import LONGEST_DURATION, Pod, Toleration
 
 
 def test_a_whole_pod() -> None:
@@ -140,6 +140,11 @@ def test_a_pod_is_ready_when_its_condition_says_so(conditions: object, ready: bo
 )
 def test_a_pod_has_an_empty_dir_when_one_of_its_volumes_is(volumes: object, expected: bool) -> None:
     assert decode_pod(encoded(metadata=META, spec={"volumes": volumes})).empty_dir is expected
+
+
+def test_of_a_long_annotation_no_more_is_kept_than_shows_that_it_is_too_long() -> None:
+    pod = decode_pod(encoded(metadata=META | {"annotations": {names.DO_NOT_DISRUPT: "1ns" * 87_000}}))
+    assert pod.annotations[names.DO_NOT_DISRUPT] == ("1ns" * 87_000)[: LONGEST_DURATION + 1]
 
 
 def test_annotations_that_no_decision_reads_are_not_kept() -> None:

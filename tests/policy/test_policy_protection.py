@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from support.builders import NOW, a_pod
 
 from gracectl.model import names
+from gracectl.model.durations import parse_seconds
+from gracectl.model.pod import LONGEST_DURATION
+from gracectl.policy import protection as module
 from gracectl.policy.protection import asks_for_protection, misspelt, protection_of, shown
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
 
@@ -38,7 +42,7 @@ def test_the_whole_grammar_of_go_is_understood_and_nothing_else() -> None:
         nanoseconds = None if row["ns"] is None else int(row["ns"])
         if row["in"] == "true":
             continue
-        is_duration = nanoseconds is not None and nanoseconds > 0
+        is_duration = nanoseconds is not None and nanoseconds > 0 and len(row["in"]) <= LONGEST_DURATION
         protection = protection_of(pod, -1.0, SETTINGS)
         assert protection is not None
         assert protection.is_valid == is_duration, row
@@ -52,6 +56,39 @@ def test_nonsense_zero_and_negative_protect_for_ever_and_are_told_apart(value: s
     protection = protection_of(a_pod(annotations={names.DO_NOT_DISRUPT: value}), NOW * 10, SETTINGS)
     assert protection is not None
     assert (protection.until, protection.is_valid, protection.value) == (None, False, value)
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The texts that are parsed as durations while the test runs."""
+    texts: list[str] = []
+
+    def counted(text: str) -> float:
+        texts.append(text)
+        return parse_seconds(text)
+
+    monkeypatch.setattr(module, "parse_seconds", counted)
+    module._seconds_of.cache_clear()
+    yield texts
+    module._seconds_of.cache_clear()
+
+
+def test_a_duration_longer_than_any_that_is_meant_protects_for_ever_and_is_never_parsed(parses: list[str]) -> None:
+    longest = "1h" * (LONGEST_DURATION // 2)
+    for value, is_valid in ((longest, True), (longest + "s", False), ("1ns" * 87_000, False)):
+        pod = a_pod(annotations={names.DO_NOT_DISRUPT: value}, created=NOW)
+        protection = protection_of(pod, NOW, SETTINGS)
+        assert protection is not None
+        assert (protection.is_valid, protection.until is not None) == (is_valid, is_valid)
+        assert misspelt(pod) == (None if is_valid else value)
+    assert parses == [longest]
+
+
+def test_each_of_many_values_is_parsed_once_however_often_it_is_asked_for(parses: list[str]) -> None:
+    pods = [a_pod(annotations={names.DO_NOT_DISRUPT: f"{n}h"}, created=NOW) for n in range(1, 5001)]
+    for _scrape in range(3):
+        assert all(protection_of(pod, NOW, SETTINGS) for pod in pods)
+    assert len(parses) == 5000
 
 
 def test_true_protects_for_ever() -> None:
