@@ -21,18 +21,18 @@ from gracectl.kube.http import HttpTransport
 left: dict[str, float] = {}
 
 
-_enter = HttpTransport.__aenter__
+_session_of = HttpTransport._session_of
 
 
-async def _entered(self: HttpTransport) -> HttpTransport:
+def _witnessed(self: HttpTransport, pool: str) -> aiohttp.ClientSession:
     """As ever; and the body of a DELETE is noted when it is handed to the socket."""
-    await _enter(self)
-    assert self._session is not None
-    config = aiohttp.TraceConfig()
-    config.on_request_chunk_sent.append(_note)
-    config.freeze()
-    self._session.trace_configs.append(config)
-    return self
+    session = _session_of(self, pool)
+    if not session.trace_configs:
+        config = aiohttp.TraceConfig()
+        config.on_request_chunk_sent.append(_note)
+        config.freeze()
+        session.trace_configs.append(config)
+    return session
 
 
 async def _note(
@@ -44,7 +44,7 @@ async def _note(
 
 if __name__ == "__main__":
     file = Path(sys.argv.pop(1))
-    HttpTransport.__aenter__ = _entered  # type: ignore[method-assign, assignment]  # the command makes it
+    HttpTransport._session_of = _witnessed  # type: ignore[method-assign]  # the command makes it
     try:
         main()
     finally:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 import click
@@ -23,6 +25,8 @@ from gracectl.telemetry import logs
 
 logger = logging.getLogger(__name__)
 
+_OPEN_FILES = 8192
+
 
 @click.command()
 @cluster_options
@@ -36,7 +40,18 @@ def controller(cluster: ClusterChoice) -> None:
         settings = cluster.settings()
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
         provider = provider_of(settings)
+        _allow_connections()
         run_async(lambda: _run(settings, provider, cluster))
+
+
+def _allow_connections() -> None:
+    """Many systems give a process 1,024 open files unless it asks for more, and a server that is silent is waited for
+    on hundreds of connections at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # where it may not be had, the limit stays what it was
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:

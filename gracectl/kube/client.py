@@ -47,10 +47,11 @@ _DECODED_BETWEEN_YIELDS = 100
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`timeout`: seconds for one attempt; `page_size`: objects per page of a list; `longest_pause`: seconds for which a
-    busy server may silence the client."""
+    busy server may silence the client; `pool`: see transport.Request."""
 
     timeout: float = 30.0
     longest_pause: float = float("inf")
+    pool: str = ""
     page_size: int = 500
     retry: RetrySettings = RetrySettings()
 
@@ -245,6 +246,7 @@ class KubeClient:
             timeout_seconds=timeout_seconds,
             selection=selection,
         )
+        request = msgspec.structs.replace(request, pool=self._settings.pool)
         operation = operation_of(request)
         await self._limiter.acquire()
         began = self._clock.monotonic()
@@ -294,7 +296,7 @@ class KubeClient:
     async def _call(
         self, request: Request, *, repeatable: bool, finish: bool = True, is_meant: Callable[[], bool] = lambda: True
     ) -> Response:
-        request = msgspec.structs.replace(request, timeout=self._settings.timeout)
+        request = msgspec.structs.replace(request, timeout=self._settings.timeout, pool=self._settings.pool)
         operation = operation_of(request)
         patience: Patience | None = None
         while True:

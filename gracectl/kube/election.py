@@ -145,10 +145,12 @@ class Election:
         self._settings = settings
         self._rng = rng or random.Random()
         # Half of the deadline, so that one request without an answer is not the end of a term.
-        # And its own measure of patience: longer than a term nothing may silence it, and it asks for little.
+        # Its own measure of patience too, and its own connections: it asks for little, and neither a server that is
+        # busy with all the rest, nor a crowd of our own that waits for one that hangs, may cost us the lead.
         once = ClientSettings(
             timeout=settings.renew_deadline / 2,
             longest_pause=settings.retry_period,
+            pool="election",
             retry=RetrySettings(attempts=1),
         )
         client = KubeClient(transport, clock, settings=once, rng=self._rng)

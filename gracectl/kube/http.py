@@ -42,10 +42,10 @@ _READ_BUFFER = 2 * 1024 * 1024
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`connections` at once, watches included: more than all parts use, for who waits for one waits behind the others.
-    `connect` and `silence` (of an open watch) in seconds."""
+    """`connections` at once, watches included, for each pool of requests: more than all parts use, for who waits for
+    one waits behind the others. `connect` and `silence` (of an open watch) in seconds."""
 
-    connections: int = 300
+    connections: int = 1100
     connect: float = 10.0
     silence: float = 120.0
 
@@ -67,17 +67,11 @@ class HttpTransport:
         self._skew = skew
         # The client bounds the whole; what is bounded here tells "not sent" from "no answer".
         self._limits = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect)
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[str, aiohttp.ClientSession] | None = None  # by the pool of requests
         self._has_cut = False  # some request was not finished
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._settings.connections),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=HEADERS,
-            trust_env=False,
-            read_bufsize=_READ_BUFFER,
-        )
+        self._sessions = {}
         return self
 
     async def __aexit__(
@@ -86,9 +80,10 @@ class HttpTransport:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._sessions is not None:
+            sessions, self._sessions = self._sessions, None
+            for session in sessions.values():
+                await session.close()
             if self._has_cut and self._credentials.url.startswith("https:"):
                 await self._clock.sleep(_FAREWELL)
 
@@ -140,14 +135,13 @@ class HttpTransport:
             return await self._ask(request, limits, await self._credentials.identity())
 
     async def _ask(self, request: Request, limits: aiohttp.ClientTimeout, identity: Identity) -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("the transport is not open: use it as an async context manager")
+        session = self._session_of(request.pool)
         query = f"?{urlencode(request.query)}" if request.query else ""
         headers = dict(identity.headers)
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         started = self._clock.monotonic()
-        answer = await self._session.request(
+        answer = await session.request(
             request.method,
             URL(f"{self._credentials.url}{request.path}{query}", encoded=True),
             headers=headers,
@@ -164,6 +158,19 @@ class HttpTransport:
             missed = self._clock.elapsed() - received
             self._skew.observe(date, self._clock.now(), received - started, missed)
         return answer
+
+    def _session_of(self, pool: str) -> aiohttp.ClientSession:
+        if self._sessions is None:
+            raise RuntimeError("the transport is not open: use it as an async context manager")
+        if pool not in self._sessions:
+            self._sessions[pool] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._settings.connections),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=HEADERS,
+                trust_env=False,
+                read_bufsize=_READ_BUFFER,
+            )
+        return self._sessions[pool]
 
 
 class _HttpStream:

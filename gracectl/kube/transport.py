@@ -17,7 +17,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request; `path` begins with a slash, `query` is not escaped yet, `timeout` is in seconds.
 
     `timeout` bounds a whole `send`, and the time to the first header of a `stream`. The client enforces it; a
-    transport need not.
+    transport need not. Requests of one `pool` never wait for a connection that those of another have.
     """
 
     method: str
@@ -26,6 +26,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = "application/json"
     body: bytes | None = None
     timeout: float = 30.0
+    pool: str = ""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,8 +50,9 @@ worker that is free."""
 OVERLOOKED_SECONDS = 15.0
 """A drain that nobody has looked at for so long is treated as one that cannot begin."""
 
-OVERDUE_WORKERS = 1000
-"""Nodes whose deadline has come are looked at beside all others, who may all be hanging on a server that is silent."""
+OVERDUE_WORKERS = 500
+"""Nodes whose deadline has come are looked at beside all others, who may all be hanging on a server that is silent.
+Each may hang itself, on a connection of its own: with those of all other parts they are fewer than there are."""
 
 MANY_PODS, CALM_SECONDS = 20, 0.1
 """While a node has more pods than that, news of them waits until the last plan is so old: where many leave at once each

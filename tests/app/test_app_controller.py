@@ -12,14 +12,19 @@ from support.stage import CloudProvider, Stage, staged, the_settings
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
+from gracectl.disruption import counting
+from gracectl.eviction.deleter import CROWDS
 from gracectl.kube.access import Right
 from gracectl.kube.errors import Forbidden, ServerFault, Unauthorized, Unreachable
+from gracectl.kube.http import HttpSettings
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.supervise import PartDied
 from gracectl.sim.core import ApiServer
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.faults import Refuse, Rule
+from gracectl.termination import keeper, voluntary
+from gracectl.termination.node import OVERDUE_WORKERS
 from gracectl.termination.rights import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingRights, lease_rights
 
 pytestmark = pytest.mark.anyio
@@ -242,3 +247,11 @@ def fail(old: Pod | None, new: Pod | None) -> None:
 def a_fresh(stage: Stage) -> Controller:
     assert isinstance(stage.provider, CloudProvider)
     return Controller(stage.settings, stage.transport, stage.clock, stage.provider)
+
+
+def test_the_transport_has_a_connection_for_every_worker_there_can_be_and_watches_and_reviews_besides() -> None:
+    eviction, termination = Settings().eviction, Settings().termination
+    evictions = 2 * eviction.max_in_flight + CROWDS * eviction.max_in_flight
+    walks = 2 * termination.workers + OVERDUE_WORKERS + 1
+    others = keeper.WORKERS + voluntary.WORKERS + counting.WORKERS
+    assert evictions + walks + others + 100 <= HttpSettings().connections

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -20,13 +21,15 @@ from msgspec.structs import replace
 from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.credentials import Credentials, CredentialsError, Trust, load
+from gracectl.kube.election import Election, ElectionSettings
 from gracectl.kube.http import HttpSettings, HttpTransport
-from gracectl.kube.resources import LEASES
+from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tokens import FixedToken, TokenFile
 from gracectl.kube.transport import Request
 from gracectl.runtime.clock import SystemClock
+from gracectl.runtime.fence import Fence
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -233,6 +236,50 @@ async def test_the_servers_clock_is_learnt_from_its_answers() -> None:
             for _ in range(4):
                 await transport.send(GET)
     assert skew.statistics().offset == pytest.approx(200, abs=30)
+
+
+async def test_a_pool_full_of_requests_that_hang_does_not_keep_the_lease_from_being_renewed() -> None:
+    stored: dict[str, Any] = {}
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if "leases" not in request.path:
+            hanging.append(request)
+            await anyio.sleep_forever()
+        if request.method == "GET" and "watch" in request.query:
+            stream = web.StreamResponse()
+            await stream.prepare(request)
+            await anyio.sleep_forever()
+        if request.method == "GET" and request.path.endswith("leases"):
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        if request.method == "GET" and not stored:
+            details = {"name": "gracectl", "kind": "leases"}
+            return web.json_response({"kind": "Status", "code": 404, "details": details}, status=404)
+        if request.method != "GET":
+            stored.update(await request.json())
+            stored["metadata"]["resourceVersion"] = str(len(renewed))
+            renewed.append(len(hanging))
+            if renewed.count(3) == 4:
+                enough.set()
+        return web.json_response(stored)
+
+    async def lead() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(client.get, NODES, ("", "a"))
+
+    hanging: list[web.Request] = []
+    renewed: list[int] = []
+    enough = anyio.Event()
+    settings = ElectionSettings(namespace="n", name="gracectl", identity="me", retry_period=0.05)
+    async with serving(serve) as port, transport_to(port, settings=HttpSettings(connections=3)) as transport:
+        clock = SystemClock()
+        client = KubeClient(transport, clock)
+        election = Election(transport, clock, Fence(clock), settings)
+        async with anyio.create_task_group() as group:
+            group.start_soon(election.run, lead)
+            await enough.wait()
+            assert election.is_leading
+            group.cancel_scope.cancel()
 
 
 async def test_a_refused_token_is_renewed_once_and_the_request_repeated(tmp_path: Path) -> None:
