@@ -17,6 +17,11 @@ SPECS: dict[str, Any] = {
     "CronJob": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": TEMPLATE}}},
     "NetworkPolicy": {"podSelector": {}, "policyTypes": ["Ingress"]},
     "ResourceQuota": {"hard": {"pods": "10"}},
+    "ValidatingAdmissionPolicy": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]},
+        "validations": [{"expression": "false"}],
+    },
+    "ValidatingAdmissionPolicyBinding": {"policyName": "one", "validationActions": ["Deny"]},
 }
 
 

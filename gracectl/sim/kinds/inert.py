@@ -1,6 +1,7 @@
 """Kinds that are kept, checked against their types and shown, and on which nothing acts: so that charts can be applied.
 
-A CronJob here never runs, an Ingress lets nobody in, a ResourceQuota limits nothing.
+A CronJob here never runs, an Ingress lets nobody in, a ResourceQuota limits nothing, a ValidatingAdmissionPolicy denies
+nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from gracectl.sim.kinds.workloads import Counted, Plain, TopLevel
 from gracectl.sim.server.resource import Resource, Strategy
 
 STATUS = ("status",)
+API_EXTENSIONS = ("api-extensions",)
+ADMISSION = "admissionregistration.k8s.io"
+POLICY = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}
 
 
 class Inert(NamedTuple):
@@ -24,12 +28,32 @@ class Inert(NamedTuple):
     short_names: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     namespaced: bool = True
+    categories: tuple[str, ...] = ()
 
 
 KINDS = (
     Inert("", "v1", "limitranges", "LimitRange", Plain(), ("limits",)),
     Inert("", "v1", "podtemplates", "PodTemplate", TopLevel()),
     Inert("", "v1", "resourcequotas", "ResourceQuota", Plain({}), ("quota",), STATUS),
+    Inert(
+        ADMISSION,
+        "v1",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        Counted({}, failurePolicy="Fail", matchConstraints=POLICY),
+        subresources=STATUS,
+        namespaced=False,
+        categories=API_EXTENSIONS,
+    ),
+    Inert(
+        ADMISSION,
+        "v1",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        Counted(),
+        namespaced=False,
+        categories=API_EXTENSIONS,
+    ),
     Inert("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Plain({}), ("hpa",), STATUS),
     Inert("batch", "v1", "cronjobs", "CronJob", Counted({}), ("cj",), STATUS),
     Inert("networking.k8s.io", "v1", "ingressclasses", "IngressClass", Counted(), namespaced=False),
