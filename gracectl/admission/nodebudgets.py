@@ -18,6 +18,7 @@ from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.intorpercent import scaled_value
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
 from gracectl.policy.nodebudgets import bound_of, desired_of, governs, problem_of
 
@@ -115,4 +116,4 @@ def _canonical(written: _Written) -> bytes:
     return msgspec.json.encode(written.spec, order="deterministic")
 
 
-_WRITTEN = msgspec.json.Decoder(_Written)
+_WRITTEN = Decoder(_Written)

@@ -19,6 +19,7 @@ from gracectl.model.envelope import StatusCause
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, is_subdomain
 from gracectl.model.times import parse_time
+from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
 from gracectl.policy.nodebudgets import is_available
 
@@ -127,4 +128,4 @@ def _warnings_of(node: _Meta) -> tuple[str, ...]:
     return ()
 
 
-_NEWBORN = msgspec.json.Decoder(_Newborn)
+_NEWBORN = Decoder(_Newborn)

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from gracectl.model.envelope import StatusCause
+from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import ABSENT, Object
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -180,4 +181,4 @@ def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
     return None if bytes(raw) == b"null" else raw
 
 
-_REVIEW = msgspec.json.Decoder(_Review)
+_REVIEW = Decoder(_Review)

@@ -13,6 +13,7 @@ import msgspec
 
 from gracectl.cloud.provider import InstanceState
 from gracectl.model.foreign import harmless, without_secrets
+from gracectl.model.untrusted import Decoder
 
 Action = Literal["state", "terminate"]
 
@@ -53,4 +54,4 @@ def request_id(provider_id: str) -> str:
     return "terminate-" + hashlib.sha256(provider_id.encode()).hexdigest()[:40]
 
 
-_ANSWER = msgspec.json.Decoder(Answer)
+_ANSWER = Decoder(Answer)

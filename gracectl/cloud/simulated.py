@@ -9,6 +9,7 @@ import msgspec
 
 from gracectl.cloud.http import Caller
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.model.untrusted import Decoder
 
 STATES = {
     "running": InstanceState.RUNNING,
@@ -24,6 +25,10 @@ class _Instance(msgspec.Struct):
 
 class _Fault(msgspec.Struct):
     message: str = ""
+
+
+_INSTANCE = Decoder(_Instance)
+_FAULT = Decoder(_Fault)
 
 
 class SimulatedProvider:
@@ -49,7 +54,7 @@ class SimulatedProvider:
             return InstanceState.GONE
         self._check(status, body, provider_id)
         try:
-            instance = msgspec.json.decode(body, type=_Instance)
+            instance = _INSTANCE.decode(body)
         except msgspec.DecodeError as error:
             message = (
                 f"instance {_id(provider_id)}: the answer is no instance ({error}); is endpoint the right address?"
@@ -87,6 +92,6 @@ def _id(provider_id: str) -> str:
 
 def _message(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Fault).message
+        return _FAULT.decode(body).message
     except msgspec.DecodeError:
         return body.decode(errors="replace").strip()

@@ -12,6 +12,7 @@ import msgspec
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound, NotServed
 from gracectl.kube.resources import Resource
+from gracectl.model.untrusted import Decoder
 from gracectl.runtime.groups import ungrouped
 
 
@@ -77,16 +78,12 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-def _decode(raw: bytes | msgspec.Raw) -> _Review:
-    return msgspec.json.decode(raw, type=_Review)
-
-
 _REVIEWS: Resource[_Review] = Resource(
     group="authorization.k8s.io",
     version="v1",
     plural="selfsubjectaccessreviews",
     kind="SelfSubjectAccessReview",
     namespaced=False,
-    decode=_decode,
+    decode=Decoder(_Review).decode,
     abandonable=True,
 )

@@ -37,6 +37,7 @@ from gracectl.kube.tally import ClientStatistics, Tally
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watching import Watch
 from gracectl.model.decode import decode_page
+from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed
 from gracectl.runtime.ratelimit import TokenBucket
@@ -210,7 +211,7 @@ class KubeClient:
         request = Request(method="GET", path="/version", timeout=self._settings.timeout)
         response = await self._call(request, repeatable=True)
         try:
-            return msgspec.json.decode(response.body, type=_Version).gitVersion
+            return _VERSION.decode(response.body).gitVersion
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), "a version", error) from error
 
@@ -221,7 +222,7 @@ class KubeClient:
         request = Request(method="GET", path=path, timeout=self._settings.timeout)
         try:
             response = await self._call(request, repeatable=True)
-            served = msgspec.json.decode(response.body, type=_ServedVersion).resources
+            served = _SERVED_VERSION.decode(response.body).resources
         except NotServed:
             return False
         except msgspec.DecodeError as error:
@@ -356,6 +357,10 @@ class _ServedResource(msgspec.Struct):
 
 class _ServedVersion(msgspec.Struct):
     resources: list[_ServedResource]
+
+
+_VERSION = Decoder(_Version)
+_SERVED_VERSION = Decoder(_ServedVersion)
 
 
 def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerFault:

@@ -15,7 +15,7 @@ import msgspec
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound
 from gracectl.kube.requests import Key
-from gracectl.kube.resources import LEASES, Raw, Resource
+from gracectl.kube.resources import LEASES, Raw, Resource, untyped
 from gracectl.model.decode import decode_lease
 from gracectl.model.lease import Lease
 from gracectl.model.times import format_micro_time
@@ -36,7 +36,7 @@ class Whole(msgspec.Struct, frozen=True):
 
 
 def _decode(raw: Raw) -> Whole:
-    return Whole(decode_lease(raw), msgspec.json.decode(raw))
+    return Whole(decode_lease(raw), untyped(raw))
 
 
 WHOLE_LEASES: Resource[Whole] = Resource(

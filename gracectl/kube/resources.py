@@ -29,10 +29,13 @@ from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
+from gracectl.model.untrusted import Decoder
 from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
 
 T = TypeVar("T")
 Raw = bytes | msgspec.Raw
+
+_UNTYPED: Decoder[dict[str, Any]] = Decoder(dict[str, Any])
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -88,8 +91,7 @@ def verbatim(raw: Raw) -> bytes:
 
 def untyped(raw: Raw) -> dict[str, Any]:
     """For objects that are written back whole, with all that others have put there."""
-    found: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
-    return found
+    return _UNTYPED.decode(raw)
 
 
 PODS: Resource[Pod] = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pod)

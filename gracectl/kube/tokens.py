@@ -18,6 +18,7 @@ import msgspec
 
 from gracectl.kube.kubeconfig import CredentialsError
 from gracectl.model.times import parse_time
+from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
 
 # Kubelet rotates a service account's token long before it expires; client-go, too, looks once a minute.
@@ -178,7 +179,7 @@ class Plugin:
         self._take(answer, expires)
 
     def _parse(self, stdout: bytes) -> PluginAnswer:
-        credential = msgspec.json.decode(stdout, type=_ExecCredential)
+        credential = _CREDENTIAL.decode(stdout)
         if credential.api_version != self._api_version:
             raise ValueError(f"its apiVersion is {credential.api_version}, expected {self._api_version}")
         answer = credential.status
@@ -206,3 +207,6 @@ class Plugin:
 class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_version: str
     status: PluginAnswer
+
+
+_CREDENTIAL = Decoder(_ExecCredential)

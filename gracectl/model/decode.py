@@ -32,9 +32,11 @@ from gracectl.model.lease import Lease
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node, Taint
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.model.pod import LONGEST_DURATION, Pod
+from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
 from gracectl.model.sharing import Sharing
+from gracectl.model.times import in_range
+from gracectl.model.untrusted import Decoder
 from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
 
 __all__ = [
@@ -89,8 +91,8 @@ class PodDecoder:
             created=_created(meta.creation_timestamp),
             started=_instant(status.start_time),
             deletion_timestamp=_instant(meta.deletion_timestamp),
-            deletion_grace_seconds=meta.deletion_grace_period_seconds,
-            grace_seconds=spec.termination_grace_period_seconds,
+            deletion_grace_seconds=_grace(meta.deletion_grace_period_seconds),
+            grace_seconds=_grace(spec.termination_grace_period_seconds),
             priority=spec.priority,
             priority_class=share.string(spec.priority_class_name),
             tolerations=share.tolerations(spec.tolerations),
@@ -283,12 +285,18 @@ def decode_lease(raw: bytes | msgspec.Raw) -> Lease:
 
 
 def _instant(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()
+    return None if moment is None else in_range(moment.timestamp())
 
 
 def _created(moment: datetime | None) -> float:
     # Null only in objects that no server has stored: older than everything, as Go's zero time is.
-    return 0.0 if moment is None else moment.timestamp()
+    return 0.0 if moment is None else in_range(moment.timestamp())
+
+
+def _grace(seconds: int | None) -> int | None:
+    if seconds is None or -LONGEST_GRACE <= seconds <= LONGEST_GRACE:
+        return seconds
+    return LONGEST_GRACE if seconds > 0 else -LONGEST_GRACE
 
 
 def _is_ready(conditions: Iterable[wire.PodCondition] | None) -> bool:
@@ -386,11 +394,11 @@ _NO_POD_SPEC: Final = wire.PodSpec()
 _NO_POD_STATUS: Final = wire.PodStatus()
 _NO_POD_ANNOTATIONS: Final = wire.PodAnnotations()
 
-_POD = msgspec.json.Decoder(wire.Pod)
-_NODE = msgspec.json.Decoder(wire.Node)
-_NODE_CLAIM = msgspec.json.Decoder(wire.NodeClaim)
-_BUDGET = msgspec.json.Decoder(wire.Budget)
-_NODE_BUDGET = msgspec.json.Decoder(wire.NodeBudget)
-_ATTACHMENT = msgspec.json.Decoder(wire.Attachment)
-_VOLUME_CLAIM = msgspec.json.Decoder(wire.VolumeClaim)
-_LEASE = msgspec.json.Decoder(wire.Lease)
+_POD = Decoder(wire.Pod)
+_NODE = Decoder(wire.Node)
+_NODE_CLAIM = Decoder(wire.NodeClaim)
+_BUDGET = Decoder(wire.Budget)
+_NODE_BUDGET = Decoder(wire.NodeBudget)
+_ATTACHMENT = Decoder(wire.Attachment)
+_VOLUME_CLAIM = Decoder(wire.VolumeClaim)
+_LEASE = Decoder(wire.Lease)

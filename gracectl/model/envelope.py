@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.model import wire
+from gracectl.model.untrusted import Decoder
 
 
 class ListPage(msgspec.Struct, frozen=True):
@@ -137,7 +138,7 @@ class _WireStatus(wire.Object):
     details: _WireDetails | None = None
 
 
-_PAGE = msgspec.json.Decoder(_WirePage)
-_EVENT = msgspec.json.Decoder(WatchEvent)
-_STATUS = msgspec.json.Decoder(_WireStatus)
-_BOOKMARK = msgspec.json.Decoder(wire.Bookmark)
+_PAGE = Decoder(_WirePage)
+_EVENT = Decoder(WatchEvent)
+_STATUS = Decoder(_WireStatus)
+_BOOKMARK = Decoder(wire.Bookmark)

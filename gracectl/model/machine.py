@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from gracectl.model import names, wire
+from gracectl.model.untrusted import Decoder
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -90,8 +91,8 @@ class _Node(wire.Object):
     spec: _Spec | None = None
 
 
-_MACHINE: Final = msgspec.json.Decoder(_Machine)
-_NODE: Final = msgspec.json.Decoder(_Node)
+_MACHINE: Final = Decoder(_Machine)
+_NODE: Final = Decoder(_Node)
 
 
 def decode_machine(raw: bytes | msgspec.Raw) -> Machine:

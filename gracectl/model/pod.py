@@ -16,6 +16,10 @@ The chart's ValidatingAdmissionPolicy (templates/protection-policy.yaml) has the
 """
 
 
+LONGEST_GRACE: Final = 2**31 - 1
+"""Seconds, 68 years: a server stores graces of up to 2**63 - 1, with which an instant has no parts of a second left."""
+
+
 class Toleration(msgspec.Struct, frozen=True, gc=False):
     """An entry of spec.tolerations. No operator means Equal, no effect all effects, no key all keys."""
 
@@ -48,9 +52,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     deletion_timestamp: float | None = None
     """Instant at which the grace of a deleted pod ends; it may lie in the past while the pod still stops."""
     deletion_grace_seconds: int | None = None
-    """The grace that a deleted pod was granted, in seconds."""
+    """The grace that a deleted pod was granted, in seconds; LONGEST_GRACE at most, either way."""
     grace_seconds: int | None = None
-    """spec.terminationGracePeriodSeconds."""
+    """spec.terminationGracePeriodSeconds; LONGEST_GRACE at most, either way."""
     priority: int | None = None
     priority_class: str = ""
     tolerations: tuple[Toleration, ...] = ()

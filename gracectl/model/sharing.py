@@ -16,6 +16,7 @@ import msgspec
 from gracectl.model import wire
 from gracectl.model.meta import OwnerReference
 from gracectl.model.pod import Toleration
+from gracectl.model.untrusted import Decoder
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -139,5 +140,5 @@ def _read_tolerations(raw: msgspec.Raw) -> tuple[Toleration, ...]:
     )
 
 
-_OWNERS = msgspec.json.Decoder(list[wire.Owner] | None)
-_TOLERATIONS = msgspec.json.Decoder(list[wire.Toleration] | None)
+_OWNERS = Decoder(list[wire.Owner] | None)
+_TOLERATIONS = Decoder(list[wire.Toleration] | None)

@@ -1,6 +1,8 @@
 """RFC 3339 instants as Kubernetes writes them: `metav1.Time` (whole seconds) and `metav1.MicroTime`.
 
-Invariant: an instant is float seconds since the Unix epoch, whatever zone its text was written in.
+Invariant: an instant is float seconds since the Unix epoch, whatever zone its text was written in. Every instant that
+is read here can be written, and reads the same again: EARLIEST to LATEST. What a server has stored beyond (Go knows the
+years 0 and 10000) counts as the nearer end of that; a text that asks for it is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +11,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+EARLIEST: Final = -62_135_596_800.0
+"""0001-01-01T00:00:00Z."""
+LATEST: Final = 253_402_300_799.0
+"""9999-12-31T23:59:59Z."""
+
+_SHOWN: Final = 60
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 # fromisoformat() alone would also take week dates, missing zones, missing seconds and (since 3.14) hour 24.
@@ -18,20 +26,31 @@ _RFC3339: Final = re.compile(
 
 
 def parse_time(text: str) -> float:
-    """Seconds since the epoch; digits beyond microseconds are dropped. ValueError if it is not RFC 3339."""
+    """Seconds since the epoch; digits beyond microseconds are dropped.
+
+    ValueError if it is not RFC 3339, or in UTC not of the years 1 to 9999.
+    """
     found = _RFC3339.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no RFC 3339 time such as 2026-01-01T00:00:00Z")
+        raise ValueError(f"{text[:_SHOWN]!r} is no RFC 3339 time such as 2026-01-01T00:00:00Z")
     whole, fraction, zone = found.groups()
     try:
         moment = datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}{zone}" if fraction else whole + zone)
-        return (moment - _EPOCH).total_seconds()
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no RFC 3339 time: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{text[:_SHOWN]!r} is no RFC 3339 time: {error}") from error
+    seconds = (moment - _EPOCH).total_seconds()
+    if not EARLIEST <= seconds < LATEST + 1:
+        raise ValueError(f"{text[:_SHOWN]!r} is no RFC 3339 time: in UTC its year is not one of 1 to 9999")
+    return min(seconds, LATEST)
+
+
+def in_range(seconds: float) -> float:
+    """The same instant, or the end of the range beyond which it lies."""
+    return seconds if EARLIEST <= seconds <= LATEST else max(EARLIEST, min(LATEST, seconds))
 
 
 def format_time(seconds: float) -> str:
-    """`2026-01-01T00:00:00Z`; parts of a second are cut off, as metav1.Time does. ValueError outside years 1-9999."""
+    """`2026-01-01T00:00:00Z`; parts of a second are cut off, as metav1.Time does. Beyond the range: its end."""
     return _moment(seconds).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
 
 
@@ -41,7 +60,4 @@ def format_micro_time(seconds: float) -> str:
 
 
 def _moment(seconds: float) -> datetime:
-    try:
-        return _EPOCH + round(seconds * 1_000_000) * _MICROSECOND
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{seconds!r} seconds since the epoch cannot be written as RFC 3339") from error
+    return _EPOCH + round(in_range(seconds) * 1_000_000) * _MICROSECOND

@@ -17,12 +17,16 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.selectors import WireLabelSelector
+from gracectl.model.untrusted import Decoder
 
 ABSENT: Final = msgspec.Raw(b"null")
 """What a part that was left out reads as."""
 
 # Without a zone an instant would be read in the zone of this machine.
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+
+# As Go's int64: what is larger could not even be made a float.
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Object(msgspec.Struct, rename="camel", gc=False):
@@ -42,11 +46,11 @@ class Meta(Object):
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
-    generation: int | None = None
+    generation: Integer | None = None
     labels: msgspec.Raw = ABSENT
     creation_timestamp: Instant | None = None
     deletion_timestamp: Instant | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Integer | None = None
     finalizers: tuple[str, ...] | None = None
     owner_references: msgspec.Raw = ABSENT
 
@@ -103,8 +107,8 @@ class Volume(Object):
 
 class PodSpec(Object):
     node_name: str | None = None
-    termination_grace_period_seconds: int | None = None
-    priority: int | None = None
+    termination_grace_period_seconds: Integer | None = None
+    priority: Integer | None = None
     priority_class_name: str | None = None
     tolerations: msgspec.Raw = ABSENT
     volumes: list[Volume] | None = None
@@ -195,17 +199,17 @@ class NodeClaim(Object):
 
 class BudgetSpec(Object):
     selector: WireLabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
+    min_available: Integer | str | None = None
+    max_unavailable: Integer | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
 class BudgetStatus(Conditions):
-    observed_generation: int | None = None
-    disruptions_allowed: int | None = None
-    current_healthy: int | None = None
-    desired_healthy: int | None = None
-    expected_pods: int | None = None
+    observed_generation: Integer | None = None
+    disruptions_allowed: Integer | None = None
+    current_healthy: Integer | None = None
+    desired_healthy: Integer | None = None
+    expected_pods: Integer | None = None
     disrupted_pods: dict[str, Instant | None] | None = None
 
 
@@ -217,16 +221,16 @@ class Budget(Object):
 
 class NodeBudgetSpec(Object):
     selector: WireLabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
+    min_available: Integer | str | None = None
+    max_unavailable: Integer | str | None = None
 
 
 class NodeBudgetStatus(Conditions):
-    observed_generation: int | None = None
-    expected_nodes: int | None = None
-    current_available: int | None = None
-    desired_available: int | None = None
-    disruptions_allowed: int | None = None
+    observed_generation: Integer | None = None
+    expected_nodes: Integer | None = None
+    current_available: Integer | None = None
+    desired_available: Integer | None = None
+    disruptions_allowed: Integer | None = None
     disrupted_nodes: dict[str, Instant | None] | None = None
 
 
@@ -266,10 +270,10 @@ class VolumeClaim(Object):
 
 class LeaseSpec(Object):
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
+    lease_duration_seconds: Integer | None = None
     acquire_time: Instant | None = None
     renew_time: Instant | None = None
-    lease_transitions: int | None = None
+    lease_transitions: Integer | None = None
 
 
 class Lease(Object):
@@ -282,4 +286,4 @@ def read_labels(raw: msgspec.Raw) -> dict[str, str]:
     return _LABELS.decode(raw) or {}
 
 
-_LABELS = msgspec.json.Decoder(dict[str, str] | None)
+_LABELS = Decoder(dict[str, str] | None)

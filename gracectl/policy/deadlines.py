@@ -18,7 +18,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.durations import parse_seconds
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.model.times import parse_time
+from gracectl.model.times import in_range, parse_time
 from gracectl.policy.settings import PolicySettings
 
 GRACE_PERIOD: Final = re.compile(r"([0-9]+(s|m|h))+")
@@ -82,7 +82,7 @@ def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySett
     start = node.deletion_timestamp if start is None and node is not None else start
     if period is not None and start is not None:
         # First, so that it counts as the origin of the annotation that we have written from it.
-        found.insert(0, Deadline(float(math.floor(start + period)), period))
+        found.insert(0, Deadline(float(math.floor(in_range(start + period))), period))
     return min(found, key=lambda each: each.at, default=None)
 
 

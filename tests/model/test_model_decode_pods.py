@@ -10,7 +10,7 @@ from gracectl.model.decode import (
     decode_pod,
 )
 from gracectl.model.meta import OwnerReference
-from gracectl.model.pod import LONGEST_DURATION, Pod, Toleration
+from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod, Toleration
 
 
 def test_a_whole_pod() -> None:
@@ -110,6 +110,15 @@ def test_a_grace_of_zero_is_not_no_grace() -> None:
     meta = META | {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
     pod = decode_pod(encoded(metadata=meta, spec={"terminationGracePeriodSeconds": 0, "priority": 0}))
     assert (pod.deletion_grace_seconds, pod.grace_seconds, pod.priority) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "read"), [(2**63 - 1, LONGEST_GRACE), (-(2**63), -LONGEST_GRACE), (LONGEST_GRACE, LONGEST_GRACE)]
+)
+def test_a_grace_of_ages_is_one_of_68_years(seconds: int, read: int) -> None:
+    meta = META | {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": seconds}
+    pod = decode_pod(encoded(metadata=meta, spec={"terminationGracePeriodSeconds": seconds}))
+    assert (pod.deletion_grace_seconds, pod.grace_seconds) == (read, read)
 
 
 @pytest.mark.parametrize(

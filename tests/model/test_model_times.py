@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.model.times import format_micro_time, format_time, parse_time
+from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
 
 NEW_YEAR = 1_767_225_600.0
 # From the year 1 to the year 9999, in which RFC 3339 is at home.
@@ -89,7 +91,41 @@ def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
     assert refusal is None or "is no RFC 3339 time" in refusal
 
 
-@pytest.mark.parametrize("seconds", [1e12, -1e12, 1e300, float("inf"), float("nan")])
-def test_an_instant_beyond_the_calendar_cannot_be_written(seconds: float) -> None:
-    with pytest.raises(ValueError, match="cannot be written as RFC 3339"):
-        format_time(seconds)
+@pytest.mark.parametrize(
+    "text",
+    ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-23:59", "10000-01-01T00:00:00Z"],
+)
+def test_a_text_that_asks_for_an_instant_out_of_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no RFC 3339 time"):
+        parse_time(text)
+
+
+@given(
+    st.from_regex(
+        r"\A[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,12})?(Z|[+-][0-2][0-9]:[0-5][0-9])\Z"
+    )
+    | st.sampled_from(["9999-12-31T23:59:59.999999999Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59"])
+)
+def test_every_time_that_is_read_can_be_written_and_reads_the_same(text: str) -> None:
+    try:
+        seconds = parse_time(text)
+    except ValueError:
+        return
+    assert EARLIEST <= seconds <= LATEST
+    assert parse_time(format_time(seconds)) == math.floor(seconds)
+    assert abs(parse_time(format_micro_time(seconds)) - seconds) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1e12, "9999-12-31T23:59:59Z"),
+        (1e300, "9999-12-31T23:59:59Z"),
+        (math.inf, "9999-12-31T23:59:59Z"),
+        (-1e12, "0001-01-01T00:00:00Z"),
+        (-math.inf, "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_an_instant_out_of_range_is_written_as_the_end_of_the_range(seconds: float, text: str) -> None:
+    assert format_time(seconds) == text
+    assert format_micro_time(seconds) == text.replace("Z", ".000000Z")

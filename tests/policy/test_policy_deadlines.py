@@ -15,7 +15,7 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
-from gracectl.model.times import format_time
+from gracectl.model.times import LATEST, format_time
 from gracectl.policy.deadlines import (
     Deadline,
     deadline_of,
@@ -114,12 +114,32 @@ def test_a_deadline_has_whole_seconds_and_is_rounded_to_the_earlier_one() -> Non
     assert deadline_of(a_node(deletion_timestamp=NOW + 0.9), None, GROUPS) == Deadline(NOW + 600, 600.0)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2026-01-01", "2026-01-01 00:00:00", "900", "2026-13-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "2026-01-01",
+        "2026-01-01 00:00:00",
+        "900",
+        "2026-13-01T00:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "9999-12-31T23:59:59-23:59",
+        "10000-01-01T00:00:00Z",
+    ],
+)
 def test_an_annotation_that_nobody_can_read_is_no_deadline_and_is_known_as_such(text: str) -> None:
     node = a_node(deletion_timestamp=NOW, annotations={names.TERMINATION_TIMESTAMP: text})
     assert deadline_of(node, None, PolicySettings()) is None
     assert deadline_of(node, None, GROUPS) == Deadline(NOW + 600, 600.0)
     assert unreadable(node) == text
+
+
+def test_a_grace_period_of_ages_ends_with_the_calendar() -> None:
+    ages = a_claim(termination_grace_period="2562047h" * 40)
+    assert deadline_of(a_node(deletion_timestamp=NOW), ages, GROUPS) is None  # longer than a duration can be
+    longest = a_claim(termination_grace_period="2562047h", deletion_timestamp=LATEST - 1)
+    assert deadline_of(a_node(deletion_timestamp=NOW), longest, GROUPS) == Deadline(LATEST, 2562047 * 3600.0)
 
 
 def test_what_is_missing_or_can_be_read_is_not_unreadable() -> None:

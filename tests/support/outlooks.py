@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gracectl.model import names
+from gracectl.model.pod import LONGEST_GRACE
+from gracectl.model.times import EARLIEST, LATEST
 from gracectl.policy.cautions import cautions_of
 from gracectl.policy.course import Going
 from gracectl.policy.deadlines import Deadline, Origin
@@ -104,11 +106,31 @@ def crowd() -> Outlook:
     return foretold(*nodes, rate=Rate(qps=100.0, burst=100))
 
 
+def extremes() -> Outlook:
+    """Numbers and instants as far out as objects have them."""
+    longest: dict[str, Any] = {"grace_seconds": LONGEST_GRACE, "deletion_grace_seconds": LONGEST_GRACE}
+    pods = [
+        a_pod("patient", owners=REPLICA, grace_seconds=LONGEST_GRACE),
+        a_pod("young", owners=REPLICA, created=LATEST, started=LATEST),
+        a_pod(
+            "old", owners=REPLICA, created=EARLIEST, started=EARLIEST, grace_seconds=-LONGEST_GRACE, priority=-(2**31)
+        ),
+        a_pod("held", created=LATEST, annotations={names.DO_NOT_DISRUPT: "2562047h"}),
+        a_pod("leaving", deletion_timestamp=LATEST, **longest),
+        a_pod("stuck", deletion_timestamp=EARLIEST, **longest),
+    ]
+    budget = {"young": (a_budget(disruptions_allowed=2**31 - 1, current_healthy=2**31 - 1),)}
+    first = ending("worker-1", *pods, budgets=budget, since=EARLIEST)
+    second = ending("worker-2", a_pod("patient-2", grace_seconds=LONGEST_GRACE, owners=REPLICA), deadline=LATEST - NOW)
+    third = ending("worker-3", a_pod("patient-3", grace_seconds=LONGEST_GRACE, owners=REPLICA), deadline=900)
+    return foretold(first, second, third)
+
+
 def empty() -> Outlook:
     """A node on which nothing is waited for."""
     return foretold(ending("worker-1"))
 
 
 WORLDS: dict[str, Callable[[], Outlook]] = {
-    each.__name__: each for each in (three_replicas, a_day, never, under_way, ranges, crowd, empty)
+    each.__name__: each for each in (three_replicas, a_day, never, under_way, ranges, crowd, extremes, empty)
 }

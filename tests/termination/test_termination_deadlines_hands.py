@@ -229,7 +229,7 @@ async def test_a_deadline_that_has_passed_before_the_deletion_is_everything_at_o
             assert asked_to_end(stage) == [0.0]
 
 
-@pytest.mark.parametrize("text", ["soon", ""])
+@pytest.mark.parametrize("text", ["soon", "", "9999-12-31T23:59:59-23:59"])
 async def test_an_annotation_that_nobody_can_read_is_told_once_and_overwritten(text: str) -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(staying("a"))

@@ -1,0 +1,141 @@
+"""Decoder of JSON that this program did not write: the one entry through which foreign bytes become values.
+
+Invariant: a decoder returns a value or raises msgspec.DecodeError, whatever the bytes are. msgspec alone also raises
+RecursionError for nesting that it only skips (`managedFields[].fieldsV1`, stored by API servers 10,000 deep) and
+UnicodeDecodeError for text that is not UTF-8; and one instant that it cannot represent spoils a whole object, though Go
+writes such ones: a kubelet may have stored the years 0 or 10000. So bytes that cannot be decoded are mended once:
+what is nested deeper than anything that is read is cut out, and instants out of range are moved to its end. Both take
+linear time and no recursion, and neither is done to bytes that can be decoded as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Any, Final, Generic, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+Bytes = bytes | str | msgspec.Raw
+Slices = Generator[None, None, T]
+
+MAXIMUM_DEPTH: Final = 64
+"""Objects and arrays within each other that are kept; what is read is nested ten deep."""
+
+
+class Decoder(Generic[T]):
+    """Decodes JSON to values of one type."""
+
+    @overload
+    def __init__(self, type_: type[T]) -> None: ...
+    @overload
+    def __init__(self: Decoder[Any], type_: Any) -> None: ...
+
+    def __init__(self, type_: Any) -> None:
+        self._decode = msgspec.json.Decoder(type_).decode
+
+    def decode(self, raw: Bytes) -> T:
+        """The value in these bytes. Raises msgspec.DecodeError and nothing else."""
+        try:
+            value: T = self._decode(raw)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            value = finish(self._decode_mended(raw, error))
+        return value
+
+    def decode_in_slices(self, raw: Bytes) -> Slices[T]:
+        """The same of a body so large that mending it would hold up all others: a generator, between whose steps the
+        caller may do something else, and whose return value is the value."""
+        try:
+            value: T = self._decode(raw)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            value = yield from self._decode_mended(raw, error)
+        return value
+
+    def _decode_mended(self, raw: Bytes, error: Exception) -> Slices[T]:
+        body = raw.encode("utf-8", "replace") if isinstance(raw, str) else bytes(raw)
+        mended = yield from _mend(body)
+        try:
+            if mended == body:
+                raise error
+            value: T = self._decode(mended)
+        except msgspec.DecodeError:
+            raise
+        except RecursionError as problem:
+            raise msgspec.DecodeError("JSON is nested too deeply") from problem
+        except UnicodeDecodeError as problem:
+            raise msgspec.DecodeError("JSON is malformed: its text is not UTF-8") from problem
+        return value
+
+
+def finish(slices: Slices[T]) -> T:
+    """What comes of slices that are taken all at once."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
+def mend(body: bytes) -> bytes:
+    """The same JSON without what is nested too deeply, and with instants in range."""
+    return finish(_mend(body))
+
+
+def _mend(body: bytes) -> Slices[bytes]:
+    if body.count(b"[") + body.count(b"{") > MAXIMUM_DEPTH:
+        body = yield from _shallow(body)
+    return _INSTANT.sub(_in_range, body)
+
+
+def _shallow(body: bytes) -> Slices[bytes]:
+    """The body with null for each part that is nested too deeply."""
+    kept: list[bytes] = []
+    kept_from = depth = at = steps = 0
+    while True:
+        steps += 1
+        if steps % _STEPS_IN_A_SLICE == 0:
+            yield
+        if depth > MAXIMUM_DEPTH and (found := _OPENING.match(body, at)):
+            depth, at = depth + _RUN, found.end()
+            continue
+        if depth > MAXIMUM_DEPTH + _RUN and (found := _CLOSING.match(body, at)):
+            depth, at = depth - _RUN, found.end()
+            continue
+        if (found := _BRACKET.match(body, at)) is None:
+            break
+        at = found.end()
+        if body[at - 1] in b"[{":
+            depth += 1
+            if depth == MAXIMUM_DEPTH + 1:
+                kept += (body[kept_from : at - 1], b"null")
+        else:
+            if depth == MAXIMUM_DEPTH + 1:
+                kept_from = at
+            depth -= 1
+    # A body that ends within what was cut out is malformed: so it stays without its end.
+    return b"".join(kept) if depth > MAXIMUM_DEPTH else b"".join((*kept, body[kept_from:]))
+
+
+def _in_range(found: re.Match[bytes]) -> bytes:
+    key, sign, year = found.groups()
+    if sign or not int(year):
+        return key + b'"0001-01-01T00:00:00Z"'
+    return key + b'"9999-12-31T23:59:59Z"' if int(year) > 9999 else found[0]
+
+
+# Everything up to a bracket outside of strings. Possessive: on malformed text it fails at once.
+_TEXT: Final = rb'[^"\[\]{}]*+(?:"(?:[^"\\]++|\\.)*+"[^"\[\]{}]*+)*+'
+_BRACKET: Final = re.compile(_TEXT + rb"[\[\]{}]", re.DOTALL)
+# Several at a time: what is cut out may have a hundred thousand of them.
+_RUN: Final = 32
+_OPENING: Final = re.compile(rb"(?:" + _TEXT + rb"[\[{]){%d}" % _RUN, re.DOTALL)
+_CLOSING: Final = re.compile(rb"(?:" + _TEXT + rb"[\]}]){%d}" % _RUN, re.DOTALL)
+_STEPS_IN_A_SLICE: Final = 10_000
+# Fields of metav1.Time and metav1.MicroTime. Go writes as many digits of a year as it has.
+# https://github.com/kubernetes/apimachinery/blob/v0.34.1/pkg/apis/meta/v1/time.go
+_INSTANT: Final = re.compile(
+    rb'("[a-z][A-Za-z]{0,60}Time(?:stamp)?"\s{0,9}:\s{0,9})'
+    rb'"(-?)([0-9]{4,12})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})"'
+)
