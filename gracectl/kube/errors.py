@@ -227,6 +227,14 @@ class ServerFault(Delaying):
         return "the server failed"
 
 
+class TooLarge(ApiError):
+    """The answer has more bytes than are read of it. A write has happened."""
+
+    @property
+    def meaning(self) -> str:
+        return "the answer is too large"
+
+
 class RequestTimeout(Delaying):
     """No answer in time, from the server or within the server. A write may have happened."""
 

@@ -1,9 +1,9 @@
 """The transport over HTTP(S), on aiohttp.
 
 Everything aiohttp would decide by itself is decided here: no proxy from the environment (reading it costs two thread
-hops a request), no compression (20 µs a pod on a LAN), no cookies, no redirects, a read buffer that holds the largest
-watch line, and a timeout on connecting and on silence. aiohttp itself repeats one thing: a GET or DELETE whose kept-
-alive connection turns out to be closed; our deletions carry the uid they mean.
+hops a request), no compression (20 µs a pod on a LAN), no cookies, no redirects, how much of an answer and of a line
+is read, and a timeout on connecting and on silence. aiohttp itself repeats one thing: a GET or DELETE whose kept-alive
+connection turns out to be closed; our deletions carry the uid they mean.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Final, Self
 from urllib.parse import urlencode
 
 import aiohttp
+import anyio.lowlevel
 import msgspec
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from gracectl import __version__
 from gracectl.kube.credentials import Credentials, CredentialsError, Identity
-from gracectl.kube.errors import ApiError, Unauthorized, Unreachable
+from gracectl.kube.errors import ApiError, TooLarge, Unauthorized, Unreachable
+from gracectl.kube.lines import LineCutter
 from gracectl.kube.operation import operation_of
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Request, Response, Stream
@@ -37,8 +38,10 @@ HEADERS: Final[Mapping[str, str]] = {
 
 # aiohttp does not wait for a TLS connection that was cut: it says good-bye before it closes, which takes a round trip.
 _FAREWELL = 0.25
-# An object may have 1.5 MiB in etcd; aiohttp takes lines of up to twice its buffer.
-_READ_BUFFER = 2 * 1024 * 1024
+# What has arrived and nobody has taken is at most twice as much, on each connection.
+_READ_BUFFER = 512 * 1024
+# Bytes of a line after which all others have a turn: to decode it takes as long as a hundred that are usual.
+_LARGE_LINE = 256 * 1024
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +96,7 @@ class HttpTransport:
             answer = await self._begun(request, self._limits)
             try:
                 with _translated(request):
-                    body = await answer.read()
+                    body = await _whole(request, answer)
             finally:
                 # A body that was read to its end has given its connection back already.
                 answer.close()
@@ -181,19 +184,34 @@ class _HttpStream:
         self.headers = _lower(answer.headers)
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
+        cutter = LineCutter()
         while True:
             with _translated(self._request):
-                try:
-                    line = await self._answer.content.readline()
-                except HttpProcessingError as error:
-                    raise ValueError(f"a line of a watch is too long: {error}") from error
-            if not line:
-                return
-            yield line
+                piece = await self._answer.content.readany()
+            if not piece:
+                break
+            for line in cutter.cut(piece):
+                yield line
+                if len(line) > _LARGE_LINE:
+                    await anyio.lowlevel.checkpoint()
+        if rest := cutter.rest():
+            yield rest
 
     async def read(self) -> bytes:
         with _translated(self._request):
-            return await self._answer.read()
+            return await _whole(self._request, self._answer)
+
+
+async def _whole(request: Request, answer: aiohttp.ClientResponse) -> bytes:
+    """The body; raises TooLarge as soon as it is."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in answer.content.iter_any():
+        size += len(piece)
+        if size > request.largest:
+            raise TooLarge(operation_of(request), f"more than {request.largest:,} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

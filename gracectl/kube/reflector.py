@@ -26,11 +26,13 @@ import msgspec
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized
+from gracectl.kube.lines import OversizeEvent
 from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Raw, Resource
 from gracectl.kube.watching import Undecodable, WatchFailed
 from gracectl.model.decode import WatchEvent, decode_meta
+from gracectl.model.foreign import harmless
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
@@ -301,6 +303,8 @@ class Reflector(Generic[T]):
             self._version = self._decoded(decode_meta, event)
             return
         if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
+            if isinstance(event, OversizeEvent):
+                return self._pass_over(event)
             raise Undecodable(f"event of unknown type {event.type!r}")
         thing = self._decoded(self._resource.decode, event)
         if event.type == "DELETED":
@@ -310,6 +314,22 @@ class Reflector(Generic[T]):
         # Also of a deletion: the object of a DELETED event carries the version of the deletion (recording
         # `watch-changes`).
         self._version = thing.resource_version
+
+    def _pass_over(self, event: OversizeEvent) -> None:
+        """Go on behind a line that nobody reads: its object stays as it was last seen, unless it is gone."""
+        self._version = event.resource_version or self._version
+        key = (event.namespace, event.name)
+        if event.happened == "DELETED" and event.name:
+            self._cache.remove(key)
+            return
+        self._undecodable += 1
+        logger.warning(
+            "%s of %s: too long to be read, and passed over: %s is kept as it was last seen; make it smaller",
+            event.happened or "a line of the watch",
+            self._followed,
+            harmless("/".join(filter(None, key))) or "an object that cannot be named",
+            extra={"resource": self._resource.qualified},
+        )
 
     def _decoded(self, decode: Callable[[Raw], D], event: WatchEvent) -> D:
         try:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+LARGEST_ANSWER: Final = 64 * 1024 * 1024
+"""Bytes: far more than one object can have, or anything that we ask for and is no list."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request; `path` begins with a slash, `query` is not escaped yet, `timeout` is in seconds.
 
     `timeout` bounds a whole `send`, and the time to the first header of a `stream`. The client enforces it; a
-    transport need not. Requests of one `pool` never wait for a connection that those of another have.
+    transport need not. Requests of one `pool` never wait for a connection that those of another have. An answer of more
+    than `largest` bytes is not read to its end: a transport raises `errors.TooLarge` instead.
     """
 
     method: str
@@ -27,6 +31,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     timeout: float = 30.0
     pool: str = ""
+    largest: int = LARGEST_ANSWER
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +54,9 @@ class Stream(Protocol):
         """The headers, with lower-case names."""
 
     def lines(self) -> AsyncGenerator[bytes, None]:
-        """The body line by line; ends when the server ends it.
+        """The body line by line; ends when the server ends it. A line that is too long is a `lines.OversizeLine`.
 
-        Raises `errors.Unreachable` when the connection breaks and ValueError for a line that is too long to
-        read.
+        Raises `errors.Unreachable` when the connection breaks.
         """
 
     async def read(self) -> bytes:

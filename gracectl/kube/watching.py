@@ -8,6 +8,7 @@ from contextlib import aclosing
 import msgspec
 
 from gracectl.kube.errors import ApiError, error_for_event
+from gracectl.kube.lines import OversizeLine, read_head
 from gracectl.kube.transport import Request, Stream
 from gracectl.model.decode import WatchEvent, decode_event
 
@@ -32,7 +33,7 @@ class Watch:
         self._stream = stream
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
-        """ADDED, MODIFIED, DELETED and BOOKMARK events until the server ends the stream.
+        """ADDED, MODIFIED, DELETED, BOOKMARK and lines.OVERSIZE events until the server ends the stream.
 
         Raises WatchFailed for an ERROR event, `errors.Unreachable` when the connection breaks, and
         Undecodable.
@@ -43,7 +44,7 @@ class Watch:
                     line = await anext(lines)
                     if not line.strip():
                         continue
-                    event = decode_event(line)
+                    event = read_head(line) if isinstance(line, OversizeLine) else decode_event(line)
                     failure = error_for_event(self._request, event.object) if event.type == "ERROR" else None
                 except StopAsyncIteration:
                     return

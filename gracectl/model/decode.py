@@ -65,6 +65,11 @@ __all__ = [
 # One empty map for all objects without annotations; for reading only, like every shared value.
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
+LONGEST_ANNOTATION: Final = 1024
+"""Characters of one on a node or a claim: an instant, or a few words."""
+LONGEST_NAME: Final = 253
+"""Characters: no object has a longer one, so a volume of a longer one is never mounted."""
+
 
 class PodDecoder:
     """Reads pods, sharing what they have in common through `sharing` (its own, unless one is given)."""
@@ -311,7 +316,7 @@ def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
             claims.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
             claims.append(f"{pod}-{volume.name}")
-    return tuple(claims)
+    return tuple([claim for claim in claims if len(claim) <= LONGEST_NAME])
 
 
 def _pod_annotations(read: wire.PodAnnotations | None) -> Mapping[str, str]:
@@ -356,7 +361,8 @@ def _of_ends(read: wire.ClaimAnnotations) -> dict[str, str | None]:
 
 
 def _present(annotations: Mapping[str, str | None]) -> Mapping[str, str]:
-    return {name: value for name, value in annotations.items() if value is not None} or _NO_ANNOTATIONS
+    kept = {name: value[:LONGEST_ANNOTATION] for name, value in annotations.items() if value is not None}
+    return kept or _NO_ANNOTATIONS
 
 
 def _conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]) -> tuple[Condition, ...]:

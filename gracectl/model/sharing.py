@@ -2,20 +2,24 @@
 
 The pods of one workload have the same labels, owners and tolerations, and every pod of a node the same node name:
 kept once each, 150,000 pods fit into a few hundred bytes apiece. Invariant: a shared value is equal to what the object
-itself said. The pools forget what nobody holds any more, by themselves, so that churn does not make them grow.
+itself said, but for what no decision asks for in a part larger than any that is meant well. The pools forget what
+nobody holds any more, by themselves, so that churn does not make them grow, and neither do a few huge values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from sys import getrefcount
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from gracectl.model import wire
+from gracectl.model import names, wire
+from gracectl.model.labels import PackedLabels
 from gracectl.model.meta import OwnerReference
 from gracectl.model.pod import Toleration
+from gracectl.model.tolerations import DISRUPTED_TAINT, tolerates
 from gracectl.model.untrusted import Decoder
 
 K = TypeVar("K")
@@ -23,6 +27,16 @@ V = TypeVar("V")
 
 _SMALL: Final = 1024
 """A pool of fewer entries is not worth a look."""
+
+LARGE: Final = 4096
+"""Bytes of JSON. Labels, owners and tolerations of real pods have some hundreds; what has more than this is kept in
+little space rather than quick to read."""
+
+LONGEST_SHARED: Final = 512
+"""Characters: names have 253 at most, and a pool that kept every long text for its next reader could be filled."""
+
+_LARGE_AT_ONCE: Final = 8 * 1024 * 1024
+"""Bytes of large parts that a pool reads before it looks whether anybody holds what it has read."""
 
 
 class SharingStatistics(msgspec.Struct, frozen=True):
@@ -48,10 +62,13 @@ class Sharing:
         """The one copy of this text; null reads as empty."""
         if not text:
             return ""
-        known = self._strings.setdefault(text, text)
+        known = self._strings.get(text)
+        if known is not None or len(text) > LONGEST_SHARED:
+            return known or text
+        self._strings[text] = text
         if len(self._strings) > self._strings_limit:
             self._strings_limit = _prune(self._strings, _ALONE_AS_KEY)
-        return known
+        return text
 
     def labels(self, raw: msgspec.Raw) -> Mapping[str, str]:
         """The map in this JSON (empty for null or nothing); the same object for the same bytes."""
@@ -65,8 +82,10 @@ class Sharing:
         """The tolerations in this JSON; the same object for the same bytes."""
         return self._tolerations.get(raw)
 
-    def words(self, raw: msgspec.Raw) -> dict[str, str]:
+    def words(self, raw: msgspec.Raw) -> Mapping[str, str]:
         """A map of its own with shared strings: for objects whose labels are like nobody else's."""
+        if is_large(raw):
+            return self.labels(raw)
         return {self.string(key): self.string(value) for key, value in wire.read_labels(raw).items()}
 
     def prune(self) -> None:
@@ -76,6 +95,8 @@ class Sharing:
             pool.prune()
 
     def _read_labels(self, raw: msgspec.Raw) -> Mapping[str, str]:
+        if is_large(raw):
+            return PackedLabels(wire.read_labels(raw))
         # Only the keys: a value that no other map has (a StatefulSet pod's name) would be pooled for nothing.
         return {self.string(key): value for key, value in wire.read_labels(raw).items()}
 
@@ -84,22 +105,42 @@ class Sharing:
         return SharingStatistics(len(self._strings), len(self._labels), len(self._owners), len(self._tolerations))
 
 
+def is_large(raw: msgspec.Raw) -> bool:
+    """Whether so much JSON is worth the trouble of keeping it small."""
+    return len(memoryview(raw)) > LARGE
+
+
 class _Pool(Generic[V]):
-    """Values by the JSON they were read from: the server writes equal values in equal bytes."""
+    """Values by the JSON they were read from, or its hash: the server writes equal values in equal bytes."""
 
     def __init__(self, read: Callable[[msgspec.Raw], V]) -> None:
         self._read = read
         self._values: dict[bytes, V] = {}
         self._limit = _SMALL
+        self._large = 0  # bytes read since the last look
 
     def get(self, raw: msgspec.Raw) -> V:
         key = bytes(raw)
         try:
             return self._values[key]
         except KeyError:
+            if len(key) > LARGE:
+                return self._get_large(raw, key)
             value = self._values[key] = self._read(raw)
         if len(self._values) > self._limit:
             self.prune()
+        return value
+
+    def _get_large(self, raw: msgspec.Raw, text: bytes) -> V:
+        key = blake2b(text, digest_size=16).digest()
+        known = self._values.get(key)
+        if known is not None:
+            return known
+        self._large += len(text)
+        if self._large > _LARGE_AT_ONCE:
+            self.prune()
+            self._large = len(text)
+        value = self._values[key] = self._read(raw)
         return value
 
     def prune(self) -> None:
@@ -127,17 +168,28 @@ _ALONE_AS_KEY: Final = _references({text: text for text in (chr(0x10000 + number
 
 
 def _read_owners(raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
-    return tuple(
+    owners = [
         OwnerReference(owner.kind or "", owner.name or "", owner.uid or "", bool(owner.controller))
         for owner in _OWNERS.decode(raw) or ()
-    )
+    ]
+    if not is_large(raw):
+        return tuple(owners)
+    # Decisions ask for the one that manages the object, and whether a node is among them.
+    manager = [each for each in owners if each.controller][:1]
+    kept = (*manager, *[each for each in owners if each.kind == names.NODE_KIND][:1])
+    cut = LONGEST_SHARED
+    return tuple(OwnerReference(each.kind[:cut], each.name[:cut], each.uid[:cut], each.controller) for each in kept)
 
 
 def _read_tolerations(raw: msgspec.Raw) -> tuple[Toleration, ...]:
-    return tuple(
+    found = (
         Toleration(read.key or "", read.operator or "", read.value or "", read.effect or "")
         for read in _TOLERATIONS.decode(raw) or ()
     )
+    if is_large(raw):
+        # All that is asked of them, at every look at the pod, is whether one tolerates our taint.
+        return tuple([each for each in found if tolerates((each,), DISRUPTED_TAINT)][:1])
+    return tuple(found)
 
 
 _OWNERS = Decoder(list[wire.Owner] | None)

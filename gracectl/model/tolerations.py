@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
+from gracectl.model import names
 from gracectl.model.node import Taint
 from gracectl.model.pod import Toleration
+
+DISRUPTED_TAINT: Final = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
+"""What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.model.pointers import pointer
-from gracectl.policy.evictability import DISRUPTED_TAINT
+from gracectl.model.tolerations import DISRUPTED_TAINT
 
 Operation = dict[str, object]
 

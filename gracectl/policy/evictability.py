@@ -5,14 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.node import Node, Taint
+from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.model.tolerations import tolerates
+from gracectl.model.tolerations import DISRUPTED_TAINT, tolerates
 from gracectl.policy.deadlines import ends_at
 from gracectl.policy.waves import is_daemon
-
-DISRUPTED_TAINT = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
-"""What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
 
 STUCK_AFTER_SECONDS = 60.0
 """A pod that still exists this long after its grace has ended is no longer waited for: its kubelet is gone."""

@@ -13,9 +13,10 @@ from kube.scripted import ScriptedTransport, Step, answer, bookmark, event, expi
 from gracectl.kube import errors
 from gracectl.kube.checks import check_of_silence
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.operation import Operation
+from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import JsonPatch, MergePatch, Selection, StrategicPatch
 from gracectl.kube.resources import LEASES, NODES, PODS
+from gracectl.kube.transport import Request, Response
 from gracectl.kube.watching import Undecodable, WatchFailed
 from gracectl.runtime.clock import LoopClock
 
@@ -266,6 +267,51 @@ async def test_a_list_comes_page_by_page(transport: ScriptedTransport) -> None:
         {"limit": "2", "labelSelector": "app=web"},
         {"limit": "2", "labelSelector": "app=web", "continue": "more"},
     ]
+
+
+def heavy(of: int, size: int) -> Callable[[Request], Response]:
+    """A server with so many leases of so many bytes each; it sends no page beyond what the request wants to read."""
+
+    def serve(request: Request) -> Response:
+        query = dict(request.query)
+        start = int(query.get("continue", 0))
+        end = min(start + int(query["limit"]), of)
+        if (end - start) * size > request.largest:
+            raise errors.TooLarge(operation_of(request))
+        leases = (lease(f"l{number}", number + 1, holder="x" * size) for number in range(start, end))
+        return page(7, *leases, token=str(end) if end < of else "")
+
+    return serve
+
+
+@pytest.mark.parametrize(("of", "size", "most"), [(60, 1_300_000, 12), (12, 8_000_000, 3), (2, 40_000_000, 1)])
+async def test_pages_of_large_objects_have_fewer_of_them(
+    of: int, size: int, most: int, client: KubeClient, transport: ScriptedTransport
+) -> None:
+    transport.answers.extend([heavy(of, size)] * 100)
+    seen = 0
+    async for each in client.list(LEASES):
+        assert len(each.items) <= most
+        seen += len(each.items)
+    assert seen == of
+
+
+async def test_pages_grow_again_behind_large_objects(client: KubeClient, transport: ScriptedTransport) -> None:
+    transport.answers.extend([heavy(60, 9_000_000)] * 4)
+    light = heavy(3000, 10)
+    transport.answers.extend([light] * 20)
+    sizes = [len(each.items) async for each in client.list(LEASES)]
+    assert [int(dict(request.query)["limit"]) for _, request in transport.asked[:5]] == [500, 125, 31, 7, 1]
+    assert sizes[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 500]
+    assert sum(sizes) == 3000
+
+
+async def test_one_object_that_is_too_large_is_told(client: KubeClient, transport: ScriptedTransport) -> None:
+    transport.answers.extend([heavy(2, 70_000_000)] * 6)
+    with pytest.raises(errors.TooLarge, match=r"list leases.*: the answer is too large"):
+        async for _ in client.list(LEASES):
+            pass
+    assert len(transport.asked) == 5
 
 
 async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_watch(

@@ -23,6 +23,7 @@ from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.credentials import Credentials, CredentialsError, Trust, load
 from gracectl.kube.election import Election, ElectionSettings
 from gracectl.kube.http import HttpSettings, HttpTransport
+from gracectl.kube.lines import HEAD, LONGEST_LINE, OversizeLine
 from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.skew import SkewEstimate
@@ -174,8 +175,9 @@ async def test_the_client_gives_up_on_a_server_that_does_not_answer() -> None:
                 pass
 
 
-async def test_a_watch_line_may_be_longer_than_a_megabyte() -> None:
-    long = event("ADDED", lease("a", 8, holder="x" * 1_500_000))
+async def test_a_watch_line_may_be_as_long_as_an_object_with_every_character_escaped() -> None:
+    long = event("ADDED", lease("a", 8, holder="<" * 1_500_000)).replace(b"<", b"\\u003c")
+    assert len(long) > 9_000_000
 
     async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -190,16 +192,27 @@ async def test_a_watch_line_may_be_longer_than_a_megabyte() -> None:
     assert names == ["a", "b"]
 
 
-async def test_a_line_that_is_too_long_to_be_a_watch_event() -> None:
+async def test_a_watch_goes_on_behind_a_line_that_is_too_long() -> None:
     async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        await response.write(b"x" * 6_000_000)
+        await response.write(b"x" * (LONGEST_LINE + 1) + b"\n" + event("ADDED", lease("b", 9)) + b"half")
         return response
 
     async with serving(watch) as port, transport_to(port) as transport, transport.stream(GET) as stream:
-        with pytest.raises(ValueError, match="too long"):
-            await anext(stream.lines())
+        lines = [line async for line in stream.lines()]
+    assert [(type(line), len(line)) for line in lines[:1]] == [(OversizeLine, HEAD)]
+    assert lines[1:] == [event("ADDED", lease("b", 9)).rstrip(), b"half"]
+
+
+async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"x" * 3_000_000)
+
+    async with serving(serve) as port, transport_to(port) as transport:
+        with pytest.raises(errors.TooLarge, match="more than 2,999,999 bytes"):
+            await transport.send(replace(GET, largest=2_999_999))
+        assert len((await transport.send(replace(GET, largest=3_000_000))).body) == 3_000_000
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["cut off", "falls silent"])
@@ -217,7 +230,7 @@ async def test_a_watch_that_breaks(silent: bool) -> None:
         transport.stream(GET) as stream,
     ):
         lines = stream.lines()
-        assert await anext(lines) == b"one\n"
+        assert await anext(lines) == b"one"
         with pytest.raises(errors.Unreachable) as caught:
             await anext(lines)
     assert caught.value.sent

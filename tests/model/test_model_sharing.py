@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from gracectl.model import names
 from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.sharing import Sharing
 from gracectl.model.wire import ABSENT
@@ -118,3 +121,73 @@ def test_absent_and_null_are_empty() -> None:
     assert sharing.owners(msgspec.Raw(b"null")) == ()
     assert sharing.tolerations(msgspec.Raw(b"[]")) == ()
     assert sharing.string(None) == ""
+
+
+def large(labels: dict[str, str], **spec: Any) -> bytes:
+    """A pod, as an API server takes it from anybody who may create one."""
+    return msgspec.json.encode({"metadata": {"name": "large", "uid": "u", "labels": labels, **spec}})
+
+
+MANY = {f"k{number:05}": "" for number in range(90_000)}
+
+
+def held_by(make: Callable[[], object]) -> int:
+    """Bytes that are held by what is made, and were not before."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        made = make()
+        held = tracemalloc.get_traced_memory()[0] - before
+        assert made
+    finally:
+        tracemalloc.stop()
+    return held
+
+
+def test_a_pod_with_90_000_labels_takes_no_more_than_twice_what_the_server_stores() -> None:
+    decode, body = PodDecoder(), large(MANY)
+    assert held_by(lambda: decode(body)) < 2 * len(body)
+
+
+def test_a_pod_whose_many_labels_change_all_the_time_fills_no_pool() -> None:
+    long = {f"{'k' * 300}{number:05}": "v" * 63 for number in range(3_500)}
+    decode, bodies = PodDecoder(), [large({"app": f"a-{number}", **long}) for number in range(24)]
+
+    def churn() -> object:
+        for body in bodies:
+            last = decode(body)
+        return last
+
+    assert held_by(churn) < sum(map(len, bodies)) / 2
+
+
+def test_long_texts_are_not_shared() -> None:
+    sharing = Sharing()
+    assert sharing.string("x" * 100_000) == "x" * 100_000
+    assert sharing.statistics().strings == 0
+
+
+def test_many_labels_are_one_map_for_pods_and_nodes_that_have_the_same() -> None:
+    pods = PodDecoder()
+    first, second = pods(large(MANY)), pods(large(MANY, resourceVersion="2"))
+    assert first.labels is second.labels
+    assert NodeDecoder(pods.sharing)(large(MANY)).labels is first.labels
+    assert first.labels == MANY
+
+
+def test_of_too_many_owners_and_tolerations_those_stay_that_decide() -> None:
+    owners = [{"kind": "Thing", "name": f"n-{n}", "uid": "u" * 2000} for n in range(100)]
+    manager = {"kind": "DaemonSet", "name": "d" * 9000, "uid": "d", "controller": True}
+    node = {"kind": "Node", "name": "n", "uid": "n"}
+    ours = {"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}
+    others = [{"key": f"key-{n}", "operator": "Exists", "effect": "NoSchedule"} for n in range(200)]
+    body: dict[str, Any] = {
+        "metadata": {"name": "p", "ownerReferences": [*owners, manager, node]},
+        "spec": {"tolerations": [*others, ours, ours]},
+    }
+    pod = PodDecoder()(msgspec.json.encode(body))
+    assert [(owner.kind, owner.controller) for owner in pod.owners] == [("DaemonSet", True), ("Node", False)]
+    assert max(len(owner.name) for owner in pod.owners) < 1000
+    assert [toleration.key for toleration in pod.tolerations] == [names.DISRUPTED_TAINT_KEY]
+    body["spec"]["tolerations"] = others
+    assert PodDecoder()(msgspec.json.encode(body)).tolerations == ()

@@ -1,0 +1,104 @@
+"""The lines of a watch, cut from what arrives: as long as an object can make them, and no longer.
+
+An object has 1.5 MiB in etcd, and its JSON six times that if each of its characters is escaped. A longer line is not
+worth a new list of everything: of it the head is kept, which says what has happened to which object, and the stream
+goes on behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from gracectl.model.decode import WatchEvent
+
+LONGEST_LINE: Final = 32 * 1024 * 1024
+HEAD: Final = 16 * 1024
+"""Bytes of a line that is longer."""
+
+OVERSIZE: Final = "OVERSIZE"
+
+_BEGIN = re.compile(
+    rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{'
+)
+# What a server writes first of an object's metadata, before anything that an author can make long.
+_MEMBER = re.compile(rb'"(\w+)":"([^"\\]*)",?')
+
+
+class OversizeLine(bytes):
+    """The head of a line that was longer than LONGEST_LINE."""
+
+
+class OversizeEvent(WatchEvent, frozen=True, kw_only=True):
+    """An event of type OVERSIZE: something has happened to an object, which was too much to read.
+
+    `happened`: ADDED, MODIFIED or DELETED, empty if not even that can be read; then there is no name either.
+    """
+
+    happened: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class LineCutter:
+    """Lines from pieces of any size, without their line feeds."""
+
+    def __init__(self, longest: int = LONGEST_LINE, head: int = HEAD) -> None:
+        self._longest = longest
+        self._head = head
+        self._parts: list[bytes] = []
+        self._size = 0  # of the line that has begun
+
+    def cut(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this piece."""
+        *ended, begun = piece.split(b"\n")
+        if ended:
+            self._add(ended[0])
+            ended[0] = self.rest()
+            for number, line in enumerate(ended):
+                if len(line) > self._longest:
+                    ended[number] = OversizeLine(line[: self._head])
+        self._add(begun)
+        return ended
+
+    def rest(self) -> bytes:
+        """The line that has begun, as far as it has come."""
+        line = b"".join(self._parts)
+        if self._size > self._longest:
+            line = OversizeLine(line)
+        self._parts, self._size = [], 0
+        return line
+
+    def _add(self, part: bytes) -> None:
+        is_over = self._size > self._longest
+        self._size += len(part)
+        if is_over:
+            return
+        self._parts.append(part)
+        if self._size > self._longest:
+            self._parts = [b"".join(self._parts)[: self._head]]
+
+
+def read_head(line: OversizeLine) -> OversizeEvent:
+    """What can be told of the event; raises nothing."""
+    begin = _BEGIN.match(line)
+    if begin is None:
+        return OversizeEvent(type=OVERSIZE, object=msgspec.Raw())
+    told: dict[bytes, str] = {}
+    at = begin.end()
+    while member := _MEMBER.match(line, at):
+        told[member[1]] = member[2].decode("utf-8", "replace")
+        at = member.end()
+    return OversizeEvent(
+        type=OVERSIZE,
+        object=msgspec.Raw(),
+        happened=begin[1].decode(),
+        namespace=told.get(b"namespace", ""),
+        name=told.get(b"name", ""),
+        uid=told.get(b"uid", ""),
+        resource_version=told.get(b"resourceVersion", ""),
+    )
