@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from statistics import median, quantiles
 from typing import Any
 
+import anyio
 import orjson
 
 from benchmarks.ground.wire import Connection, connected
@@ -21,7 +22,7 @@ from gracectl.admission.nodebudgets import NodeBudgetWriting
 from gracectl.admission.nodeclaims import NodeClaimWriting
 from gracectl.admission.nodes import NodeCreation, NodeDeletion
 from gracectl.admission.reviews import Handler
-from gracectl.admission.server import LARGEST_BODY, Reception
+from gracectl.admission.server import LIMITS, Reception
 from gracectl.admission.webhooks import (
     NODE_BUDGET_WRITING,
     NODE_CLAIM_WRITING,
@@ -124,14 +125,13 @@ async def served(nodes: list[dict[str, Any]], budgets: list[dict[str, Any]]) -> 
         NODE_CLAIM_WRITING: NodeClaimWriting(),
     }
     reception = Reception(handlers, clock, 10.0)
-    door = Door("benchmark", "127.0.0.1:0", reception.answers, method="POST", largest_body=LARGEST_BODY)
-    servers = Servers([door])
+    servers = Servers([Door("benchmark", "127.0.0.1:0", reception.answers, method="POST", limits=LIMITS)], clock)
     urls = await servers.open()
-    try:
+    async with anyio.create_task_group() as group:
+        group.start_soon(servers.run)
         async with connected(urls[NODE_DELETION.path]) as connection:
             yield connection
-    finally:
-        await servers.close()
+        group.cancel_scope.cancel()
 
 
 def review(operation: str, new: Any, old: Any) -> dict[str, Any]:

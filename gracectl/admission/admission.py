@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import anyio
 import msgspec
 
 from gracectl.admission.files import SETTLING_SECONDS as FILES_SETTLE
-from gracectl.admission.files import FiledCertificate
+from gracectl.admission.files import ClientAuthorities, FiledCertificate
 from gracectl.admission.identity import Identity
 from gracectl.admission.nodebudgets import NodeBudgetWriting
 from gracectl.admission.nodeclaims import NodeClaimWriting
@@ -23,7 +22,7 @@ from gracectl.admission.registration import Registration
 from gracectl.admission.rotation import SETTLING_SECONDS
 from gracectl.admission.samples import admission_samples
 from gracectl.admission.secret import CertificateSecret, SharedCertificate
-from gracectl.admission.server import LARGEST_BODY, Reception
+from gracectl.admission.server import LIMITS, Reception
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import NODE_BUDGET_WRITING, NODE_CLAIM_WRITING, NODE_CREATION, NODE_DELETION
 from gracectl.disruption.gate import Gate
@@ -32,6 +31,7 @@ from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import Part
+from gracectl.telemetry.connections import ConnectionStatistics
 from gracectl.telemetry.health import Check
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.server import Door, Servers
@@ -70,6 +70,7 @@ class Admission:
             },
             clock,
             settings.timeout_seconds,
+            frozenset(settings.client_certificates.names),
         )
         self._certificate: FiledCertificate | SharedCertificate
         custody = None
@@ -81,6 +82,8 @@ class Admission:
             key = (settings.namespace, settings.secret)
             self._certificate = SharedCertificate(CertificateSecret(means.client, key), self._identity, clock)
             custody = Custody(CertificateSecret(means.leading, key), self._certificate, settings.hosts, clock)
+        authorities = settings.client_certificates.ca_file
+        self._clients = ClientAuthorities(authorities, self._identity, clock) if authorities else None
         registration = Registration(means.leading, settings, clock)
         self._office = Office(self._identity, registration, custody, self._is_serving, clock)
         door = Door(
@@ -88,20 +91,23 @@ class Admission:
             settings.listen,
             self._reception.answers,
             method="POST",
-            tls=self._identity.context,
-            largest_body=LARGEST_BODY,
+            tls=lambda: self._identity.context,
+            limits=LIMITS,
         )
-        self._servers = Servers((door,), farewell=min(FAREWELL_SECONDS, settings.timeout_seconds))
+        self._servers = Servers((door,), clock, farewell=min(FAREWELL_SECONDS, settings.timeout_seconds))
 
     async def open(self) -> Mapping[str, str]:
         """Listen; nobody gets past the handshake before there is a certificate. Returns the URL of each path. Raises
-        CannotListen."""
+        CannotListen, or ValueError if the authorities of clients cannot be read."""
+        if self._clients is not None:
+            self._clients.require()
         return await self._servers.open()
 
     @property
     def parts(self) -> Mapping[str, Part]:
         """What runs in every replica, once it is open."""
-        return {"certificate": self._certificate.run, "admission": self._serve}
+        clients = {"client authorities": self._clients.run} if self._clients else {}
+        return {"certificate": self._certificate.run, "admission": self._serve, **clients}
 
     async def lead(self) -> None:
         """What the leader does, until cancelled."""
@@ -117,18 +123,20 @@ class Admission:
         seen = "there is no certificate yet" if facts is None else f"its certificate ends {format_time(facts.ends)}"
         return Check("admission", self._identity.is_good(), seen)
 
+    def connections(self) -> Mapping[str, ConnectionStatistics]:
+        """Of those who ask."""
+        return self._servers.statistics()
+
     def samples(self) -> Iterator[Sample]:
         """For the metrics."""
         return admission_samples(self._reception.statistics(), self._identity.facts)
 
     async def _serve(self) -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            with anyio.CancelScope(shield=True):
-                self._reception.is_leaving = True
-                await self._clock.sleep(LINGER_SECONDS)
-                await self._servers.close()
+        await self._servers.run(self._leave)
+
+    async def _leave(self) -> None:
+        self._reception.is_leaving = True
+        await self._clock.sleep(LINGER_SECONDS)
 
     def _sees(self) -> bool:
         return self._gate.nodes.live and self._gate.budgets.live

@@ -1,4 +1,5 @@
-"""A certificate that somebody else keeps in files, as cert-manager does in a mounted Secret.
+"""What somebody else keeps in files: our certificate, as cert-manager does in a mounted Secret, and the authorities of
+API servers' client certificates.
 
 The files are read again and again, and what is new in them is offered. Invariant: what cannot be read, or does not
 belong together, changes nothing, and is told once.
@@ -66,3 +67,36 @@ class FiledCertificate:
             text,
             kept,
         )
+
+
+class ClientAuthorities:
+    """Authorities of client certificates, in a file that is read again when it may have changed."""
+
+    def __init__(self, file: str, identity: Identity, clock: Clock) -> None:
+        self._file = file
+        self._identity = identity
+        self._clock = clock
+        self._complaint = ""
+
+    async def run(self) -> None:
+        """A part: keep to what the file says, until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            try:
+                self.require()
+            except ValueError as error:
+                if str(error) != self._complaint:
+                    logger.warning("%s; the client certificates that were accepted before still are", error)
+                self._complaint = str(error)
+            else:
+                self._complaint = ""
+
+    def require(self) -> None:
+        """Ask clients for certificates of what is in the file now. ValueError if it cannot be used."""
+        field = f"admission.clientCertificates.caFile: {self._file}"
+        try:
+            self._identity.require(Path(self._file).read_bytes())
+        except OSError as error:
+            raise ValueError(f"{field} cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise ValueError(f"{field} is no PEM file of certificates: {error}") from error

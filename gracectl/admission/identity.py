@@ -42,9 +42,9 @@ class Identity:
     `hosts`: the names that a pair must bear ("" among them or none at all: whichever it bears)."""
 
     def __init__(self, clock: Clock, settling: float, hosts: tuple[str, ...] = ()) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
+        self.context = _context()
+        """For the next handshake; another one when clients' authorities have changed."""
+        self._clients: bytes | None = None
         self._clock = clock
         self._settling = settling
         self._hosts = frozenset(filter(None, hosts))
@@ -92,6 +92,20 @@ class Identity:
         logger.info("a certificate for %s is shown, good until %s", self._words(facts), format_time(facts.ends))
         return True
 
+    def require(self, authorities: bytes) -> None:
+        """From the next handshake on clients must show a certificate of these authorities (PEM). ValueError if they
+        cannot be read: those before count still."""
+        if authorities == self._clients:
+            return
+        if not authorities_in(authorities):
+            raise ValueError("it holds no certificate")
+        context = _context()
+        context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
+        context.verify_mode = ssl.CERT_REQUIRED
+        if self._shown is not None:
+            load(context, self._shown)
+        self.context, self._clients = context, authorities
+
     def bundle(self) -> bytes:
         """What API servers are to trust now: every authority that has been named lately, and those of what is shown.
         Empty if nobody has named any."""
@@ -111,3 +125,10 @@ class Identity:
     @staticmethod
     def _words(facts: Facts) -> str:
         return ", ".join(sorted(facts.names)) or "no name"
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context

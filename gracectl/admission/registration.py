@@ -1,7 +1,8 @@
 """The webhook configurations: made, mended, and told whom to trust, by whoever leads.
 
 They are looked at every few seconds; who changes one finds it as it was soon after. With `register: false` they are
-somebody else's (a chart's), and only the authority is written into the webhooks that bear our names.
+somebody else's (a chart's), and only the authority is written into the webhooks that bear our names; where somebody
+else tells that, too, they are not even read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Registration:
     async def keep(self, bundle: bytes) -> None:
         """Let the configurations be as they should, with these authorities (PEM; empty: whom to trust is left to
         others). Raises ApiError: Conflict if somebody else has just written."""
-        for kind, resource in CONFIGURATIONS.items():
+        for kind, resource in CONFIGURATIONS.items() if self._settings.writes_configurations else ():
             body = await self._read(resource)
             if body is not None:
                 self._forget_all_but(_trusted(body))

@@ -11,15 +11,15 @@ from gracectl.kube.resources import SECRETS, Resource
 
 
 def admission_rights(settings: AdmissionSettings) -> tuple[Right, ...]:
-    """None if nobody is to ask us. One Secret, and the two configurations of our name; only making them cannot be
-    granted by name."""
+    """None if nobody is to ask us. One Secret, and the two configurations of our name, if we write to them at all; only
+    making them cannot be granted by name."""
     if not settings.is_wanted:
         return ()
     wanted: list[Right] = []
     if not settings.certificates.are_given:
         wanted += [_on(SECRETS, verb, settings.secret, settings.namespace) for verb in ("get", "update")]
         wanted.append(_on(SECRETS, "create", "", settings.namespace))
-    for resource in CONFIGURATIONS.values():
+    for resource in CONFIGURATIONS.values() if settings.writes_configurations else ():
         verbs = ("get", "update") if settings.register else ("get", "patch")
         wanted += [_on(resource, verb, settings.name) for verb in verbs]
         if settings.register:

@@ -22,17 +22,19 @@ from gracectl.model.durations import parse_seconds
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry import server
+from gracectl.telemetry.connections import Bodies, BodyRefused, Limits
 from gracectl.telemetry.metrics import ADMISSION_LATENCY
 
 logger = logging.getLogger(__name__)
 
-LARGEST_BODY: Final = 8 * 1024 * 1024
-"""Bytes. A review bears an object as it is and as it would be, each of up to 3 MiB as the API server takes them."""
+LIMITS: Final = Limits(connections=256, largest_body=8 * 1024 * 1024)
+"""API servers keep 25 idle connections each, and ask in bursts. A review bears an object as it is and as it would be,
+each of up to 3 MiB as the API server takes them."""
 
 VERDICTS: Final = ("allowed", "patched", "denied", "invalid", "unready", "failed")
 """What becomes of a question: the last three have no answer, as it was none, it came too early, or we failed."""
 
-_WITHOUT: Final = {400: "invalid", 413: "invalid", 503: "unready"}
+_WITHOUT: Final = {400: "invalid", 403: "invalid", 408: "invalid", 413: "invalid", 503: "unready"}
 
 
 class ReceptionStatistics(msgspec.Struct, frozen=True):
@@ -43,9 +45,12 @@ class ReceptionStatistics(msgspec.Struct, frozen=True):
 
 
 class Reception:
-    """Takes questions to their handlers. `patience`: seconds for an answer where the API server names none."""
+    """Takes questions to their handlers. `patience`: seconds for an answer where the API server names none; `clients`:
+    names of which a client's certificate must have one, none: whatever TLS has let in may ask."""
 
-    def __init__(self, handlers: Mapping[Webhook, Handler], clock: Clock, patience: float) -> None:
+    def __init__(
+        self, handlers: Mapping[Webhook, Handler], clock: Clock, patience: float, clients: frozenset[str] = frozenset()
+    ) -> None:
         self.answers: Mapping[str, server.Answer] = {
             webhook.path: self._answering(webhook, handler) for webhook, handler in handlers.items()
         }
@@ -53,6 +58,7 @@ class Reception:
         """Whether those who ask are to ask somebody else next time."""
         self._clock = clock
         self._patience = patience
+        self._clients = clients
         self._verdicts: Counter[tuple[str, str]] = Counter()
         self._seconds = {webhook.short: Histogram(ADMISSION_LATENCY.buckets) for webhook in handlers}
 
@@ -63,14 +69,20 @@ class Reception:
         )
 
     def _answering(self, webhook: Webhook, handler: Handler) -> server.Answer:
-        async def answer(request: web.Request) -> web.Response:
+        async def answer(request: web.BaseRequest, bodies: Bodies) -> web.Response:
+            if self._clients and self._clients.isdisjoint(shown := _names_of(request)):
+                text = f"the client's certificate is for {', '.join(sorted(shown)) or 'no name'}, which may not ask"
+                response = self._closed(webhook, 403, text)
+                response.force_close()
+                return response
             try:
-                body = await request.read()
-            except web.HTTPRequestEntityTooLarge:
-                text = f"this is no review: a body may have {LARGEST_BODY} bytes at most"
-                return self._closed(webhook, 413, text)
-            began = self._clock.monotonic()
-            response = await self._answered(webhook, handler, body, self._patience_of(request))
+                async with bodies.read(request) as body:
+                    began = self._clock.monotonic()
+                    response = await self._answered(webhook, handler, body, self._patience_of(request))
+            except BodyRefused as error:
+                response = self._closed(webhook, error.status, f"this is no review: {error}")
+                response.force_close()
+                return response
             self._seconds[webhook.short].observe(self._clock.monotonic() - began)
             if self.is_leaving:
                 response.force_close()
@@ -104,13 +116,20 @@ class Reception:
         logger.warning("webhook %s has no answer: %s", webhook.name, text, extra={"webhook": webhook.name})
         return web.Response(status=status, text=f"{text}\n")
 
-    def _patience_of(self, request: web.Request) -> float:
+    def _patience_of(self, request: web.BaseRequest) -> float:
         """An API server says in its query how long it waits: `timeout=10s`."""
         try:
             asked = parse_seconds(request.query.get("timeout", ""))
         except ValueError:
             return self._patience
         return min(asked, self._patience) if asked > 0 else self._patience
+
+
+def _names_of(request: web.BaseRequest) -> frozenset[str]:
+    """The common names and DNS names of the certificate that a client has shown."""
+    certificate = request.get_extra_info("peercert") or {}
+    subject = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+    return frozenset(subject | {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"})
 
 
 def no_questions() -> ReceptionStatistics:

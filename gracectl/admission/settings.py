@@ -49,6 +49,17 @@ class CertificateFiles(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
         return bool(self.cert_file)
 
 
+class ClientCertificates(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """By which API servers prove that they ask; `ca_file` "": whatever reaches the port may ask.
+
+    `ca_file`: a PEM file with the authorities of their certificates, read again when it changes; `names`: common names
+    or DNS names of which a certificate must have one, empty: any certificate of these authorities will do.
+    """
+
+    ca_file: str = ""
+    names: tuple[str, ...] = ()
+
+
 class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """`listen`: where API servers ask us over HTTPS, `host:port`, without a host on all addresses; "" is nowhere, and
     nothing else here counts then."""
@@ -62,6 +73,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=30)] = 10
     """How long an API server waits for an answer."""
     certificates: CertificateFiles = CertificateFiles()
+    client_certificates: ClientCertificates = ClientCertificates()
     secret: Name = "gracectl-webhook-tls"
     """Where a certificate that we make ourselves is kept, in the namespace of the Service."""
     name: Name = "gracectl"
@@ -73,6 +85,12 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     def is_wanted(self) -> bool:
         """Whether anybody is to ask us at all."""
         return bool(self.listen)
+
+    @property
+    def writes_configurations(self) -> bool:
+        """Whether the leader writes to the webhook configurations at all: it makes them, or has an authority to put
+        into them."""
+        return self.register or not self.certificates.are_given or bool(self.certificates.ca_file)
 
     @property
     def namespace(self) -> str:
@@ -101,6 +119,8 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
         except ValueError as error:
             raise ValueError(f"listen: {error}") from error
         self._validate_certificates()
+        if self.client_certificates.names and not self.client_certificates.ca_file:
+            raise ValueError("clientCertificates.names: are given without caFile; give the file of their authorities")
         self._validate_place()
 
     def _validate_certificates(self) -> None:

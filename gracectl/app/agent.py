@@ -39,7 +39,7 @@ from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
 from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.probes import probes
-from gracectl.telemetry.samples import NO_SPANS, process_samples
+from gracectl.telemetry.samples import NO_SPANS, connection_samples, process_samples
 from gracectl.telemetry.server import CannotListen, Door, Servers
 from gracectl.telemetry.spans import SpanSink
 
@@ -93,12 +93,13 @@ class NodeAgent:
         )
         self._policy = current.shutdown
         self.agent = Agent(means, self._policy, self._disabled)
-        exposition = Exposition((self._samples,), (OF_PROCESS,))
+        exposition = Exposition(clock, (self._samples,), (OF_PROCESS,))
         self._servers = Servers(
             (
                 Door("metrics.listen", current.metrics.listen, {PATH: exposition.answer}),
                 Door("probes.listen", current.probes.listen, probes(self.health, self.readiness)),
-            )
+            ),
+            clock,
         )
 
     def heed(self, skew: SkewEstimate | None) -> None:
@@ -166,6 +167,7 @@ class NodeAgent:
             clock_samples(self._skew.statistics() if self._skew else None),
             watch_samples(watches, caches, self._clock.monotonic(), self._begun),
             following_samples(self._follower),
+            connection_samples(self._servers.statistics()),
             event_samples(self._recorder.statistics()),
             process_samples(self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()),
         )

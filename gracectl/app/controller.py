@@ -52,7 +52,7 @@ from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
 from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse, check_of_queues, check_of_timers
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.probes import probes
-from gracectl.telemetry.samples import NO_SPANS, process_samples
+from gracectl.telemetry.samples import NO_SPANS, connection_samples, process_samples
 from gracectl.telemetry.server import CannotListen, Door, Servers
 from gracectl.telemetry.spans import SpanSink
 from gracectl.termination.census import census
@@ -161,12 +161,13 @@ class Controller:
         self._follower: SettingsFollower | None = None
         self._skew: SkewEstimate | None = None
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
-        exposition = Exposition(sources, (OF_PROCESS,))
+        exposition = Exposition(clock, sources, (OF_PROCESS,))
         self._servers = Servers(
             (
                 Door("metrics.listen", settings.metrics.listen, {PATH: exposition.answer}),
                 Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
-            )
+            ),
+            clock,
         )
 
     def heed(self, skew: SkewEstimate | None) -> None:
@@ -296,6 +297,8 @@ class Controller:
                 await self._admission.open()
         except CannotListen as error:
             raise ConfigError(f"{error}; choose another address") from error
+        except ValueError as error:
+            raise ConfigError(f"{error}; put a PEM file there, or correct the path") from error
         if not self._servers.are_wanted:
             return {}
         return {"metrics and probes": self._servers.run, "pulse": self._pulse.run}
@@ -351,6 +354,8 @@ class Controller:
         yield from api_samples(clients)
         yield from clock_samples(self._skew.statistics() if self._skew else None)
         yield from watch_samples(watches, caches, self._clock.monotonic(), self._begun)
+        listeners = {**self._servers.statistics(), **(self._admission.connections() if self._admission else {})}
+        yield from connection_samples(listeners)
         yield from event_samples(self._recorder.statistics())
         yield from process_samples(
             self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()

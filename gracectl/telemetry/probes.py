@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
 
+from gracectl.telemetry.connections import Bodies
 from gracectl.telemetry.health import Check, report
 from gracectl.telemetry.server import Answer
 
@@ -26,7 +27,7 @@ def probes(alive: Checks, ready: Checks) -> Mapping[str, Answer]:
 
 
 def _answer(checks: Checks) -> Answer:
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: web.BaseRequest, _: Bodies) -> web.Response:
         try:
             is_ok, text = report(checks())
         except Exception:  # whatever a part makes of being asked

@@ -10,8 +10,11 @@ from gracectl import __version__
 from gracectl.runtime.pulse import PulseStatistics
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.wheel import WheelStatistics
+from gracectl.telemetry.connections import DROPPED, ConnectionStatistics
 from gracectl.telemetry.metrics import (
     BUILD_INFO,
+    HTTP_CONNECTIONS,
+    HTTP_CONNECTIONS_DROPPED,
     LOOP_LAG,
     QUEUE_ADDS,
     QUEUE_DELAYED,
@@ -31,6 +34,9 @@ from gracectl.telemetry.metrics import (
     Sample,
 )
 from gracectl.telemetry.spans import SpanStatistics
+
+LISTENERS: Final = ("metrics", "probes", "admission")
+"""What is listened for; metrics and probes at one address are `metrics`."""
 
 NO_SPANS: Final = SpanStatistics(exported=0, failed=0, dropped=0, waiting=0)
 """Where nobody wants traces."""
@@ -72,3 +78,12 @@ def process_samples(pulse: PulseStatistics, spans: SpanStatistics) -> Iterator[S
         yield Sample(TRACE_SPANS, (outcome,), number)
     yield Sample(TRACE_BACKLOG, (), spans.waiting)
     yield Sample(BUILD_INFO, (__version__, platform.python_version()), 1)
+
+
+def connection_samples(listeners: Mapping[str, ConnectionStatistics]) -> Iterator[Sample]:
+    """Connections, by the setting that names the address: `metrics.listen`."""
+    for listener in LISTENERS:
+        found = listeners.get(f"{listener}.listen")
+        yield Sample(HTTP_CONNECTIONS, (listener,), found.open if found else 0)
+        for cause in DROPPED:
+            yield Sample(HTTP_CONNECTIONS_DROPPED, (listener, cause), found.dropped[cause] if found else 0)

@@ -13,10 +13,11 @@ import anyio
 import orjson
 import pytest
 from support.admission import StandInGate, a_node_object, a_review
+from support.serving import serving as running
 
 from gracectl.admission.nodes import NodeDeletion
 from gracectl.admission.reviews import Handler
-from gracectl.admission.server import LARGEST_BODY, Reception
+from gracectl.admission.server import LIMITS, Reception
 from gracectl.admission.webhooks import NODE_DELETION
 from gracectl.kube.errors import ServerFault
 from gracectl.kube.operation import Operation
@@ -49,14 +50,9 @@ class Place:
 @asynccontextmanager
 async def serving(handler: Handler, *, patience: float = 10.0, farewell: float = 5.0) -> AsyncIterator[Place]:
     reception = Reception({NODE_DELETION: handler}, LoopClock(), patience)
-    door = Door("x", "127.0.0.1:0", reception.answers, method="POST", largest_body=LARGEST_BODY)
-    servers = Servers([door], farewell=farewell)
-    urls = await servers.open()
-    async with aiohttp.ClientSession() as session:
-        try:
-            yield Place(reception, servers, urls[NODE_DELETION.path], session)
-        finally:
-            await servers.close()
+    door = Door("x", "127.0.0.1:0", reception.answers, method="POST", limits=LIMITS)
+    async with running(door, farewell=farewell) as (servers, urls), aiohttp.ClientSession() as session:
+        yield Place(reception, servers, urls[NODE_DELETION.path], session)
 
 
 def deletion(gate: StandInGate, is_live: Callable[[], bool] = lambda: True) -> NodeDeletion:
@@ -82,9 +78,9 @@ async def test_what_is_no_question_is_told_so() -> None:
         assert (status, text.startswith("this is no AdmissionReview of admission.k8s.io/v1: ")) == (400, True)
         status, text = await place.ask(a_review("DELETE", "nodes"))
         assert (status, text) == (400, "request.oldObject is missing: nobody can tell without it\n")
-        status, text = await place.ask(b" " * (LARGEST_BODY + 1))
+        status, text = await place.ask(b" " * (LIMITS.largest_body + 1))
         assert (status, text) == (413, "this is no review: a body may have 8388608 bytes at most\n")
-        assert (await place.ask(b" " * (LARGEST_BODY - 1)))[0] == 400
+        assert (await place.ask(b" " * (LIMITS.largest_body - 1)))[0] == 400
         assert place.verdicts() == {"invalid": 4}
         async with place.session.get(place.url) as response:
             assert response.status == 405

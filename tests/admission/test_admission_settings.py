@@ -74,6 +74,10 @@ def settings(**fields: Any) -> AdmissionSettings:
             "admission.certificates.caFile: is given without a certificate; give certFile and keyFile, or remove it (a "
             "certificate that gracectl makes has an authority of its own)",
         ),
+        (
+            "{listen: ':8443', service: {name: a}, clientCertificates: {names: [b]}}",
+            "admission.clientCertificates.names: are given without caFile; give the file of their authorities",
+        ),
         ("{listen: '8443'}", "admission.listen: '8443' is no address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
         (
             "{listen: ':9090', service: {name: a}}\nmetrics: {listen: ':9090'}",
@@ -149,9 +153,10 @@ GROUP = " in API group admissionregistration.k8s.io"
             ],
         ),
         (
-            {"register": False, "name": "chart", "certificates": {"certFile": "a", "keyFile": "b"}},
+            {"register": False, "name": "chart", "certificates": {"certFile": "a", "keyFile": "b", "caFile": "c"}},
             [f"{verb} {plural} chart{GROUP}" for plural in (MUTATING, VALIDATING) for verb in ("get", "patch")],
         ),
+        ({"register": False, "certificates": {"certFile": "a", "keyFile": "b"}}, []),
     ],
 )
 def test_it_needs_as_little_as_does(fields: dict[str, Any], rights: list[str]) -> None:

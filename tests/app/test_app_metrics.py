@@ -53,6 +53,11 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "gracectl_fenced_writes_total": (("refused", "cut"),),
     "gracectl_events_total": (("written", "merged", "dropped", "failed"),),
+    "gracectl_http_connections": (("metrics", "probes", "admission"),),
+    "gracectl_http_connections_dropped_total": (
+        ("metrics", "probes", "admission"),
+        ("handshake", "header", "body", "writing", "crowded"),
+    ),
     "gracectl_trace_spans_total": (("exported", "failed", "dropped"),),
     "gracectl_cached_objects": (("nodes", "pods", "budgets", "attachments", "claims", "node-budgets"),),
     "gracectl_api_request_duration_seconds": (VERBS,),

@@ -94,6 +94,8 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "admission.certificates.certFile": ("/a", "/a", NOTHING),
     "admission.certificates.keyFile": ("/a", "/a", NOTHING),
     "admission.certificates.caFile": ("/a", "/a", NOTHING),
+    "admission.clientCertificates.caFile": ("/a", "/a", NOTHING),
+    "admission.clientCertificates.names": ("[a, b]", ("a", "b"), "admission: {clientCertificates: {caFile: x}}"),
     "admission.secret": ("other", "other", NOTHING),
     "admission.name": ("other", "other", NOTHING),
     "admission.register": ("false", False, NOTHING),

@@ -12,8 +12,11 @@ import pytest
 from aiohttp import web
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from support.serving import StillClock, serving
 
+from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution
+from gracectl.telemetry.connections import Bodies
 from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
 from gracectl.telemetry.metrics import EVENTS_RECORDED, PROTECTED_PODS, PROTECTION_HELD, Metric, Sample
 from gracectl.telemetry.server import CannotListen, Door, Servers
@@ -29,18 +32,15 @@ SAMPLES = (
 
 @asynccontextmanager
 async def served(source: Callable[[], Iterable[Sample]]) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
-    servers = Servers([Door("metrics.listen", "127.0.0.1:0", {PATH: Exposition((source,)).answer})])
-    urls = await servers.open()
-    try:
-        async with aiohttp.ClientSession() as session:
-            yield session, urls[PATH]
-    finally:
-        await servers.close()
+    exposition = Exposition(StillClock(), (source,))
+    door = Door("metrics.listen", "127.0.0.1:0", {PATH: exposition.answer})
+    async with serving(door) as (_, urls), aiohttp.ClientSession() as session:
+        yield session, urls[PATH]
 
 
 @pytest.mark.anyio
 async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> None:
-    body, content_type = await Exposition((lambda: SAMPLES[:1], lambda: SAMPLES[1:])).render()
+    body, content_type = await Exposition(StillClock(), (lambda: SAMPLES[:1], lambda: SAMPLES[1:])).render()
     assert content_type.startswith("text/plain; version=0.0.4")
     gauge, histogram = text_string_to_metric_families(body.decode())
     assert (gauge.name, gauge.type, gauge.documentation) == (PROTECTED_PODS.name, "gauge", PROTECTED_PODS.help)
@@ -57,7 +57,9 @@ async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> 
 
 @pytest.mark.anyio
 async def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
-    body, content_type = await Exposition((lambda: SAMPLES,)).render("application/openmetrics-text; version=1.0.0")
+    body, content_type = await Exposition(StillClock(), (lambda: SAMPLES,)).render(
+        "application/openmetrics-text; version=1.0.0"
+    )
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     families = openmetrics(body.decode())  # type: ignore[no-untyped-call]
     assert [family.name for family in families] == [PROTECTED_PODS.name, PROTECTION_HELD.name]
@@ -67,7 +69,7 @@ async def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
 async def test_a_metric_that_is_not_in_the_catalogue_is_a_mistake() -> None:
     stray = Sample(Metric("gracectl_stray", "gauge", "Stray."), (), 1)
     with pytest.raises(ValueError, match="gracectl_stray is not in the catalogue"):
-        await Exposition((lambda: (stray,),)).render()
+        await Exposition(StillClock(), (lambda: (stray,),)).render()
 
 
 @pytest.mark.anyio
@@ -113,7 +115,7 @@ async def test_a_part_that_fails_is_told_in_the_log_and_the_next_scrape_is_answe
 
 @pytest.mark.anyio
 async def test_a_counter_keeps_its_name_in_either_format() -> None:
-    exposition = Exposition((lambda: (Sample(EVENTS_RECORDED, (), 7),),))
+    exposition = Exposition(StillClock(), (lambda: (Sample(EVENTS_RECORDED, (), 7),),))
     for accept, kind in (("", "counter"), ("application/openmetrics-text; version=1.0.0", "counter")):
         text = (await exposition.render(accept))[0].decode()
         assert f"{EVENTS_RECORDED.name} 7.0\n" in text
@@ -122,25 +124,26 @@ async def test_a_counter_keeps_its_name_in_either_format() -> None:
 
 @pytest.mark.anyio
 async def test_the_process_is_described_as_by_every_client_library() -> None:
-    text = (await Exposition((), (OF_PROCESS,)).render())[0].decode()
+    text = (await Exposition(StillClock(), (), (OF_PROCESS,)).render())[0].decode()
     for name in ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"):
         assert f"\n{name} " in text
 
 
-async def hello(request: web.Request) -> web.Response:
+async def hello(request: web.BaseRequest, _: Bodies) -> web.Response:
     return web.Response(text=request.path)
 
 
 @pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_port_that_is_taken_is_an_error_and_one_that_was_closed_is_free() -> None:
-    first = Servers([Door("metrics.listen", "127.0.0.1:0", {PATH: hello})])
+    first = Servers([Door("metrics.listen", "127.0.0.1:0", {PATH: hello})], LoopClock())
     port = int((await first.open())[PATH].removesuffix(PATH).rpartition(":")[2])
     second = Servers(
         [
             Door("metrics.listen", "127.0.0.1:0", {PATH: hello}),
             Door("probes.listen", f"127.0.0.1:{port}", {"/healthz": hello}),
-        ]
+        ],
+        LoopClock(),
     )
     with pytest.raises(CannotListen, match=rf"^probes.listen: cannot listen on 127.0.0.1:{port}: .*in use$"):
         await second.open()
@@ -153,18 +156,15 @@ async def test_a_port_that_is_taken_is_an_error_and_one_that_was_closed_is_free(
 @pytest.mark.real_time
 @pytest.mark.parametrize(("second", "servers"), [("127.0.0.1:0", 1), ("localhost:0", 2), ("", 1)])
 async def test_two_doors_at_one_address_share_a_server(second: str, servers: int) -> None:
-    doors = Servers([Door("a", "127.0.0.1:0", {"/a": hello}), Door("b", second, {"/b": hello})])
-    assert doors.are_wanted
-    urls = await doors.open()
-    try:
+    doors = (Door("a", "127.0.0.1:0", {"/a": hello}), Door("b", second, {"/b": hello}))
+    async with serving(*doors) as (running, urls):
+        assert running.are_wanted
         assert len({url.rpartition("/")[0] for url in urls.values()}) == servers
         async with aiohttp.ClientSession() as session:
             for path, url in urls.items():
                 async with session.get(url) as answer:
                     assert await answer.text() == path
-    finally:
-        await doors.close()
-    assert not Servers([Door("a", "", {"/a": hello})]).are_wanted
+    assert not Servers([Door("a", "", {"/a": hello})], LoopClock()).are_wanted
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.pulse import PulseStatistics
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import RollStatistics
 from gracectl.runtime.wheel import WheelStatistics
+from gracectl.telemetry.connections import Bodies, Limits
 from gracectl.telemetry.health import (
     Check,
     check_of_parts,
@@ -22,6 +24,7 @@ from gracectl.telemetry.health import (
 from gracectl.telemetry.probes import ALIVE, READY, probes
 
 NOW, PATIENCE = 1000.0, 900.0
+NO_BODIES = Bodies(Limits(), LoopClock())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_a_line_for_each_check_and_one_that_failed_fails_all() -> None:
 @pytest.mark.anyio
 async def test_each_path_has_its_checks() -> None:
     answers = probes(lambda: [Check("loop", True, "turns")], lambda: [Check("running", False, "told to stop")])
-    found = {path: await answers[path](make_mocked_request("GET", path)) for path in (ALIVE, READY)}
+    found = {path: await answers[path](make_mocked_request("GET", path), NO_BODIES) for path in (ALIVE, READY)}
     assert {path: (answer.status, answer.text) for path, answer in found.items()} == {
         "/healthz": (200, "ok loop: turns\n"),
         "/readyz": (503, "FAILED running: told to stop\n"),
@@ -80,7 +83,7 @@ async def test_a_check_that_cannot_be_made_has_failed_and_the_log_says_why(caplo
     def broken() -> Iterable[Check]:
         raise ZeroDivisionError("broken")
 
-    answer = await probes(broken, broken)[ALIVE](make_mocked_request("GET", ALIVE))
+    answer = await probes(broken, broken)[ALIVE](make_mocked_request("GET", ALIVE), NO_BODIES)
     assert answer.status == 503
     assert "broken" not in (answer.text or "")
     assert "/healthz could not be answered" in caplog.text

@@ -86,6 +86,8 @@ PINNED: dict[str, tuple[str, tuple[str, ...]]] = {
     "gracectl_events_recorded_total": ("counter", ()),
     "gracectl_events_total": ("counter", ("outcome",)),
     "gracectl_events_backlog": ("gauge", ()),
+    "gracectl_http_connections": ("gauge", ("listener",)),
+    "gracectl_http_connections_dropped_total": ("counter", ("listener", "cause")),
     "gracectl_trace_spans_total": ("counter", ("outcome",)),
     "gracectl_trace_spans_waiting": ("gauge", ()),
     "gracectl_build_info": ("gauge", ("version", "python")),

@@ -1,0 +1,32 @@
+"""Servers that answer over real sockets, for as long as a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+
+from gracectl.runtime.clock import LoopClock
+from gracectl.telemetry.server import FAREWELL_SECONDS, Door, Servers
+
+
+class StillClock(LoopClock):
+    """One on which nothing takes any time."""
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return 0.0
+
+
+@asynccontextmanager
+async def serving(
+    *doors: Door, farewell: float = FAREWELL_SECONDS, leaving: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[tuple[Servers, Mapping[str, str]]]:
+    """Servers that run, and the URL of each path."""
+    servers = Servers(doors, LoopClock(), farewell=farewell)
+    urls = await servers.open()
+    async with anyio.create_task_group() as group:
+        group.start_soon(servers.run, leaving)
+        yield servers, urls
+        group.cancel_scope.cancel()
