@@ -46,10 +46,8 @@ class NodeClaimWriting:
             if not fault.field.startswith(("spec", "metadata.annotations")):
                 raise NotAReview(f"request.object is no NodeClaim: {error}") from error
             return Answer(invalid(question, named, [fault]))
-        if claim.deletion_timestamp is not None:
-            findings = list(_loosened(claim, before))
-        else:
-            findings = list(_misspelt(claim, before))
+        findings = list(_misspelt(claim, before))
+        findings += _loosened(claim, before) if claim.deletion_timestamp is not None else _unreadable(claim, before)
         if findings:
             return Answer(invalid(question, named, findings))
         return Answer(warnings=tuple(_warnings(claim, before)))
@@ -66,6 +64,9 @@ def _misspelt(claim: NodeClaim, before: NodeClaim) -> Iterator[Finding]:
             expires_at(claim)
         except ValueError as error:
             yield Finding(EXPIRY, f"{error}; write a duration such as 720h, or Never")
+
+
+def _unreadable(claim: NodeClaim, before: NodeClaim) -> Iterator[Finding]:
     text = unreadable(claim)
     if text is not None and text != before.annotations.get(names.TERMINATION_TIMESTAMP):
         yield Finding(DEADLINE, f"{text[:100]!r} is no RFC 3339 time such as 2026-01-01T00:00:00Z")

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from gracectl.model.envelope import StatusCause
+from gracectl.model.foreign import visible
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import ABSENT, Object
 
@@ -125,7 +126,7 @@ def written(uid: str, answer: Answer) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = b64encode(msgspec.json.encode(answer.patch)).decode()
     if answer.warnings:
-        response["warnings"] = answer.warnings
+        response["warnings"] = [visible(each) for each in answer.warnings]
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
@@ -141,7 +142,9 @@ def _status(denial: Denial) -> dict[str, object]:
         "name": denial.name,
         "group": denial.resource.group,
         "kind": denial.resource.resource,
-        "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in denial.causes],
+        "causes": [
+            {"reason": cause.reason, "message": visible(cause.message), "field": cause.field} for cause in denial.causes
+        ],
     }
     if denial.retry_after is not None:
         details["retryAfterSeconds"] = denial.retry_after
@@ -151,7 +154,7 @@ def _status(denial: Denial) -> dict[str, object]:
         "status": "Failure",
         "code": denial.code,
         "reason": denial.reason,
-        "message": denial.message,
+        "message": visible(denial.message),
         "details": {name: value for name, value in details.items() if value},
     }
 

@@ -25,6 +25,7 @@ from gracectl.agent.watch import ShutdownListener, ShutdownWatch
 from gracectl.app.agent import NodeAgent
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.failures import interruptible, run_async, told_to_people
+from gracectl.cli.output import say
 from gracectl.cli.rehearsals.showing import FAILURES, rehearsed, show
 from gracectl.cli.rehearsals.telling import Logind, Rehearsed
 from gracectl.cli.traces import traced
@@ -93,7 +94,7 @@ def agent(
         if not settings.shutdown.knows_shutdowns:
             if simulate_shutdown:
                 raise ConfigError(disabled(settings))
-            click.echo(disabled(settings))
+            say(disabled(settings))
             return
         if simulate_shutdown:
             with interruptible():

@@ -12,6 +12,7 @@ from gracectl.cli.failures import interruptible, run_async, told_to_people
 from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.holdings.report import Standings, report
 from gracectl.cli.holdings.table import table
+from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.cli.program import command
 from gracectl.config import Settings
@@ -75,7 +76,7 @@ def budgets(cluster: ClusterChoice, **wanted: Any) -> None:
         with interruptible():
             found = run_async(lambda: _seen(cluster, told, settings))
         if told.output == "json":
-            click.echo(as_json(report(found)))
+            say(as_json(report(found)))
         else:
             console = paper()
             put(console, table(found, console.width))

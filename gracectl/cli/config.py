@@ -11,10 +11,12 @@ import msgspec
 from click.core import ParameterSource
 
 from gracectl.cli.failures import complain, told_to_people
+from gracectl.cli.output import say
 from gracectl.cli.providers import check_provider
 from gracectl.config import read_settings
 from gracectl.config.schema import schema
 from gracectl.config.writing import as_builtins, as_yaml
+from gracectl.model.foreign import visible_json
 
 
 @click.command()
@@ -45,17 +47,17 @@ def config(context: click.Context, config: Path | None, output: Literal["yaml", 
         for name in ("config", "output"):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise click.UsageError("--schema is the same for all files, and JSON: give it alone")
-        click.echo(_json(schema()))
+        say(_json(schema()))
         return
     with told_to_people():
         reading = read_settings(config, os.environ)
         if unchecked := check_provider(reading.settings):
             complain(unchecked)
         if output == "json":
-            click.echo(_json(as_builtins(reading)))
+            say(_json(as_builtins(reading)))
         else:
-            click.echo(as_yaml(reading), nl=False)
+            say(as_yaml(reading), nl=False)
 
 
 def _json(what: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(what), indent=2).decode()
+    return visible_json(msgspec.json.format(msgspec.json.encode(what), indent=2).decode())

@@ -6,6 +6,8 @@ from importlib.resources import files
 
 import click
 
+from gracectl.cli.output import say
+
 SUFFIX = ".yaml"
 
 
@@ -20,7 +22,7 @@ def crds() -> None:
 
     Where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it.
     """
-    click.echo(manifests(), nl=False)
+    say(manifests(), nl=False)
 
 
 def manifests() -> str:

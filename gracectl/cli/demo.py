@@ -21,6 +21,7 @@ from gracectl.cli.demo_report import Result, as_json, summary
 from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, run_async, told_to_people
+from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.cli.program import program
 from gracectl.telemetry import logs
@@ -77,7 +78,7 @@ def demo(output: Literal["text", "json"], verbose: bool, trace_file: Path | None
             if not ending.ok:
                 raise _Failed(*ending.failures)
             return
-    click.echo(f"{program()}: interrupted", err=True)
+    say(f"{program()}: interrupted", err=True)
     sys.exit(128 + ending)
 
 
@@ -90,7 +91,7 @@ class _Failed(click.ClickException):
         super().__init__("\n".join(f"{program()}: {failure}" for failure in failures))
 
     def show(self, file: IO[str] | None = None) -> None:
-        click.echo(self.message, err=True, file=file)
+        say(self.message, err=True, file=file)
 
 
 def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
@@ -133,7 +134,7 @@ def _logging(verbose: bool) -> Iterator[None]:
             yield
     except Exception:  # whatever it was, it goes on its way
         if os.path.getsize(name):
-            click.echo(f"{program()}: the controller's log is {name}", err=True)
+            say(f"{program()}: the controller's log is {name}", err=True)
         else:
             os.unlink(name)
         raise
@@ -157,6 +158,6 @@ def _logging_to(stream: TextIO) -> Iterator[None]:
 
 def _tell(result: Result, output: str, console: Console) -> None:
     if output == "json":
-        click.echo(as_json(result))
+        say(as_json(result))
         return
     put(console, Group("", summary(result)))

@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gracectl.model.foreign import visible_json
+
 STEPS = ("cordon", "drain", "volumes", "instance", "finalizer")
 """The steps of a termination as people are told of them; the look at the instance before the first one counts to it."""
 
@@ -95,7 +97,7 @@ def judged(result: Result, *failures: str) -> Result:
 
 def as_json(result: Result) -> str:
     """One JSON object, indented."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+    return visible_json(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
 
 
 def summary(result: Result) -> RenderableType:

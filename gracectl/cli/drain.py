@@ -20,6 +20,7 @@ from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Ask, Errand, Refused
 from gracectl.cli.failures import REFUSED, UNFINISHED, complain, interruptible, run_async, told_to_people
 from gracectl.cli.forecasts.telling import Terms
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
+from gracectl.cli.output import say
 from gracectl.cli.paper import paper
 from gracectl.cli.plan import foresee, see, show
 from gracectl.cli.preflight import Undrainable, check, ending_for
@@ -103,7 +104,7 @@ def _foretell(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings, *, 
     with interruptible():
         seen = run_async(lambda: see(cluster, nodes, settings))
         if not seen.asked:
-            click.echo(nodes.nobody, err=True)
+            say(nodes.nobody, err=True)
             return
         show(foresee(seen, settings, keeps=keeps), Terms(verbose=False, by_default=by_default))
     asked = [node for node in seen.observed.nodes.values() if node.name in seen.asked]
@@ -125,7 +126,7 @@ class _Job:
         async with connected(self._cluster) as there:
             nodes = await self._chosen(there, choice)
             if not nodes:
-                click.echo(choice.nobody, err=True)
+                say(choice.nobody, err=True)
                 return 0
             asked_at = there.clock.now()
             await self._ask(there, nodes, asked_at)
@@ -134,7 +135,7 @@ class _Job:
                 self._awaited = Awaited(asked, asked_at, keeps=self._wanted.keep)
                 return await self._watch(there, self._awaited)
         if asked:
-            click.echo(f"{command('status', '-w', *(node.name for node in asked))} shows how it goes on")
+            say(f"{command('status', '-w', *(node.name for node in asked))} shows how it goes on")
         return self._code
 
     def interrupted(self) -> str:
@@ -170,7 +171,7 @@ class _Job:
         fresh = []
         for node in nodes:
             if node.deletion_timestamp is not None:
-                click.echo(f"{node.name}: {ending_for(node, now)}")
+                say(f"{node.name}: {ending_for(node, now)}")
             else:
                 fresh.append(node)
         ask: Ask = partial(_ask_to_keep, there) if self._wanted.keep else partial(_ask_to_delete, there.client)
@@ -205,7 +206,7 @@ def _tell_of_losses(observed: Observed, nodes: Sequence[Node], settings: Setting
             continue
         view = msgspec.structs.replace(observed.view_of(node, settings.termination.policy), is_kept=True)
         if caution := data_lost(plan(view, now)):
-            click.echo(f"{node.name}: {caution.message}", err=True)
+            say(f"{node.name}: {caution.message}", err=True)
 
 
 async def _ask_to_delete(client: KubeClient, node: Node) -> str:

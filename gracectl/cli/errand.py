@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
-import click
 import msgspec
 
 from gracectl.cli.failures import complain
+from gracectl.cli.output import say
 from gracectl.kube.errors import ApiError, Denied
 from gracectl.kube.resources import NODES
 from gracectl.kube.retry import is_surely_not_executed, is_transient
@@ -77,7 +77,7 @@ class Errand:
                 complain(f"{node.name}: {_in_words(error)}")
                 return
             self._settle(node, self.asked)
-            click.echo(f"{node.name}: {said}")
+            say(f"{node.name}: {said}")
 
     def _settle(self, node: Node, where: list[str]) -> None:
         self.unclear.remove(node.name)

@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 
 import anyio
 
+from gracectl.cli.output import say
 from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.kube.credentials import CredentialsError
@@ -85,7 +86,7 @@ def end(message: str, code: int) -> NoReturn:
 
 def complain(message: str) -> None:
     """Print the message to stderr, and go on."""
-    print(f"{program()}: {message}", file=sys.stderr)
+    say(f"{program()}: {message}", err=True)
 
 
 def run_async(command: Callable[[], Awaitable[T]]) -> T:

@@ -19,6 +19,7 @@ from gracectl.cli.forecasts.table import table
 from gracectl.cli.forecasts.telling import Telling, Terms, telling
 from gracectl.cli.forecasts.timeline import signs_for, timeline
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
+from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
 from gracectl.kube.client import KubeClient
@@ -166,9 +167,9 @@ def show_timeline(foretold: Outlook, terms: Terms) -> None:
 def _answer(foretold: Outlook, nodes: NodeChoice, wanted: Wanted, config: Path | None) -> None:
     terms = Terms(verbose=wanted.verbose, by_default=config is None)
     if not foretold.nodes:
-        click.echo(nodes.nobody, err=True)
+        say(nodes.nobody, err=True)
     if wanted.output == "json":
-        click.echo(as_json(report(foretold, None if config is None else str(config))))
+        say(as_json(report(foretold, None if config is None else str(config))))
     elif foretold.nodes:
         (show_timeline if wanted.timeline else show)(foretold, terms)
     if wanted.svg is not None or wanted.html is not None:
@@ -187,4 +188,4 @@ def _write(path: Path, option: str, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         end(f"{path} cannot be written: {error.strerror or error}; choose another file for {option}", MISUSED)
-    click.echo(f"Written: {path}", err=True)
+    say(f"Written: {path}", err=True)

@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 from gracectl import __version__
+from gracectl.cli.output import say
 from gracectl.telemetry import logs
 
 EPILOG = (
@@ -51,4 +52,4 @@ def root() -> None:
 @root.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"gracectl {__version__}")
+    say(f"gracectl {__version__}")

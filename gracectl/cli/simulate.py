@@ -18,6 +18,7 @@ import msgspec
 from gracectl.cli.certificate import self_made
 from gracectl.cli.embedded import LOOPBACK, WORLD_FAILURES, finite, listening
 from gracectl.cli.failures import run_async, told_to_people
+from gracectl.cli.output import say
 from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
@@ -60,14 +61,14 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 def _list(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        click.echo(_listing())
+        say(_listing())
         context.exit()
 
 
 def _show(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
     if name is not None and not context.resilient_parsing:
         with told_to_people(WORLD_FAILURES):
-            click.echo(library.text_of(name), nl=False)
+            say(library.text_of(name), nl=False)
         context.exit()
 
 
@@ -152,7 +153,7 @@ async def _run(scenario: Scenario, door: Door) -> None:
     token = secrets.token_urlsafe(24) if door.rbac else ""
     simulation = Simulation(clock, scenario, adjust=_guarded(token), tell=_tell)
     if len(simulation.plan.nodes) >= LARGE:
-        click.echo(f"Filling {scenario.name} with {len(simulation.plan.nodes):,} nodes …", err=True)
+        say(f"Filling {scenario.name} with {len(simulation.plan.nodes):,} nodes …", err=True)
     stop = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(set_on_signal, stop)
@@ -168,7 +169,7 @@ async def _run(scenario: Scenario, door: Door) -> None:
             settled = await group.start(simulation.run)
             # What is there will stay: the garbage collector need not walk over it again and again.
             gc.freeze()
-            click.echo(_greeting(simulation, settled, url, door))
+            say(_greeting(simulation, settled, url, door))
             await anyio.sleep_forever()
 
 
@@ -190,7 +191,7 @@ async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
 def _warn(door: Door) -> None:
     if not _is_loopback(door.host):
         remedy = "" if door.rbac else "; --rbac lets in only whom the kubeconfig is for"
-        click.echo(f"{program()}: warning: everybody who reaches {door.host} can change the cluster{remedy}", err=True)
+        say(f"{program()}: warning: everybody who reaches {door.host} can change the cluster{remedy}", err=True)
 
 
 def _is_loopback(host: str) -> bool:
@@ -221,7 +222,7 @@ def _greeting(simulation: Simulation, settled: Settled, url: str, door: Door) ->
 
 def _tell(at: float, what: str) -> None:
     """A step of the timeline, as it happens."""
-    click.echo("\n".join(_wrapped(f"{at:8.1f} s  ", what)))
+    say("\n".join(_wrapped(f"{at:8.1f} s  ", what)))
 
 
 def _listing() -> str:

@@ -13,6 +13,7 @@ from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_peo
 from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.forecasts.telling import BY_DEFAULT
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, optional_node_arguments
+from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.cli.standings.follow import Scene, follow
 from gracectl.cli.standings.report import report
@@ -119,10 +120,10 @@ async def _once(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Sett
 
 def _answer(scene: Scene, nodes: NodeChoice | None, wanted: Wanted, settings: str | None) -> None:
     if wanted.output == "json":
-        click.echo(as_json(report(scene, settings)))
+        say(as_json(report(scene, settings)))
         return
     if not scene.nodes and nodes is not None:
-        click.echo(f"No node that matches the selector {nodes.selector} is under way.")
+        say(f"No node that matches the selector {nodes.selector} is under way.")
         return
     console = paper()
     put(console, table(scene, console.width, verbose=wanted.verbose))

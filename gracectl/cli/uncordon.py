@@ -11,6 +11,7 @@ from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Errand, Refused
 from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_people
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
+from gracectl.cli.output import say
 from gracectl.config import Settings
 from gracectl.kube.amend import amend
 from gracectl.kube.connection import Connection
@@ -50,7 +51,7 @@ async def _give_back(cluster: ClusterChoice, choice: NodeChoice, settings: Setti
         found = {node.name: node for node in await read_all(there.client, NODES, keep=choice.picks)}
         names = choice.among(found.values())
         if not names:
-            click.echo(choice.nobody, err=True)
+            say(choice.nobody, err=True)
         await errand.run([found[name] for name in names], partial(_ask, there, settings))
 
 

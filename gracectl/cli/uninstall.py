@@ -17,6 +17,7 @@ from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.leaving import words
 from gracectl.cli.leaving.procedure import Uninstall, Wanted
 from gracectl.cli.leaving.report import Report
+from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
 
@@ -65,7 +66,7 @@ def uninstall(cluster: ClusterChoice, output: Literal["table", "json"], **wanted
         settings = cluster.settings()
         report = run_async(lambda: _uninstall(cluster, settings, told))
     if output == "json":
-        click.echo(as_json(report))
+        say(as_json(report))
     else:
         _print(report)
     if report.failures:
@@ -89,7 +90,7 @@ def _print(report: Report) -> None:
             table.add_row(Text(what), Text(outcome))
         put(console, table)
     else:
-        click.echo("Nothing of gracectl's is on any node or claim, and no webhook is there.")
+        say("Nothing of gracectl's is on any node or claim, and no webhook is there.")
     for ending in report.endings:
         put(console, Text(words.of_ending(ending, is_foretold=report.dry_run)))
     for kept in report.kept:

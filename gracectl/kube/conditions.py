@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gracectl.kube.requests import StrategicPatch
+from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 
 
@@ -17,6 +18,9 @@ class Word(msgspec.Struct, frozen=True):
     status: str
     reason: str
     message: str
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "message", visible(self.message))
 
     def entry(self, turned: float) -> dict[str, str]:
         """As an entry of status.conditions; `turned`: when it came to have this status (Unix seconds)."""

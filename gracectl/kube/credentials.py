@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gracectl.kube.kubeconfig import Context, CredentialsError, read_context
-from gracectl.kube.tokens import FixedToken, Plugin, RefreshedToken, TokenFile, TokenSource
+from gracectl.kube.tokens import FixedToken, Plugin, RefreshedToken, TokenFile, TokenSource, is_header
 from gracectl.runtime.clock import Clock
 
 __all__ = ["Credentials", "CredentialsError", "Identity", "Trust", "load", "own_namespace"]
@@ -102,7 +102,7 @@ class Credentials:
             return None
         try:
             return self._trust.context()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             files = ", ".join(file for file in (self._trust.ca_file, self._trust.certificate_file) if file)
             raise CredentialsError(
                 f"the TLS certificates cannot be used: {error}", source=self.source, field=files, remedy="replace them"
@@ -201,7 +201,7 @@ async def _from_kubeconfig(paths: tuple[Path, ...], name: str | None, clock: Clo
 async def _library(chosen: Context) -> Any:
     """kubernetes_asyncio's reading of a context, as its Configuration."""
     from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import ConfigException, load_kube_config_from_dict
+    from kubernetes_asyncio.config import load_kube_config_from_dict
 
     # Plugins and token files are renewed by us. The library wants a user, be it an empty one.
     user = {field: value for field, value in chosen.user.items() if field not in {"exec", "tokenFile"}}
@@ -216,8 +216,7 @@ async def _library(chosen: Context) -> Any:
             },
             client_configuration=settings,
         )
-    except (ConfigException, ValueError, TypeError, KeyError, AttributeError, AssertionError, OSError) as error:
-        # What the library makes of a malformed field is one of these, as it comes.
+    except Exception as error:  # what the library makes of a malformed field comes as it comes
         raise CredentialsError(
             f"the library cannot make sense of it: {error}",
             source=chosen.user_source or chosen.source,
@@ -241,6 +240,13 @@ def _tokens(chosen: Context, settings: Any, clock: Clock) -> TokenSource:
             return str((await _library(chosen)).api_key.get("BearerToken", "")).strip()
 
         return RefreshedToken(header, load_again)
+    if not is_header(header):
+        raise CredentialsError(
+            "holds characters that no header can",
+            source=chosen.user_source,
+            field=f"users[{chosen.user_name}].{'token' if user.get('token') else 'username'}",
+            remedy="correct it",
+        )
     return FixedToken(header)
 
 
@@ -268,9 +274,10 @@ def _check_files(chosen: Context) -> None:
             try:
                 with Path(path).open("rb"):
                     pass
-            except OSError as error:
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else str(error)
                 raise CredentialsError(
-                    f"{path} cannot be read: {error.strerror}",
+                    f"{path} cannot be read: {reason}",
                     source=source,
                     field=f"{place}.{field}",
                     remedy="put the file there or correct the path",

@@ -24,6 +24,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import AlreadyExists, ApiError, NotFound
 from gracectl.kube.requests import StrategicPatch
 from gracectl.kube.resources import EVENTS, Resource
+from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 
@@ -159,7 +160,7 @@ class EventRecorder:
             self._merged += 1
         series.count += 1
         series.last = self._clock.now()
-        series.message = message[:_MESSAGE_LENGTH]
+        series.message = visible(message)[:_MESSAGE_LENGTH]
         series.type = type
 
     async def run(self) -> None:

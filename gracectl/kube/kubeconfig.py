@@ -7,9 +7,12 @@ finished context. Invariant: whatever is wrong is said once, with the file, the 
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -47,6 +50,58 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     user: Mapping[str, Any]
     source: str
     user_source: str
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class _Exec(msgspec.Struct, rename="camel"):
+    command: str | None = None
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    api_version: str | None = None
+    install_hint: str | None = None
+    interactive_mode: str | None = None
+    provide_cluster_info: bool | None = None
+
+
+class _AuthProvider(msgspec.Struct):
+    name: str
+    config: dict[str, str] | None = None
+
+
+class _Cluster(msgspec.Struct, rename="kebab"):
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+
+
+class _User(msgspec.Struct, rename="kebab"):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    username: str | None = None
+    password: str | None = None
+    exec: _Exec | None = None
+    auth_provider: _AuthProvider | None = None
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads what looks like a date as text, as every field of a kubeconfig is that is no flag."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -88,13 +143,12 @@ def read_context(paths: tuple[Path, ...], context: str | None) -> Context:
     user = _Entry({}, entry.source)
     if entry.value.get("user"):
         user = _referred(merged.users, entry, name, "user")
-    if not isinstance(cluster.value.get("server"), str):
-        raise CredentialsError(
-            "the cluster has no address",
-            source=cluster.source,
-            field=f"clusters[{entry.value['cluster']}].server",
-            remedy="give its URL",
-        )
+    cluster_place, user_place = f"clusters[{entry.value['cluster']}]", f"users[{entry.value.get('user') or ''}]"
+    _check(cluster, _Cluster, cluster_place)
+    _check(user, _User, user_place)
+    _check_address(cluster, cluster_place)
+    if (user.value.get("exec") or {}).get("provideClusterInfo"):
+        _check_plain(cluster, cluster_place)
     return Context(
         name=name,
         cluster_name=entry.value["cluster"],
@@ -115,7 +169,10 @@ def _merge(paths: tuple[Path, ...]) -> _Merged:
             continue
         source = str(path)
         merged.sources.append(source)
-        merged.current = merged.current or str(content.get("current-context") or "")
+        current = content.get("current-context") or ""
+        if not isinstance(current, str):
+            raise CredentialsError("is not a text", source=source, field="current-context", remedy="quote the name")
+        merged.current = merged.current or current
         for plural, singular, entries in (
             ("clusters", "cluster", merged.clusters),
             ("users", "user", merged.users),
@@ -142,11 +199,13 @@ def _read(path: Path) -> dict[str, Any] | None:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise CredentialsError(f"cannot be read: {reason}", source=str(path), remedy="is it a kubeconfig?") from error
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        content = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # All but the first are PyYAML's own: for numbers of any length, texts that are not of the tag before them, and
+        # what is nested too deeply.
         where = getattr(error, "problem_mark", None)
         line = f" (line {where.line + 1})" if where is not None else ""
-        problem = getattr(error, "problem", None) or "malformed"
+        problem = getattr(error, "problem", None) or " ".join(str(error).split()) or "malformed"
         raise CredentialsError(
             f"is not YAML: {problem}{line}", source=str(path), remedy="is it a kubeconfig?"
         ) from error
@@ -177,10 +236,53 @@ def _with_absolute_paths(value: dict[str, Any], folder: Path) -> dict[str, Any]:
         if isinstance(changed.get(field), str) and changed[field]:
             changed[field] = str(folder.absolute() / changed[field])
     plugin = changed.get("exec")
-    if isinstance(plugin, dict) and "/" in str(plugin.get("command", "")):
+    if isinstance(plugin, dict) and isinstance(plugin.get("command"), str) and "/" in plugin["command"]:
         # A bare word is looked up on PATH, anything with a slash is relative to the file.
         changed["exec"] = plugin | {"command": str(folder.absolute() / plugin["command"])}
     return changed
+
+
+def _check(entry: _Entry, shape: type[msgspec.Struct], place: str) -> None:
+    """Raises CredentialsError, with the field, for what has not the type that kubectl expects."""
+    try:
+        read = msgspec.convert(entry.value, shape)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        field = place + path.rstrip("`")
+        problem = problem[:1].lower() + problem[1:]
+        raise CredentialsError(problem, source=entry.source, field=field, remedy="correct or quote it") from error
+    for name, value in zip(shape.__struct_encode_fields__, msgspec.structs.astuple(read), strict=True):
+        if name.endswith("-data") and value:
+            try:
+                b64decode("".join(value.split()), validate=True)
+            except ValueError as error:
+                problem = f"is not base64: {error}"
+                field, remedy = f"{place}.{name}", f"encode the PEM text, or give its file as {name[:-5]}"
+                raise CredentialsError(problem, source=entry.source, field=field, remedy=remedy) from error
+
+
+def _check_address(cluster: _Entry, place: str) -> None:
+    server = cluster.value.get("server") or ""
+    try:
+        parts = urlsplit(server)
+        is_good = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and server.isprintable()
+        )
+    except ValueError:
+        is_good = False
+    if not is_good:
+        problem = f"{server!r} is no URL" if server else "the cluster has no address"
+        remedy = "give its URL, such as https://10.0.0.1:6443"
+        raise CredentialsError(problem, source=cluster.source, field=f"{place}.server", remedy=remedy)
+
+
+def _check_plain(cluster: _Entry, place: str) -> None:
+    """An exec plugin is told all that is written about the cluster, as JSON."""
+    try:
+        json.dumps(cluster.value)
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = f"cannot be told to the exec plugin (provideClusterInfo): {error}"
+        raise CredentialsError(problem, source=cluster.source, field=place, remedy="correct the file") from error
 
 
 def _referred(entries: Mapping[str, _Entry], context: _Entry, name: str, what: str) -> _Entry:

@@ -40,6 +40,11 @@ class TokenSource(Protocol):
         """Look for a better one, because the server refused the last; True if there is."""
 
 
+def is_header(value: str) -> bool:
+    """Whether HTTP can send that as the value of a header."""
+    return value.isascii() and value.isprintable()
+
+
 class FixedToken:
     """A header that never changes (a token or password in the kubeconfig, or none at all)."""
 
@@ -90,11 +95,12 @@ class TokenFile:
     async def _read(self) -> None:
         try:
             token = (await anyio.Path(self._path).read_text()).strip()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # ValueError: no text, or no path
             token = ""
             problem = f"the token cannot be read: {error}"
         else:
-            problem = "the token file is empty"
+            problem = "the token file is empty" if not token else "it holds what is no token"
+            token = token if is_header(token) else ""
         if token:
             self._value = f"Bearer {token}"
         elif not self._value:
@@ -166,8 +172,9 @@ class Plugin:
                 )
         except TimeoutError as error:
             raise self._failed(f"{command} gave no answer in {_PLUGIN_TIMEOUT:g} s") from error
-        except OSError as error:
-            raise self._failed(f"{command} cannot be started: {error.strerror}", self._hint) from error
+        except (OSError, ValueError) as error:  # ValueError: a NUL in its name, arguments or environment
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise self._failed(f"{command} cannot be started: {reason}", self._hint) from error
         if done.returncode:
             said = (done.stderr or b"").decode("utf-8", "replace").strip()
             raise self._failed(f"{command} failed with code {done.returncode}" + (f": {said}" if said else ""))
@@ -185,6 +192,8 @@ class Plugin:
         answer = credential.status
         if not answer.token and not (answer.client_certificate_data and answer.client_key_data):
             raise ValueError("it has neither a token nor a certificate with its key")
+        if not is_header(answer.token):
+            raise ValueError("its token holds characters that no header can")
         return answer
 
     def _take(self, answer: PluginAnswer, expires: float | None) -> None:

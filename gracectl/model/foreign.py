@@ -1,11 +1,16 @@
 """Text that anybody may have written into a cluster, such as the value of an annotation, as people are shown it.
 
-Invariant: nothing is left in it that a terminal would obey or that a document could not hold.
+Every way out of the process uses it: logs, Events, conditions, answers of webhooks, labels of metrics, terminals, pages
+and JSON. Invariant: nothing is left in a text that a terminal would obey, that reorders or hides what stands beside it,
+or that a document could not hold.
 """
 
 from __future__ import annotations
 
+import html
+import json
 import re
+from typing import Final
 
 SHOWN = 60
 """Characters: annotations may be long."""
@@ -18,10 +23,44 @@ _SECRETS = (
 """The header, a bearer token without it, and a JSON web token wherever it stands."""
 
 
+_HIDDEN: Final = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001\U000e0020-\U000e007f"
+)
+"""Unicode's controls (Cc, without tab and line feed), formats (Cf, bidirectional ones among them), separators of lines
+and paragraphs (Zl, Zp), and halves of surrogate pairs (Cs)."""
+_BUT_IN_LINES: Final = re.compile(f"[{_HIDDEN}]")
+_ANYWHERE: Final = re.compile(f"[\t\n{_HIDDEN}]")
+
+
+def visible(text: str) -> str:
+    """The text on one line, with `\\x1b`, `\\n` or `\\u202e` for characters that are not seen but change what is."""
+    return _ANYWHERE.sub(_escaped, text)
+
+
+def visible_lines(text: str) -> str:
+    """The same of a text of ours with foreign parts: its tabs and line breaks stay."""
+    return _BUT_IN_LINES.sub(_escaped, text)
+
+
+def visible_json(document: str) -> str:
+    """The JSON document in other spelling, with such characters as `\\u…`: its values are the same."""
+    return _BUT_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], document)
+
+
+def visible_markup(text: str) -> str:
+    """The text for HTML and SVG, in elements and attributes."""
+    return html.escape(visible(text))
+
+
 def harmless(text: str, most: int = SHOWN) -> str:
-    """The text in so many characters at most, `�` for what cannot be printed, `…` for the rest of it."""
-    short = text if len(text) <= most else text[: most - 1] + "…"
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in short)
+    """The first so many characters of the text, visible, and `…` for the rest of it."""
+    return visible(text if len(text) <= most else text[: most - 1] + "…")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def without_secrets(text: str) -> str:

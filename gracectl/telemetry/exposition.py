@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from gracectl.model.foreign import visible
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.connections import Bodies
@@ -66,12 +67,12 @@ def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
         figures = kind(metric.name, metric.help, labels=metric.labels)
         for sample in samples:
             assert not isinstance(sample.value, Distribution)
-            figures.add_metric(sample.labels, sample.value)
+            figures.add_metric([*map(visible, sample.labels)], sample.value)
         return figures
     histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for sample in samples:
         assert isinstance(sample.value, Distribution)
-        histogram.add_metric(sample.labels, _cumulated(metric, sample.value), sample.value.total)
+        histogram.add_metric([*map(visible, sample.labels)], _cumulated(metric, sample.value), sample.value.total)
     return histogram
 
 

@@ -8,7 +8,6 @@ message can lose a line.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
-from gracectl.model.foreign import without_secrets
+from gracectl.model.foreign import visible_json, visible_lines, without_secrets
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _STABLE = frozenset({"ts", "level", "logger", "message", "exception", "stack"})
@@ -26,8 +25,6 @@ _STABLE = frozenset({"ts", "level", "logger", "message", "exception", "stack"})
 _IDENTITY = ("node", "pod", "key", "resource")
 _WINDOW_SECONDS = 60.0
 _WINDOWS = 4096
-# What would move a terminal's cursor or change its colours; names and messages of objects come from anybody.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LIBRARIES = {
     "aiohttp.access": logging.WARNING,  # a line for every request that is served
     "asyncio": logging.WARNING,
@@ -121,7 +118,7 @@ class JsonFormatter(logging.Formatter):
             line = _dump(entry)
         except TypeError:  # orjson's refusal: half a surrogate pair, an integer of 70 bits, a __str__ that fails…
             line = _dump({_text(key): _shown(value) for key, value in entry.items()})
-        return without_secrets(line)
+        return visible_json(without_secrets(line))
 
 
 class TextFormatter(logging.Formatter):
@@ -144,7 +141,7 @@ class TextFormatter(logging.Formatter):
             lines.append(self.formatException(record.exc_info))
         if record.stack_info:
             lines.append(record.stack_info)
-        return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", without_secrets("\n".join(lines)))
+        return visible_lines(without_secrets("\n".join(lines)))
 
 
 class RepeatFilter(logging.Filter):

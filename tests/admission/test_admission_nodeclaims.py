@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.admission import a_review, ask, status_in
 
 from gracectl.admission.nodeclaims import NodeClaimWriting
@@ -65,6 +68,27 @@ async def test_what_nobody_could_read_is_refused_when_it_is_written_and_let_be_w
         assert f"{cause['field']}: {cause['message']}" == fault
     touched = {**claim, "metadata": {**claim["metadata"], "labels": {"a": "b"}}, "status": {"nodeName": "n1"}}
     assert await ask(handler, a_review("UPDATE", "nodeclaims", touched, claim)) == YES
+
+
+@pytest.mark.parametrize("fields", [{"expireAfter": "soon"}, {"terminationGracePeriod": "soon"}])
+async def test_nor_can_a_claim_that_ends_be_given_what_nobody_can_read(fields: dict[str, Any]) -> None:
+    before = a_claim(deletionTimestamp="2026-01-01T00:00:00Z")
+    after = a_claim(fields, deletionTimestamp="2026-01-01T00:00:00Z")
+    status = status_in(await ask(handler, a_review("UPDATE", "nodeclaims", after, before)))
+    [cause] = status["details"]["causes"]
+    assert (status["code"], cause["field"]) == (422, f"spec.{next(iter(fields))}")
+
+
+DURATIONS = st.none() | st.sampled_from(["Never", "0", "1h", "-1h", "soon", "9" * 40 + "h"]) | st.text(max_size=8)
+ENDS = st.sampled_from([{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
+
+
+@given(st.tuples(DURATIONS, DURATIONS, ENDS), st.tuples(DURATIONS, DURATIONS, ENDS))
+def test_whatever_is_written_has_an_answer(old: Any, new: Any) -> None:
+    claims = [
+        a_claim({"expireAfter": expiry, "terminationGracePeriod": grace}, **ends) for expiry, grace, ends in (old, new)
+    ]
+    anyio.run(ask, handler, a_review("UPDATE", "nodeclaims", claims[1], claims[0]))
 
 
 async def test_all_faults_are_told_at_once() -> None:
@@ -148,7 +172,7 @@ async def test_before_the_end_a_deadline_goes_wherever_people_want_it() -> None:
 
 async def test_finalizers_and_other_fields_of_a_claim_that_ends_come_and_go() -> None:
     old = a_claim({"terminationGracePeriod": "bad"}, deadline=NOON, finalizers=["a/b"], **GOING)
-    new = a_claim({"terminationGracePeriod": "worse"}, deadline=NOON, finalizers=[], **GOING)
+    new = a_claim({"terminationGracePeriod": "bad"}, deadline=NOON, finalizers=[], **GOING)
     assert await ask(handler, a_review("UPDATE", "nodeclaims", new, old)) == YES
 
 

@@ -134,7 +134,7 @@ def test_one_namespace_or_all_of_them(place: Fleet) -> None:
 
 
 LEADS = Leadership(Lead.LEADS, "infra/gracectl", "a", NOW)
-GONE = "no controller leads, a\N{REPLACEMENT CHARACTER} has the Lease infra/gracectl"
+GONE = "no controller leads, a\\x1b has the Lease infra/gracectl"
 NOBODY = Leadership(Lead.NOBODY, "infra/gracectl", "a\x1b", NOW)
 
 

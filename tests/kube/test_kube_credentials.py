@@ -246,7 +246,7 @@ TWO = {**a_config({}), "contexts": [*a_config({})["contexts"], {"name": "another
         (
             a_config({}, {"server": "https://x", "certificate-authority-data": "b"}),
             None,
-            "context one: the library cannot make sense of it",
+            r"clusters\[c-one\].certificate-authority-data: is not base64: .*; encode the PEM text, or give",
         ),
         (
             a_config({}, {"server": "https://x", "certificate-authority-data": base64.b64encode(b"junk").decode()}),
@@ -255,6 +255,38 @@ TWO = {**a_config({}), "contexts": [*a_config({})["contexts"], {"name": "another
         ),
         (a_config({"tokenFile": "none"}), None, "none: the token cannot be read"),
         (a_config({"exec": {"command": "x"}}), None, r"users\[u-one\].exec: .*apiVersion"),
+        (a_config({"exec": {"apiVersion": "x"}}), None, r"users\[u-one\].exec: .*command"),
+        (
+            a_config({"tokenFile": 5}),
+            None,
+            r"users\[u-one\].tokenFile: expected `str \| null`, got `int`; correct or quote",
+        ),
+        (a_config({"token": 5}), None, r"users\[u-one\].token: expected"),
+        (a_config({"token": "a\0b"}), None, r"users\[u-one\].token: holds characters that no header can"),
+        (a_config({"tokenFile": "a\0b"}), None, "the token cannot be read: embedded null byte"),
+        (a_config({"exec": {"command": "x", "args": 3}}), None, r"users\[u-one\].exec.args: expected `array \| null`"),
+        (a_config({"exec": {"command": ["x"]}}), None, r"users\[u-one\].exec.command: expected"),
+        (a_config({"exec": {"env": [{"name": 1}]}}), None, r"users\[u-one\].exec.env\[0\].name: expected `str`"),
+        (
+            a_config({"exec": {"command": "a\0b", "apiVersion": "v1"}}),
+            None,
+            "exec: .* cannot be started: embedded null",
+        ),
+        (a_config({"auth-provider": {"name": "gcp", "config": 1}}), None, r"users\[u-one\].auth-provider.config: "),
+        (a_config({}, {"server": 5}), None, r"clusters\[c-one\].server: expected `str"),
+        (a_config({}, {"server": "one:6443"}), None, r"clusters\[c-one\].server: 'one:6443' is no URL; give its URL"),
+        (a_config({}, {"server": "https://["}), None, r"clusters\[c-one\].server: 'https://\[' is no URL"),
+        (a_config({}, {"insecure-skip-tls-verify": "yes"}), None, r"clusters\[c-one\].insecure-skip-tls-verify: "),
+        (
+            a_config({}, {"certificate-authority": "a\0b"}),
+            None,
+            "certificate-authority: .* cannot be read: embedded null",
+        ),
+        ("current-context: 2026-13-01", None, "current-context: there is no context '2026-13-01'; it has no contexts"),
+        ("current-context: [a]", None, "current-context: is not a text; quote the name"),
+        ("current-context: !!timestamp 2026-13-01", None, "is not YAML: month must be in 1..12"),
+        ("a: !!bool often", None, "is not YAML"),
+        ("[" * 5000, None, "is not YAML"),
     ],
 )
 async def test_what_is_wrong_is_said_in_one_sentence(

@@ -12,6 +12,7 @@ import pytest
 from kube.scripted import ScriptedTransport, answer, refusal
 
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.conditions import Word
 from gracectl.kube.events import EventRecorder, EventSettings, Subject
 from gracectl.kube.resources import NODES, PODS
 from gracectl.kube.transport import Request, Response
@@ -294,3 +295,16 @@ def test_a_subject_is_taken_from_an_object_of_a_kind() -> None:
     node = Node(name="worker-1", uid="u2")
     assert Subject.of(PODS, pod) == POD
     assert Subject.of(NODES, node) == NODE
+
+
+async def test_foreign_text_in_a_message_does_nothing_where_it_is_shown() -> None:
+    desk = Desk()
+    async with desk.open():
+        desk.recorder.record(NODE, "Invalid", 'it is "\x1b[2J\x9b\u202e\nx", which is nothing')
+        await desk.clock.sleep(1)
+    assert desk.transport.body(0)["message"] == r'it is "\x1b[2J\x9b\u202e\nx", which is nothing'
+
+
+def test_nor_in_a_condition() -> None:
+    word = Word("Drained", "False", "Draining", "held by \x1b[2J\u202e")
+    assert word.entry(0.0)["message"] == word.message == r"held by \x1b[2J\u202e"

@@ -97,7 +97,7 @@ def test_structs_cannot_be_changed() -> None:
     [
         ("4 hours", "4 hours"),
         ("grüß", "grüß"),
-        ("\x1b[2J\nx\u202e", "�[2J�x�"),
+        ("\x1b[2J\nx\u202e", r"\x1b[2J\nx\u202e"),
         ("y" * 61, "y" * 59 + "…"),
         ("", ""),
     ],

@@ -119,7 +119,7 @@ def test_a_message_of_several_lines_is_one_line_of_json_and_indented_as_text() -
 
 def test_text_shows_control_characters_and_does_not_send_them_to_the_terminal() -> None:
     made = record("\x1b[31mred\rover\tit", name_of_pod="\x07")
-    assert TextFormatter().format(made) == ("00:00:00.250 INFO    \\x1b[31mred\\x0dover\tit  name_of_pod=\\x07")
+    assert TextFormatter().format(made) == ("00:00:00.250 INFO    \\x1b[31mred\\rover\tit  name_of_pod=\\x07")
 
 
 def test_a_stack_that_was_asked_for_is_shown() -> None:
@@ -332,3 +332,11 @@ def test_configure_takes_the_time_of_its_repeats_from_outside(root: logging.Logg
         "busy  node=worker-1",
         "busy  node=worker-1 suppressed=1",
     ]
+
+
+def test_json_lines_hold_nothing_that_a_terminal_would_obey_and_keep_their_values() -> None:
+    hostile = "\x1b[2J\x7f\x9b\u202e\u2066\U000e0041"
+    made = record(f"it is {hostile}", holder=hostile)
+    assert JsonFormatter().format(made).isprintable()
+    entry = as_json(made)
+    assert (entry["message"], entry["holder"]) == (f"it is {hostile}", hostile)

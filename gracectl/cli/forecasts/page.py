@@ -7,12 +7,12 @@ cluster is escaped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 
 from gracectl import __version__
 from gracectl.cli.forecasts.chart import Chart
 from gracectl.cli.forecasts.picture import picture
 from gracectl.cli.forecasts.telling import NodeTelling, Telling
+from gracectl.model.foreign import visible_markup as escape
 
 STYLE = """\
 :root { color-scheme: light dark; --ink: #1f2a35; --faint: #5b6875; --ground: #f6f8fa; --card: #ffffff;

@@ -7,10 +7,10 @@ it to the mouse, screen readers read it. Invariant: every word from the cluster 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape
 
 from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.chart import Chart, Kind, Panel, Row, Stretch
+from gracectl.model.foreign import visible_markup as escape
 
 WIDTH, MARGIN, GUTTER = 1080, 20, 12
 ROW, BAR, TITLE, BLOCK, AXIS, GAP, DEADLINE = 22, 14, 50, 22, 26, 22, 12

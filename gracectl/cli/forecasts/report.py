@@ -12,6 +12,7 @@ from gracectl.cli.forecasts.budgets import budgets_of
 from gracectl.cli.forecasts.groups import in_order
 from gracectl.cli.forecasts.words import Ground, ground_of, held, how
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import failure_of
 from gracectl.policy.cautions import Caution
@@ -188,7 +189,7 @@ def report(outlook: Outlook, settings: str | None = None) -> Report:
 
 def as_json(told: msgspec.Struct) -> str:
     """One JSON object, indented."""
-    return msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
+    return visible_json(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
 
 
 def _node(node: NodeOutlook, ground: Ground) -> NodeReport:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-import click
-
 from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.cli.forecasts.report import as_json
 from gracectl.cli.nodes import UnknownNodes
+from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.cli.rehearsals.looking import NoOrder, look
 from gracectl.cli.rehearsals.report import report
@@ -42,7 +41,7 @@ async def rehearsed(
 def show(told: Rehearsed, output: Literal["table", "json"]) -> None:
     """Print it, as wide as the terminal, or as one JSON object."""
     if output == "json":
-        click.echo(as_json(report(told)))
+        say(as_json(report(told)))
     else:
         console = paper()
         put(console, table(told, console.width))

@@ -20,6 +20,7 @@ from gracectl.cli.forecasts.report import (
 )
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
+from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
 from gracectl.termination.leadership import Leadership
@@ -136,7 +137,7 @@ def report(scene: Scene, settings: str | None = None) -> Report:
 
 def as_line(told: Report) -> str:
     """One JSON object on one line, for those who read one after the other."""
-    return msgspec.json.encode(told).decode()
+    return visible_json(msgspec.json.encode(told).decode())
 
 
 def _node(node: NodeStanding, at: float) -> NodeReport:

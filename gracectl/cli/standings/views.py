@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-import click
 from rich.console import Console
 
+from gracectl.cli.output import say
 from gracectl.cli.screen import Screen
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
@@ -80,7 +80,7 @@ class PlainView:
 
     def say(self, text: str) -> None:
         """See View."""
-        click.echo(text)
+        say(text)
 
     def showing(self) -> AbstractContextManager[None]:
         """See View."""
@@ -102,7 +102,7 @@ class PlainView:
         self._gone = len(scene.gone)
 
     def _tell(self, scene: Scene, text: str) -> None:
-        click.echo(f"{format_time(scene.at)}  {text}")
+        say(f"{format_time(scene.at)}  {text}")
 
     def _is_news(self, node: NodeStanding, at: float) -> bool:
         if node.uid not in self._told:
@@ -127,7 +127,7 @@ class JsonView:
 
     def say(self, text: str) -> None:
         """See View. For people: beside the objects."""
-        click.echo(text, err=True)
+        say(text, err=True)
 
     def showing(self) -> AbstractContextManager[None]:
         """See View."""
@@ -140,4 +140,4 @@ class JsonView:
         timeless = repr((scene.nodes, scene.claims, scene.gone, scene.interruption))
         if timeless != self._told:
             self._told = timeless
-            click.echo(as_line(report(scene, self._settings)))
+            say(as_line(report(scene, self._settings)))
