@@ -76,6 +76,8 @@ NARROWER: Final[Mapping[str, dict[str, Any]]] = {
     "rbac.nodeClaims": CHOICE,
     "rbac.nodeDisruptionBudgets": CHOICE,
     "protectionPolicy.enabled": CHOICE,
+    "admission.certManager.enabled": CHOICE,
+    "admission.configurations": {"enum": ["auto", "chart", "controller"]},
     "protectionPolicy.action": {"enum": ["Warn", "Deny"]},
     "protectionPolicy.maximumSeconds": {"type": ["number", "null"], "minimum": 0},
     "protectionPolicy.maximumSecondsByNamespace": {

@@ -178,7 +178,7 @@ class Connections:
                     **seconds,
                 )
                 began = True
-            except OSError:  # of TLS too: a client that speaks something else, trusts us not, or took too long
+            except OSError:  # of TLS too: a client that speaks something else, does not trust us, or took too long
                 self._dropped["handshake"] += 1
             finally:
                 entry.handshake = None

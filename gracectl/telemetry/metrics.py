@@ -374,7 +374,7 @@ EVENTS: Final = _counter(
     help="What became of them: written, merged into another one, dropped as too many were waiting, or failed.",
 )
 EVENTS_BACKLOG: Final = _gauge("events_backlog", help="Events that wait to be written.")
-HTTP_CONNECTIONS: Final = _gauge("http_connections", "listener", help="Connections of those who ask this process.")
+HTTP_CONNECTIONS: Final = _gauge("http_connections", "listener", help="Open HTTP connections to this process.")
 HTTP_CONNECTIONS_DROPPED: Final = _counter(
     "http_connections_dropped_total",
     "listener",

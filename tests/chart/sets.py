@@ -8,6 +8,7 @@ from support.agents import KEP
 from support.helm import Release
 
 CLAIMS: Final = "karpenter.sh/v1/NodeClaim"
+CERT_MANAGER: Final = "cert-manager.io/v1/Certificate"
 ISSUER: Final = {"kind": "ClusterIssuer", "name": "internal", "group": "cert-manager.io"}
 MONITORED: Final[dict[str, Any]] = {
     "serviceMonitor": {
@@ -85,6 +86,23 @@ SETS: Final = {
     "cert-manager": Release(values={"admission": {"certManager": {"enabled": True}}}),
     "cert-manager-issuer": Release(
         values={"admission": {"certManager": {"enabled": True, "issuerRef": ISSUER}}, "fullnameOverride": "ender"}
+    ),
+    "cert-manager-found": Release(apis=(CERT_MANAGER,)),
+    "controller-beside-cert-manager": Release(
+        apis=(CERT_MANAGER,), values={"admission": {"configurations": "controller"}}
+    ),
+    "secret-beside-cert-manager": Release(apis=(CERT_MANAGER,), values={"admission": {"existingSecret": "of-mine"}}),
+    "webhooks-of-the-chart-trusted": Release(
+        values={
+            "admission": {
+                "existingSecret": "of-mine",
+                "configurations": "chart",
+                "caBundle": "PEM of an authority",
+                "clientCAConfigMap": "api-servers",
+            },
+            "settings": {"admission": {"clientCertificates": {"names": ["kube-apiserver"]}}},
+            "networkPolicy": {"enabled": True},
+        }
     ),
     "webhooks-of-the-chart": Release(
         apis=(CLAIMS,),

@@ -3,6 +3,7 @@ for, and what serves them is where API servers look."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from gracectl.config import load_settings
 
 needs_helm()
 
-OF_THE_CHART = {name: release for name, release in SETS.items() if name.startswith("webhooks-")}
+OF_THE_CHART = {name: release for name, release in SETS.items() if name.startswith(("webhooks-", "cert-manager"))}
+WITHOUT_RIGHTS = ("cert-manager", "cert-manager-found", "webhooks-of-the-chart-trusted", "webhooks-elsewhere")
+"""Where the program writes to no webhook configuration."""
 
 
 def admission(release: Release, folder: Path) -> AdmissionSettings:
@@ -32,7 +35,49 @@ def test_webhooks_of_the_chart_are_those_that_a_leader_would_make(release: Relea
     settings = admission(release, tmp_path)
     made = release.one(CONFIGURATIONS[kind].kind)
     assert made["metadata"]["name"] == settings.name
-    assert made["webhooks"] == [manifest(each, settings, b"") for each in WEBHOOKS if each.kind == kind]
+    bundle = b64encode(release.values.get("admission", {}).get("caBundle", "").encode())
+    assert made["webhooks"] == [manifest(each, settings, bundle) for each in WEBHOOKS if each.kind == kind]
+    told_by_cert_manager = "cert-manager.io/inject-ca-from" in (made["metadata"].get("annotations") or {})
+    assert told_by_cert_manager == bool(release.of_kind("Certificate"))
+
+
+@pytest.mark.parametrize("name", WITHOUT_RIGHTS)
+def test_where_the_chart_says_whom_to_trust_the_controller_has_no_right_on_configurations(
+    name: str, tmp_path: Path
+) -> None:
+    release = SETS[name]
+    settings = admission(release, tmp_path)
+    assert not settings.writes_configurations
+    assert "admissionregistration.k8s.io" not in _groups(release, "controller")
+
+
+@pytest.mark.parametrize("name", ["defaults", "controller-beside-cert-manager", "secret-beside-cert-manager"])
+def test_otherwise_it_has_and_the_notes_say_what_that_means(name: str, tmp_path: Path) -> None:
+    release = SETS[name]
+    assert admission(release, tmp_path).writes_configurations
+    assert "admissionregistration.k8s.io" in _groups(release, "controller")
+    assert "cluster-admin in effect" in release.notes()
+
+
+def test_who_is_installed_without_it_is_not_told_so() -> None:
+    assert "cluster-admin" not in SETS["cert-manager"].notes()
+    assert "networkPolicy.enabled restricts nothing" in SETS["webhooks-of-the-chart-trusted"].notes()
+
+
+def _groups(release: Release, component: str) -> set[str]:
+    """The API groups of a ClusterRole."""
+    roles = [each for each in release.of_kind("ClusterRole") if each["metadata"]["name"].endswith(f"-{component}")]
+    return {group for role in roles for rule in role["rules"] for group in rule["apiGroups"]}
+
+
+def test_authorities_of_clients_are_mounted_where_they_are_looked_for(tmp_path: Path) -> None:
+    release = SETS["webhooks-of-the-chart-trusted"]
+    settings = admission(release, tmp_path).client_certificates
+    assert (settings.ca_file, settings.names) == ("/client-ca/ca.crt", ("kube-apiserver",))
+    spec = release.one("Deployment")["spec"]["template"]["spec"]
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "client-ca")
+    assert volume["configMap"] == {"name": "api-servers"}
+    assert {"name": "client-ca", "mountPath": "/client-ca", "readOnly": True} in spec["containers"][0]["volumeMounts"]
 
 
 @pytest.mark.parametrize("release", [each for name, each in SETS.items() if name not in OF_THE_CHART])
@@ -44,12 +89,16 @@ def test_where_the_leader_makes_them_the_chart_makes_none(release: Release) -> N
 def test_a_certificate_of_cert_manager_bears_the_names_that_are_asked_for(name: str, tmp_path: Path) -> None:
     release = SETS[name]
     settings = admission(release, tmp_path)
-    certificate = release.one("Certificate")["spec"]
+    certificate, *authority = sorted(
+        (each["spec"] for each in release.of_kind("Certificate")), key=lambda spec: spec.get("isCA", False)
+    )
     assert tuple(certificate["dnsNames"]) == settings.hosts
-    assert len(release.of_kind("Issuer")) == (name == "cert-manager")
+    issuers = {each["metadata"]["name"]: each["spec"] for each in release.of_kind("Issuer")}
+    assert bool(issuers) == bool(authority) == (name == "cert-manager")
     if name == "cert-manager":
-        issuer = release.one("Issuer")["metadata"]["name"]
-        assert certificate["issuerRef"] == {"group": "cert-manager.io", "kind": "Issuer", "name": issuer}
+        # Its authority outlives it, so that nobody trusts another one when it is renewed.
+        assert issuers[certificate["issuerRef"]["name"]] == {"ca": {"secretName": authority[0]["secretName"]}}
+        assert issuers[authority[0]["issuerRef"]["name"]] == {"selfSigned": {}}
     assert _mounted(release)["/tls"] == certificate["secretName"]
 
 

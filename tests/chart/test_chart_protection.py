@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.deployment import Request, denial
-from support.helm import CHART, KUBERNETES, JsonObject, Release, needs_helm, refusal, run
+from support.helm import CHART, JsonObject, Release, needs_helm, refusal
 
 from gracectl.model import names
 from gracectl.model.pod import LONGEST_DURATION
@@ -161,15 +160,6 @@ def test_it_is_there_where_the_cluster_can_have_it() -> None:
 
 
 @pytest.mark.parametrize(("maximum", "is_told"), [(None, True), (0, False), (3600, False)])
-def test_the_notes_of_an_installation_say_that_protection_has_no_maximum(
-    maximum: float | None, is_told: bool, tmp_path: Path
-) -> None:
-    # helm shows them to those who have a cluster only.
-    chart = tmp_path / "gracectl"
-    shutil.copytree(CHART, chart)
-    shutil.copy(chart / "templates" / "NOTES.txt", chart)
-    (chart / "templates" / "shown.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}\n')
-    given = json.dumps({"settings": {"protection": {"maximumSeconds": maximum}}})
-    only = ("-s", "templates/shown.yaml", "--kube-version", KUBERNETES)
-    shown = run("template", "gracectl", str(chart), *only, "--values", "-", given=given)
+def test_the_notes_of_an_installation_say_that_protection_has_no_maximum(maximum: float | None, is_told: bool) -> None:
+    shown = Release(values={"settings": {"protection": {"maximumSeconds": maximum}}}).notes()
     assert ("settings.protection.maximumSeconds is null" in shown) == is_told

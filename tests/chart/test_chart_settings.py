@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from chart.sets import AGENT, SETS
+from chart.sets import AGENT, CERT_MANAGER, SETS
 from support.agents import KEP
 from support.helm import CHART, JsonObject, Release, defaults, needs_helm
 from support.settings import EXAMPLES
 
-from gracectl.admission.settings import CertificateFiles, ServiceSettings
+from gracectl.admission.settings import AdmissionSettings, CertificateFiles, ServiceSettings
 from gracectl.config import Settings, load_settings
 from gracectl.config.changes import OF_AGENT, OF_CONTROLLER, is_among
 from gracectl.config.fields import fields
@@ -60,14 +60,27 @@ def test_the_controller_reads_the_settings_of_the_values_and_what_the_chart_alon
 ) -> None:
     wanted = loaded(yaml.safe_dump(given(release)), tmp_path) if _is_whole(release) else _completed(release)
     found = loaded(release.settings(), tmp_path)
-    added = {}
-    if found.admission.is_wanted and not (wanted.admission.service or wanted.admission.url):
-        added["service"] = ServiceSettings(name=full_name(release), namespace=release.namespace)
-    if release.values.get("admission") and not wanted.admission.certificates.are_given:
-        files = CertificateFiles(cert_file="/tls/tls.crt", key_file="/tls/tls.key", ca_file="/tls/ca.crt")
-        added["certificates"] = files  # type: ignore[assignment]  # of several types
+    added = _of_the_chart(release, wanted.admission) if found.admission.is_wanted else {}
     admission = msgspec.structs.replace(wanted.admission, **added)
     assert found == msgspec.structs.replace(wanted, admission=admission)
+
+
+def _of_the_chart(release: Release, wanted: AdmissionSettings) -> dict[str, Any]:
+    """What only the chart knows of admission."""
+    values, added = release.values.get("admission", {}), dict[str, Any]()
+    if not (wanted.service or wanted.url):
+        added["service"] = ServiceSettings(name=full_name(release), namespace=release.namespace)
+    secret, by = values.get("existingSecret"), values.get("configurations", "auto")
+    issues = values.get("certManager", {}).get("enabled") or (CERT_MANAGER in release.apis and not secret)
+    if not wanted.register or by == "chart" or (by == "auto" and issues):
+        added["register"] = False
+    if (issues or secret) and not wanted.certificates.are_given:
+        is_told = "register" in added and (issues or values.get("caBundle"))
+        added["certificates"] = CertificateFiles("/tls/tls.crt", "/tls/tls.key", "" if is_told else "/tls/ca.crt")
+    if values.get("clientCAConfigMap"):
+        clients = msgspec.structs.replace(wanted.client_certificates, ca_file="/client-ca/ca.crt")
+        added["client_certificates"] = clients
+    return added
 
 
 def _is_whole(release: Release) -> bool:
@@ -78,7 +91,12 @@ def _is_whole(release: Release) -> bool:
 
 def _completed(release: Release) -> Settings:
     """The values, though they name no Service yet."""
-    return msgspec.convert(given(release), Settings)
+    settings = given(release)
+    # Names without a file: the chart knows the file.
+    names = settings["admission"]["clientCertificates"].pop("names", ())
+    read = msgspec.convert(settings, Settings)
+    clients = msgspec.structs.replace(read.admission.client_certificates, names=tuple(names))
+    return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, client_certificates=clients))
 
 
 def test_a_deep_change_of_priorities_arrives_as_whole_numbers(tmp_path: Path) -> None:

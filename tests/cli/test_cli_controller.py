@@ -289,7 +289,7 @@ async def test_a_port_that_is_taken(tmp_path: Path, section: str, more: str) -> 
     assert ended.returncode == CONFIGURATION
     told = ended.stderr.decode()
     assert f"gracectl: {section}.listen: cannot listen on {listen}: " in told
-    assert "address already in use; choose another address" in told
+    assert "Address already in use; choose another address" in told
     assert "Traceback" not in told
 
 

@@ -49,6 +49,8 @@ async def leading(place: Place) -> AsyncIterator[Controller]:
         await controller.check()
         await place.stage.settle(controller)
         if place.stage.settings.admission.is_wanted:
+            if not place.stage.settings.admission.writes_configurations:
+                await _inject(place)
             await _until(place, lambda: all(_is_ready(configuration(place, kind)) for kind in CONFIGURATIONS))
         yield controller
 
@@ -201,7 +203,7 @@ async def admission_is_asked(place: Place) -> None:
         assert names.FINALIZER in finalizers_of(born)
         if NODE_BUDGETS_DEFINITION in place.installed.definitions:
             await _a_budget_is_asked(place)
-        for kind in CONFIGURATIONS:
+        for kind in CONFIGURATIONS if admission.writes_configurations else ():
             await _tamper(place, kind)
         if not admission.certificates.are_given:
             secret = f"/api/v1/namespaces/{admission.namespace}/secrets/{admission.secret}"
@@ -235,6 +237,18 @@ async def _tamper(place: Place, kind: str) -> None:
     await stage.clock.sleep(60)
     after = await stage.call("GET", path)
     assert after["webhooks"][0]["clientConfig"].get("caBundle") == bundle
+
+
+async def _inject(place: Place) -> None:
+    """As cert-manager's cainjector does: whom to trust."""
+    for kind in CONFIGURATIONS:
+        path = f"{ADMISSION}/{kind}/{place.stage.settings.admission.name}"
+        webhooks = (await place.stage.call("GET", path))["webhooks"]
+        change = [
+            {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": "UEVN"}
+            for number in range(len(webhooks))
+        ]
+        await place.stage.call("PATCH", path, change, "application/json-patch+json")
 
 
 async def _until(place: Place, condition: Callable[[], bool]) -> None:

@@ -74,6 +74,7 @@ def _nested(values: tuple[str, ...]) -> JsonObject:
     return whole
 
 
+TRUSTED, BY_THE_CHART = "admission.caBundle=PEM", "admission.configurations=chart"
 MACHINES = "cluster.x-k8s.io/v1beta2/Machine"
 PLAIN = ValueSet("the file for kubectl", None)
 SETS = (
@@ -87,6 +88,10 @@ SETS = (
     ValueSet(
         "a certificate of others, webhooks of the chart",
         ("admission.existingSecret=webhook-cert", "settings.admission.register=false"),
+    ),
+    ValueSet("cert-manager", (), ("cert-manager.io/v1/Certificate",)),
+    ValueSet(
+        "a certificate of others, all of it told", ("admission.existingSecret=webhook-cert", TRUSTED, BY_THE_CHART)
     ),
     ValueSet("no leader election", ("settings.leaderElection.enabled=false", "replicaCount=1")),
     ValueSet("machines", ("settings.provider.name=clusterapi",), (MACHINES,)),

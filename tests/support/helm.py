@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +58,18 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """As helm prints it: hooks and tests too. Raises Refused."""
         return _rendered(msgspec.json.encode(self, order="deterministic"))
+
+    def notes(self) -> str:
+        """What helm says after an installation. It shows them to those who have a cluster only, so a copy of the chart
+        has them as a template."""
+        with tempfile.TemporaryDirectory() as folder:
+            chart = Path(folder, "gracectl")
+            shutil.copytree(CHART, chart)
+            shutil.copy(chart / "templates" / "NOTES.txt", chart)
+            (chart / "templates" / "shown.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}\n')
+            shown = yaml.safe_load(_template(self, chart, "-s", "templates/shown.yaml"))
+        notes: str = shown["notes"]
+        return notes
 
     def objects(self) -> list[JsonObject]:
         """The same, read; in helm's order, hooks last. Raises Refused."""
@@ -107,8 +120,11 @@ def refusal(values: JsonObject, **more: Any) -> str:
 
 @cache
 def _rendered(encoded: bytes) -> str:
-    release = msgspec.json.decode(encoded, type=Release)
+    return _template(msgspec.json.decode(encoded, type=Release), CHART)
+
+
+def _template(release: Release, chart: Path, *only: str) -> str:
     place = ("--namespace", release.namespace, "--kube-version", release.kubernetes)
     apis = [argument for api in release.apis for argument in ("--api-versions", api)]
     values = json.dumps(release.values)
-    return run("template", release.name, str(CHART), *place, *apis, "--values", "-", given=values)
+    return run("template", release.name, str(chart), *only, *place, *apis, "--values", "-", given=values)

@@ -118,7 +118,10 @@ def for_a_test(settings: JsonObject, folder: Path) -> Settings:
     contents = {"tls.crt": issued.pair.certificate, "tls.key": issued.pair.key, "ca.crt": issued.authority}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    files = CertificateFiles(*(str(folder / name) for name in contents))
+    paths = [str(folder / name) for name in contents]
+    if not read.admission.certificates.ca_file:  # it is told by somebody else
+        paths[2] = ""
+    files = CertificateFiles(*paths)
     return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, certificates=files))
 
 
@@ -202,7 +205,7 @@ class Place:
             handler = admission._reception.answers[webhook.path]
 
             async def answer(review: JsonObject, handler: Any = handler) -> Reply:
-                response = cast(web.Response, await handler(_Question(review)))
+                response = cast(web.Response, await handler(_Question(review), _Bodies()))
                 body = response.body
                 assert isinstance(body, bytes)
                 return Reply(response.status, body, response.content_type)
@@ -218,8 +221,17 @@ class _Question:
         self._review = review
         self.query: Mapping[str, str] = {}
 
-    async def read(self) -> bytes:
+    @property
+    def body(self) -> bytes:
         return msgspec.json.encode(self._review)
+
+
+class _Bodies:
+    """Reads bodies, as telemetry.connections.Bodies."""
+
+    @asynccontextmanager
+    async def read(self, question: _Question) -> AsyncIterator[bytes]:
+        yield question.body
 
 
 @asynccontextmanager

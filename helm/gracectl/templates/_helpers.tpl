@@ -61,11 +61,33 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if .Values.settings.admission.listen }}true{{ end -}}
 {{- end }}
 
+{{/* "true" where cert-manager makes the certificate of admission: auto is where the cluster has it and no certificate is given. */}}
+{{- define "gracectl.certManager" -}}
+{{- $admission := .Values.settings.admission -}}
+{{- $others := or .Values.admission.existingSecret $admission.certificates.certFile $admission.url -}}
+{{- if not (include "gracectl.admits" .) -}}
+{{- else if eq (toString .Values.admission.certManager.enabled) "true" -}}true
+{{- else if and (eq (toString .Values.admission.certManager.enabled) "auto") (not $others) (.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate") -}}true
+{{- end -}}
+{{- end }}
+
+{{/* "true" where the webhook configurations are part of the release. */}}
+{{- define "gracectl.rendersWebhooks" -}}
+{{- $by := .Values.admission.configurations -}}
+{{- if and (include "gracectl.admits" .) (or (not .Values.settings.admission.register) (eq $by "chart") (and (eq $by "auto") (include "gracectl.certManager" .))) -}}true{{- end -}}
+{{- end }}
+
+{{/* "true" where the program writes to them: it makes them, or has an authority to put into them. */}}
+{{- define "gracectl.writesWebhooks" -}}
+{{- $admission := (include "gracectl.settings" . | fromYaml).admission -}}
+{{- if and (include "gracectl.admits" .) (or $admission.register (not $admission.certificates.certFile) $admission.certificates.caFile) -}}true{{- end -}}
+{{- end }}
+
 {{/* The Secret in which somebody else keeps the certificate of admission; "" where gracectl makes it itself. */}}
 {{- define "gracectl.foreignCertificate" -}}
 {{- if .Values.admission.existingSecret -}}
 {{ .Values.admission.existingSecret }}
-{{- else if .Values.admission.certManager.enabled -}}
+{{- else if include "gracectl.certManager" . -}}
 {{ include "gracectl.fullname" . }}-webhook-cert
 {{- end -}}
 {{- end }}
@@ -79,7 +101,15 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- $_ := set $admission "service" (dict "name" (include "gracectl.fullname" .) "namespace" .Release.Namespace) -}}
 {{- end -}}
 {{- if and (include "gracectl.foreignCertificate" .) (not $admission.certificates.certFile) -}}
-{{- $_ := set $admission "certificates" (dict "certFile" "/tls/tls.crt" "keyFile" "/tls/tls.key" "caFile" "/tls/ca.crt") -}}
+{{- /* Where the chart renders who is to be trusted, or cert-manager writes it, the program has nothing to tell. */}}
+{{- $told := and (include "gracectl.rendersWebhooks" .) (or (include "gracectl.certManager" .) .Values.admission.caBundle) -}}
+{{- $_ := set $admission "certificates" (dict "certFile" "/tls/tls.crt" "keyFile" "/tls/tls.key" "caFile" (ternary "" "/tls/ca.crt" (not (empty $told)))) -}}
+{{- end -}}
+{{- if include "gracectl.rendersWebhooks" . -}}
+{{- $_ := set $admission "register" false -}}
+{{- end -}}
+{{- if and .Values.admission.clientCAConfigMap (not $admission.clientCertificates.caFile) -}}
+{{- $_ := set $admission.clientCertificates "caFile" "/client-ca/ca.crt" -}}
 {{- end -}}
 {{- end -}}
 {{ toYaml $settings }}
