@@ -18,7 +18,7 @@ from gracectl.cli.program import command
 from gracectl.config import Settings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
-from gracectl.kube.reading import is_served, read_all, read_served
+from gracectl.kube.reading import fill, fill_served, is_served, read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.termination.holdings import NodeHolding, PodHolding, State, node_holdings, pod_holdings
@@ -108,13 +108,12 @@ async def _observed(client: KubeClient, namespace: str) -> tuple[Observed, str]:
     claims, or why nodes are not seen: whoever looks after one namespace need not be allowed to."""
     sources = fresh_sources()
     observed = observe_nothing_yet()
-    observed.budgets.replace(await read_all(client, sources.budgets, namespace=namespace))
+    await fill(observed.budgets, client, sources.budgets, namespace=namespace)
     concerned = {budget.namespace for budget in observed.budgets.values()}
-    pods = await read_all(client, sources.pods, namespace=namespace, keep=lambda pod: pod.namespace in concerned)
-    observed.pods.replace(pods)
+    await fill(observed.pods, client, sources.pods, namespace=namespace, keep=lambda pod: pod.namespace in concerned)
     try:
-        observed.nodes.replace(await read_all(client, sources.nodes))
-        observed.claims.replace(await read_served(client, sources.claims))
+        await fill(observed.nodes, client, sources.nodes)
+        await fill_served(observed.claims, client, sources.claims)
     except Forbidden as refusal:
         return observed, str(refusal)
     return observed, ""

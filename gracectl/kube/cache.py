@@ -9,12 +9,18 @@ has been told last is what the cache shows of its part.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import anyio
 import msgspec
+
+from gracectl.model.envelope import UndecodableObject
+from gracectl.model.foreign import harmless
+
+logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
@@ -48,8 +54,11 @@ class Writable(Protocol[T]):
     def remove(self, key: Key) -> None:
         """The object is gone."""
 
-    def replace(self, objects: Iterable[T]) -> None:
-        """These are all objects."""
+    def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
+        """The object exists in a state that cannot be decoded; `stand_in` is held in its place."""
+
+    def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
+        """These are all objects, and those that cannot be decoded."""
 
     def held(self, new: T) -> T:
         """What it holds of this very object in this very state; else `new`."""
@@ -58,11 +67,13 @@ class Writable(Protocol[T]):
 
 
 class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects held now, and values under which indexes find some; changes told since the start; lists taken over."""
+    """Objects held now, and how many are set aside as undecodable; values under which indexes find some; changes
+    told since the start; lists taken over."""
 
     name: str
     live: bool
     objects: int
+    undecodable: int
     index_values: int
     added: int
     updated: int
@@ -78,7 +89,9 @@ class Cache(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._functions = dict(indexes or {})
         self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {index: {} for index in self._functions}
+        self._undecodable: dict[Key, UndecodableObject] = {}
         self._subscribers: list[Subscriber[T]] = []
+        self._undecodable_subscribers: list[Callable[[UndecodableObject], None]] = []
         self._live = anyio.Event()
         self._added = self._updated = self._deleted = self._replaced = 0
 
@@ -122,15 +135,18 @@ class Cache(Generic[T]):
     @contextmanager
     def visited(self) -> Iterator[None]:
         """Whoever subscribes while the block runs is told nothing any more afterwards."""
-        residents = tuple(self._subscribers)
+        residents, others = tuple(self._subscribers), tuple(self._undecodable_subscribers)
         try:
             yield
         finally:
             self._subscribers[:] = [each for each in self._subscribers if each in residents]
+            self._undecodable_subscribers[:] = [each for each in self._undecodable_subscribers if each in others]
 
     def put(self, new: T) -> None:
         """Writer: the object exists in this state. The same state again is no change."""
         key = new.key
+        if self._undecodable:
+            self._undecodable.pop(key, None)
         old = self._objects.get(key)
         if old is not None and old.uid != new.uid:
             self.remove(key)
@@ -147,6 +163,7 @@ class Cache(Generic[T]):
 
     def remove(self, key: Key) -> None:
         """Writer: the object is gone. Removing what is not there is no change."""
+        self._undecodable.pop(key, None)
         old = self._objects.pop(key, None)
         if old is None:
             return
@@ -154,9 +171,41 @@ class Cache(Generic[T]):
         self._reindex(key, old, None)
         self._tell(old, None)
 
-    def replace(self, objects: Iterable[T]) -> None:
+    def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
+        """Writer: the object exists in a state that cannot be decoded, until it is put or removed.
+
+        Without a stand-in, what is held of it stands as it was last, unless that was another object.
+        """
+        known = self._undecodable.get(found.key)
+        old = self._objects.get(found.key)
+        if stand_in is not None:
+            self.put(stand_in)
+        elif old is not None and found.uid and old.uid != found.uid:
+            self.remove(found.key)
+        self._undecodable[found.key] = found
+        if known is None or (known.uid, known.error) != (found.uid, found.error):
+            called = harmless("/".join(filter(None, found.key)), 300)
+            logger.warning("%s %s: cannot be decoded, and is set aside: %s", self.name, called, found.error)
+            for callback in tuple(self._undecodable_subscribers):
+                callback(found)
+
+    @property
+    def undecodable(self) -> tuple[UndecodableObject, ...]:
+        """The objects that are set aside now."""
+        return tuple(self._undecodable.values())
+
+    def subscribe_undecodable(self, callback: Callable[[UndecodableObject], None]) -> None:
+        """Call `callback` with each object that is set aside now, then when one is set aside that was not, or for
+        another reason. As with `subscribe` it must be quick and must not raise."""
+        self._undecodable_subscribers.append(callback)
+        for found in self.undecodable:
+            callback(found)
+
+    def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
         """Writer: these are all objects. Tells exactly the differences, deletions first; then the cache is live."""
-        self._replace(self._objects, objects, self.put)
+        aside = {found.key: found for found in undecodable}
+        self._undecodable = {key: found for key, found in self._undecodable.items() if key in aside}
+        self._replace(self._objects, objects, aside, self)
         self.complete()
 
     def held(self, new: T) -> T:
@@ -180,6 +229,7 @@ class Cache(Generic[T]):
             name=self.name,
             live=self.live,
             objects=len(self._objects),
+            undecodable=len(self._undecodable),
             index_values=sum(len(index) for index in self._indexes.values()),
             added=self._added,
             updated=self._updated,
@@ -187,12 +237,21 @@ class Cache(Generic[T]):
             replaced=self._replaced,
         )
 
-    def _replace(self, known: Mapping[Key, T], objects: Iterable[T], put: Callable[[T], None]) -> None:
+    def _replace(
+        self,
+        known: Mapping[Key, T],
+        objects: Iterable[T],
+        aside: Mapping[Key, UndecodableObject],
+        writer: Writable[T],
+    ) -> None:
         incoming = {new.key: new for new in objects}
-        for key in [key for key in known if key not in incoming]:
+        for key in [key for key in known if key not in incoming and key not in aside]:
             self.remove(key)
-        for new in incoming.values():
-            put(new)
+        for key, new in incoming.items():
+            if key not in aside:
+                writer.put(new)
+        for key, found in aside.items():
+            writer.set_aside(found, incoming.get(key))
         self._replaced += 1
 
     def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
@@ -242,9 +301,15 @@ class Part(Generic[T]):
         if key in self._objects:
             self._cache.remove(key)
 
-    def replace(self, objects: Iterable[T]) -> None:
+    def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
+        """Writer: see Cache; a late word is no change."""
+        if not self._dropped and (stand_in is None or not self._is_late(stand_in)):
+            self._cache.set_aside(found, stand_in)
+
+    def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
         """Writer: these are all objects of the part. Tells exactly the differences, deletions first."""
-        self._cache._replace(self._objects, objects, self.put)
+        aside = {} if self._dropped else {found.key: found for found in undecodable}
+        self._cache._replace(self._objects, objects, aside, self)
 
     def held(self, new: T) -> T:
         """See Cache."""
@@ -261,7 +326,7 @@ class Part(Generic[T]):
 
     def _is_late(self, new: T) -> bool:
         there = self._cache.get(*new.key)
-        return there is not None and there.uid != new.uid and int(there.resource_version) > int(new.resource_version)
+        return there is not None and there.uid != new.uid and _version(there) > _version(new)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -269,3 +334,8 @@ class Part(Generic[T]):
     @property
     def _objects(self) -> Mapping[Key, T]:
         return {} if self._dropped else self._found.get(self._value, {})
+
+
+def _version(thing: Cached) -> int:
+    """0: of an object that cannot be decoded, not even its version may be readable."""
+    return int(thing.resource_version or 0)

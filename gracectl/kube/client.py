@@ -8,6 +8,7 @@ at the fence's end.
 
 from __future__ import annotations
 
+import builtins
 import copy
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -37,8 +38,8 @@ from gracectl.kube.retry import Patience, RetrySettings
 from gracectl.kube.tally import ClientStatistics, Tally
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watching import Watch
-from gracectl.model.decode import decode_page
-from gracectl.model.untrusted import Decoder
+from gracectl.model.decode import UndecodableObject, decode_envelope, decode_page_in_slices
+from gracectl.model.untrusted import Decoder, Slices
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed
 from gracectl.runtime.ratelimit import TokenBucket
@@ -70,10 +71,14 @@ IMPATIENT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list; every part bears the version of the whole."""
+    """A part of a list; every part bears the version of the whole.
+
+    `items` has stand-ins for those of the objects that are `undecodable`, where there are such.
+    """
 
     items: tuple[T, ...]
     resource_version: str
+    undecodable: tuple[UndecodableObject, ...] = ()
 
 
 class KubeClient:
@@ -292,17 +297,26 @@ class KubeClient:
         """A page, the token of the next one, and its size in bytes."""
         response = await self._call(request, repeatable=True)
         try:
-            page = decode_page(response.body)
-            items, decoded = [], 0
-            for number, raw in enumerate(page.items, start=1):
-                items.append(resource.decode(raw))
-                decoded += len(memoryview(raw))
-                if number % _DECODED_BETWEEN_YIELDS == 0 or decoded > _BYTES_BETWEEN_YIELDS:
-                    decoded = 0
-                    await anyio.lowlevel.checkpoint()
+            page = await _unhurried(decode_page_in_slices(response.body))
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), f"a list of {resource.plural}", error) from error
-        return Page(tuple(items), page.resource_version), page.continue_token, len(response.body)
+        items: builtins.list[T] = []
+        undecodable = []
+        decoded = 0
+        for number, raw in enumerate(page.items, start=1):
+            try:
+                items.append(resource.decode(raw))
+            except msgspec.DecodeError as error:
+                found = decode_envelope(raw, error)
+                undecodable.append(found)
+                if resource.stand_in is not None:
+                    items.append(resource.stand_in(found))
+            decoded += len(memoryview(raw))
+            if number % _DECODED_BETWEEN_YIELDS == 0 or decoded > _BYTES_BETWEEN_YIELDS:
+                decoded = 0
+                await anyio.lowlevel.checkpoint()
+        whole = Page(tuple(items), page.resource_version, tuple(undecodable))
+        return whole, page.continue_token, len(response.body)
 
     async def _decoded(self, resource: Resource[T], request: Request, *, repeatable: bool) -> T:
         response = await self._call(request, repeatable=repeatable, finish=not resource.abandonable)
@@ -378,6 +392,17 @@ class _ServedVersion(msgspec.Struct):
 
 _VERSION = Decoder(_Version)
 _SERVED_VERSION = Decoder(_ServedVersion)
+
+
+async def _unhurried(slices: Slices[T]) -> T:
+    """What comes of these slices; others go on between them."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        await anyio.lowlevel.checkpoint()
 
 
 def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerFault:

@@ -26,6 +26,7 @@ from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
+from gracectl.model.envelope import UndecodableObject
 from gracectl.model.lease import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
@@ -111,11 +112,18 @@ class _Bell:
         self._keys.discard(key)
         self._rung.set()
 
-    def replace(self, objects: Iterable[Lease]) -> None:
+    def set_aside(self, found: UndecodableObject, stand_in: Lease | None = None) -> None:
+        """See Writable; the server's answer to what is asked then says more."""
+        self._keys.add(found.key)
+        self._rung.set()
+
+    def replace(self, objects: Iterable[Lease], undecodable: Iterable[UndecodableObject] = ()) -> None:
         """See Writable."""
         self._keys.clear()
         for each in objects:
             self.put(each)
+        for found in undecodable:
+            self.set_aside(found)
 
     def held(self, new: Lease) -> Lease:
         """See Writable."""

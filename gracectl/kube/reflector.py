@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Generic
 
 import anyio
 import anyio.lowlevel
@@ -29,14 +29,12 @@ from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, 
 from gracectl.kube.lines import OversizeEvent
 from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
-from gracectl.kube.resources import Raw, Resource
+from gracectl.kube.resources import Resource
 from gracectl.kube.watching import Undecodable, WatchFailed
-from gracectl.model.decode import WatchEvent, decode_meta
+from gracectl.model.decode import UndecodableObject, WatchEvent, decode_envelope, decode_meta
 from gracectl.model.foreign import harmless
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-
-D = TypeVar("D")
 
 logger = logging.getLogger(__name__)
 
@@ -183,6 +181,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> bool:
         """Take over a complete list; False when that has to be tried again (the pause is over by then)."""
         objects: list[T] = []
+        undecodable: list[UndecodableObject] = []
         version = ""
         try:
             settings = self._settings
@@ -191,19 +190,21 @@ class Reflector(Generic[T]):
                 async for page in pages:
                     # Not two views of all that has not changed: a second one would be half of all that we hold.
                     objects.extend(map(self._cache.held, page.items))
+                    undecodable.extend(page.undecodable)
                     version = page.resource_version
                     self._last_line = self._clock.monotonic()
         except ApiError as error:
             await self._cannot_list(error)
             return False
         self._absences = 0
-        self._take_over(objects)
+        self._undecodable += len(undecodable)
+        self._take_over(objects, undecodable)
         self._version = version
         self._lists += 1
         return True
 
-    def _take_over(self, objects: Iterable[T]) -> None:
-        self._cache.replace(objects)
+    def _take_over(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
+        self._cache.replace(objects, undecodable)
         self._live.set()
         self._failing = False
 
@@ -300,13 +301,17 @@ class Reflector(Generic[T]):
         self._events += 1
         if event.type == "BOOKMARK":
             self._bookmarks += 1
-            self._version = self._decoded(decode_meta, event)
+            self._version = self._bookmarked(event)
             return
         if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
             if isinstance(event, OversizeEvent):
                 return self._pass_over(event)
             raise Undecodable(f"event of unknown type {event.type!r}")
-        thing = self._decoded(self._resource.decode, event)
+        try:
+            thing = self._resource.decode(event.object)
+        except msgspec.DecodeError as error:
+            self._set_aside(event, decode_envelope(event.object, error))
+            return
         if event.type == "DELETED":
             self._cache.remove(thing.key)
         else:
@@ -331,10 +336,22 @@ class Reflector(Generic[T]):
             extra={"resource": self._resource.qualified},
         )
 
-    def _decoded(self, decode: Callable[[Raw], D], event: WatchEvent) -> D:
+    def _set_aside(self, event: WatchEvent, found: UndecodableObject) -> None:
+        """One object that cannot be decoded is no reason to hear nothing of the others."""
+        if not found.name:
+            raise Undecodable(f"{event.type} of {self._followed}: {found.error}")
+        self._undecodable += 1
+        if event.type == "DELETED":
+            self._cache.remove(found.key)
+        else:
+            make = self._resource.stand_in
+            self._cache.set_aside(found, None if make is None else make(found))
+        self._version = found.resource_version or self._version
+
+    def _bookmarked(self, event: WatchEvent) -> str:
         try:
-            return decode(event.object)
-        except (msgspec.DecodeError, ValueError) as error:
+            return decode_meta(event.object)
+        except msgspec.DecodeError as error:
             raise Undecodable(f"{event.type} of {self._followed}: {error}") from error
 
     async def _fail(self, problem: Exception | str) -> None:

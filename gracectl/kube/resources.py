@@ -22,7 +22,9 @@ from gracectl.model.decode import (
     decode_node_budget,
     decode_pod,
     decode_volume_claim,
+    unknown_pod,
 )
+from gracectl.model.envelope import UndecodableObject
 from gracectl.model.lease import Lease
 from gracectl.model.machine import Machine, decode_machine
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
@@ -41,6 +43,7 @@ _UNTYPED: Decoder[dict[str, Any]] = Decoder(dict[str, Any])
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError).
 
+    `stand_in`: what lists and caches have in the place of one that cannot be decoded; None: nothing, or its last state.
     `abandonable`: a write in flight need not be finished when we are told to stop.
     """
 
@@ -50,6 +53,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     kind: str
     namespaced: bool
     decode: Callable[[Raw], T]
+    stand_in: Callable[[UndecodableObject], T] | None = None
     abandonable: bool = False
 
     @property
@@ -94,7 +98,9 @@ def untyped(raw: Raw) -> dict[str, Any]:
     return _UNTYPED.decode(raw)
 
 
-PODS: Resource[Pod] = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pod)
+PODS: Resource[Pod] = Resource(
+    group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pod, stand_in=unknown_pod
+)
 NODES: Resource[Node] = Resource(
     group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_node
 )

@@ -31,6 +31,7 @@ from gracectl.telemetry.metrics import (
     LEASE_FAILURES,
     LEASE_RENEWALS,
     LEASE_TERMS,
+    UNDECODABLE,
     WATCH_EVENTS,
     WATCH_FAILURES,
     WATCH_LISTS,
@@ -96,6 +97,7 @@ def watch_samples(
         yield Sample(WATCH_SILENCE, labels, now - (begun if watch.last_line is None else watch.last_line))
     for cache in caches:
         yield Sample(CACHED, (cache.name,), cache.objects)
+        yield Sample(UNDECODABLE, (cache.name,), cache.undecodable)
 
 
 def event_samples(events: EventStatistics) -> Iterator[Sample]:

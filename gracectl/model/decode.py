@@ -22,17 +22,20 @@ from gracectl.model.envelope import (
     Status,
     StatusCause,
     StatusDetails,
+    UndecodableObject,
     WatchEvent,
+    decode_envelope,
     decode_event,
     decode_meta,
     decode_page,
+    decode_page_in_slices,
     decode_status,
 )
 from gracectl.model.lease import Lease
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node, Taint
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod
+from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod, UnknownPod
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
 from gracectl.model.sharing import Sharing
 from gracectl.model.times import in_range
@@ -47,19 +50,23 @@ __all__ = [
     "Status",
     "StatusCause",
     "StatusDetails",
+    "UndecodableObject",
     "WatchEvent",
     "decode_attachment",
     "decode_budget",
     "decode_claim",
+    "decode_envelope",
     "decode_event",
     "decode_lease",
     "decode_meta",
     "decode_node",
     "decode_node_budget",
     "decode_page",
+    "decode_page_in_slices",
     "decode_pod",
     "decode_status",
     "decode_volume_claim",
+    "unknown_pod",
 ]
 
 # One empty map for all objects without annotations; for reading only, like every shared value.
@@ -174,6 +181,18 @@ class ClaimDecoder:
 def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     """One pod that shares nothing with others: a cache uses a PodDecoder."""
     return PodDecoder()(raw)
+
+
+def unknown_pod(found: UndecodableObject) -> UnknownPod:
+    """What stands for a pod that cannot be decoded."""
+    return UnknownPod(
+        namespace=found.namespace,
+        name=found.name,
+        uid=found.uid,
+        resource_version=found.resource_version,
+        node_name=found.node_name,
+        error=found.error,
+    )
 
 
 def decode_node(raw: bytes | msgspec.Raw) -> Node:

@@ -5,10 +5,17 @@ Objects inside stay undecoded (`msgspec.Raw`): such a view keeps the whole body 
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from gracectl.model import wire
-from gracectl.model.untrusted import Decoder
+from gracectl.model.foreign import harmless
+from gracectl.model.untrusted import Decoder, Slices, finish
+
+T = TypeVar("T")
+
+_ERROR_SHOWN = 200
 
 
 class ListPage(msgspec.Struct, frozen=True):
@@ -28,6 +35,23 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
     type: str
     object: msgspec.Raw
+
+
+class UndecodableObject(msgspec.Struct, frozen=True):
+    """An object that cannot be decoded: what can be read of its envelope (empty: not even that), and why it cannot."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node_name: str
+    """spec.nodeName: where a pod stands."""
+    error: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.namespace, self.name)
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -59,7 +83,12 @@ class Status(msgspec.Struct, frozen=True):
 
 def decode_page(body: bytes | msgspec.Raw) -> ListPage:
     """Read a list of any kind; msgspec.DecodeError if the body is none."""
-    read = _PAGE.decode(body)
+    return finish(decode_page_in_slices(body))
+
+
+def decode_page_in_slices(body: bytes | msgspec.Raw) -> Slices[ListPage]:
+    """The same in slices: see Decoder.decode_in_slices."""
+    read = yield from _PAGE.decode_in_slices(body)
     return ListPage(
         read.metadata.resource_version or "",
         read.metadata.continue_ or "",
@@ -104,6 +133,46 @@ def decode_meta(raw: bytes | msgspec.Raw) -> str:
     return _BOOKMARK.decode(raw).metadata.resource_version or ""
 
 
+def decode_envelope(raw: bytes | msgspec.Raw, error: msgspec.DecodeError) -> UndecodableObject:
+    """What can be read of an object whose decoder has raised `error`; never raises itself."""
+    envelope = _read_or(_ENVELOPE, raw, _WireEnvelope())
+    meta = _read_or(_ENVELOPE_META, envelope.metadata, _WireEnvelopeMeta())
+    spec = _read_or(_ENVELOPE_SPEC, envelope.spec, _WireEnvelopeSpec())
+    return UndecodableObject(
+        namespace=_read_or(_TEXT, meta.namespace, None) or "",
+        name=_read_or(_TEXT, meta.name, None) or "",
+        uid=_read_or(_TEXT, meta.uid, None) or "",
+        resource_version=_read_or(_TEXT, meta.resource_version, None) or "",
+        node_name=_read_or(_TEXT, spec.node_name, None) or "",
+        error=harmless(str(error), _ERROR_SHOWN),
+    )
+
+
+def _read_or(decoder: Decoder[T], raw: bytes | msgspec.Raw, otherwise: T) -> T:
+    try:
+        return decoder.decode(raw)
+    except msgspec.DecodeError:
+        return otherwise
+
+
+class _WireEnvelopeMeta(wire.Object):
+    """Each field undecoded, so that one of the wrong type spoils no other."""
+
+    name: msgspec.Raw = wire.ABSENT
+    namespace: msgspec.Raw = wire.ABSENT
+    uid: msgspec.Raw = wire.ABSENT
+    resource_version: msgspec.Raw = wire.ABSENT
+
+
+class _WireEnvelopeSpec(wire.Object):
+    node_name: msgspec.Raw = wire.ABSENT
+
+
+class _WireEnvelope(wire.Object):
+    metadata: msgspec.Raw = wire.ABSENT
+    spec: msgspec.Raw = wire.ABSENT
+
+
 class _WireListMeta(wire.Object):
     resource_version: str | None = None
     continue_: str | None = msgspec.field(default=None, name="continue")
@@ -142,3 +211,7 @@ _PAGE = Decoder(_WirePage)
 _EVENT = Decoder(WatchEvent)
 _STATUS = Decoder(_WireStatus)
 _BOOKMARK = Decoder(wire.Bookmark)
+_ENVELOPE = Decoder(_WireEnvelope)
+_ENVELOPE_META = Decoder(_WireEnvelopeMeta)
+_ENVELOPE_SPEC = Decoder(_WireEnvelopeSpec)
+_TEXT: Decoder[str | None] = Decoder(str | None)

@@ -182,6 +182,8 @@ class EventReason(StrEnum):
     """Node, claim: the annotation that names the deadline cannot be read."""
     SEVERAL_CLAIMS = "SeveralNodeClaims"
     """Node: more than one claim stands for it, so none counts."""
+    UNDECODABLE = "Undecodable"
+    """Any object: it cannot be decoded; the message says why, and what that means."""
     # node claims
     CLAIM_DELETION_FAILED = "NodeClaimDeletionFailed"
     """Node, claim: a node ends, and its claim cannot be deleted with it."""

@@ -70,3 +70,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> tuple[str, str]:
         """(namespace, name)."""
         return (self.namespace, self.name)
+
+
+class UnknownPod(Pod, frozen=True, gc=False):
+    """A pod whose object cannot be decoded: it is there, and nothing but its envelope is known.
+
+    Whether it is protected, passed over, or may be evicted cannot be decided.
+    """
+
+    error: str = ""

@@ -6,7 +6,7 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.tolerations import DISRUPTED_TAINT, tolerates
 from gracectl.policy.deadlines import ends_at
 from gracectl.policy.waves import is_daemon
@@ -49,6 +49,11 @@ def ignored(
     if stuck is not None and stuck <= now:
         return Ignored("stuck: still there a minute after its grace has ended", stays=True)
     return None
+
+
+def undecidable(pod: UnknownPod) -> str:
+    """Why nothing is decided about a pod, for people."""
+    return f"cannot decide: unknown pod, its object cannot be decoded ({pod.error})"
 
 
 def is_static(pod: Pod) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import asked_at
-from gracectl.policy.plan import Outcome, Plan, PodPlan
+from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
 
 # What a person can do something about comes first.
 URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
@@ -32,7 +32,7 @@ def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
 
 
 def _urgency(entry: PodPlan) -> int:
-    return URGENCY.index(entry.outcome)
+    return 0 if entry.blocker is Blocker.UNDECODABLE else URGENCY.index(entry.outcome)
 
 
 def left_behind(plan: Plan, *, shown: int = 3) -> str:

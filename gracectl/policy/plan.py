@@ -15,11 +15,11 @@ import msgspec
 
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.budgets import BudgetKey, Leave, may_leave
 from gracectl.policy.deadlines import delete_at, ends_at, shorten_before
-from gracectl.policy.evictability import Ignored, ignored, stuck_at
+from gracectl.policy.evictability import Ignored, ignored, stuck_at, undecidable
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.reserve import Limits, limits_of
 from gracectl.policy.settings import PolicySettings
@@ -74,6 +74,8 @@ class Blocker(StrEnum):
     """Another pod of the node is protected by a do-not-evict, which holds them all."""
     WAVE = "wave"
     """Those of an earlier wave are not gone yet."""
+    UNDECODABLE = "undecodable"
+    """Its object cannot be decoded, so that nothing can be decided about it."""
 
 
 _OF_BUDGETS = {
@@ -178,7 +180,8 @@ def _round(view: NodeView, now: float) -> _Round:
     limits = limits_of(order, range(len(order.waves)), view.deadline, began)
     passed_over: dict[str, Ignored] = {}
     waited_for: list[Pod] = []
-    for pod in view.pods:
+    # What cannot be decoded holds the node, and no other pod: neither its wave nor its protection is known.
+    for pod in (pod for pod in view.pods if not isinstance(pod, UnknownPod)):
         earliest = limits.earliest_of(waves[pod.uid])
         verdict = ignored(pod, now, limits.node, earliest, is_kept=view.is_kept)
         if verdict is None:
@@ -236,6 +239,9 @@ class _Round(msgspec.Struct, frozen=True):
 
     def judge(self, pod: Pod) -> PodPlan:
         wave = self.waves[pod.uid]
+        if isinstance(pod, UnknownPod):
+            reason = undecidable(pod)
+            return PodPlan(pod, Outcome.WAITING, wave, reason, deadline=self.limits.node, blocker=Blocker.UNDECODABLE)
         if verdict := self.passed_over.get(pod.uid):
             return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays)
         limit = self.limits.of(wave)

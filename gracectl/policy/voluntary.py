@@ -19,10 +19,10 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.durations import parse_seconds
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import Leave, may_leave
-from gracectl.policy.evictability import ignored
+from gracectl.policy.evictability import ignored, undecidable
 from gracectl.policy.health import ailments_of, first_to_end
 from gracectl.policy.kept import is_in_maintenance
 from gracectl.policy.protection import Protection, protection_of
@@ -168,6 +168,8 @@ def explain_elapsed(holds: Sequence[Hold]) -> str:
 
 
 def _hold(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settings: PolicySettings) -> Hold | None:
+    if isinstance(pod, UnknownPod):
+        return Hold(pod, f"stands there: {undecidable(pod)}", None, "mend or delete the pod")
     if pod.deletion_timestamp is not None:
         return None
     if protection := protection_of(pod, now, settings.protection):

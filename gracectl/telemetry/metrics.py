@@ -303,6 +303,9 @@ WATCH_SILENCE: Final = _gauge(
     help="How long ago the server last said something of this resource; bookmarks come about once a minute.",
 )
 CACHED: Final = _gauge("cached_objects", "cache", help="Objects of which the process knows.")
+UNDECODABLE: Final = _gauge(
+    "undecodable_objects", "cache", help="Objects that the server has and that cannot be decoded."
+)
 
 # Queues and the event loop.
 

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from gracectl.kube.cache import Part
 from gracectl.kube.client import KubeClient
-from gracectl.kube.reading import read_all, read_served
+from gracectl.kube.reading import fill, fill_served
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import bound_to
 from gracectl.model.node import Node
@@ -44,23 +44,23 @@ async def look(client: KubeClient, chooses: Choice) -> Observed:
     """
     sources = fresh_sources()
     observed = observe_nothing_yet()
-    observed.nodes.replace(await read_all(client, sources.nodes))
+    await fill(observed.nodes, client, sources.nodes)
     chosen = {node.name for node in observed.nodes.values() if chooses(node)}
 
     async def read_claims() -> None:
-        observed.claims.replace(await read_served(client, sources.claims))
+        await fill_served(observed.claims, client, sources.claims)
 
     async def read_budgets() -> None:
-        observed.budgets.replace(await read_all(client, sources.budgets))
+        await fill(observed.budgets, client, sources.budgets)
 
     async def read_attachments() -> None:
-        observed.attachments.replace(await read_all(client, sources.attachments))
+        await fill(observed.attachments, client, sources.attachments)
 
     async def read_pods() -> None:
-        observed.pods.replace(await read_all(client, sources.pods, keep=lambda pod: pod.node_name in chosen))
+        await fill(observed.pods, client, sources.pods, keep=lambda pod: pod.node_name in chosen)
 
     async def read_pods_of(node: str) -> None:
-        observed.pods.part(BY_NODE, node).replace(await read_all(client, sources.pods, bound_to(node)))
+        await fill(observed.pods.part(BY_NODE, node), client, sources.pods, bound_to(node))
 
     pods = [read_pods] if len(chosen) > MANY else [partial(read_pods_of, node) for node in sorted(chosen)]
     await _all_of([read_claims, read_budgets, read_attachments, *pods])

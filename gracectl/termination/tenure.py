@@ -41,6 +41,7 @@ from gracectl.termination.samples import QUEUES, Work
 from gracectl.termination.settings import TerminationSettings
 from gracectl.termination.steps import Tools
 from gracectl.termination.tallies import Tallies
+from gracectl.termination.undecodable import tell_of_undecodable
 from gracectl.termination.voluntary import VoluntaryTermination
 
 
@@ -122,6 +123,7 @@ class Tenure:
         self._voluntary = VoluntaryTermination(tools, backoff)
         self._keeper = FinalizerKeeper(tools, backoff)
         self._misspellings = Misspellings(tools)
+        tell_of_undecodable(tools)
         self._counting = Counting(means.gate, means.client, self._clock, backoff)
 
     async def run(self) -> None:

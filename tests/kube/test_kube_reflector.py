@@ -16,6 +16,7 @@ from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings
 from gracectl.kube.reflector import ReflectorSettings
 from gracectl.kube.transport import Request, Response
+from gracectl.model.envelope import UndecodableObject
 from gracectl.model.lease import Lease
 
 pytestmark = pytest.mark.anyio
@@ -147,9 +148,9 @@ async def test_a_new_list_is_no_second_view_of_what_has_not_changed(monkeypatch:
     taken_over: list[list[Lease]] = []
     replace = world.cache.replace
 
-    def replaced(objects: Iterable[Lease]) -> None:
+    def replaced(objects: Iterable[Lease], undecodable: Iterable[UndecodableObject] = ()) -> None:
         taken_over.append(list(objects))
-        replace(taken_over[-1])
+        replace(taken_over[-1], undecodable)
 
     monkeypatch.setattr(world.cache, "replace", replaced)
     world.transport.answers.extend([page(7, lease("a", 3), lease("b", 5)), page(9, lease("a", 3), lease("b", 8))])

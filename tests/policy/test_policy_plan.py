@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod, owned_by
-from support.plans import decide, outcomes, reason, tolerating, view
+from support.plans import decide, entry, outcomes, reason, tolerating, view
 
 from gracectl.model import names
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.plan import Outcome, Plan, plan
+from gracectl.policy.explain import explain
+from gracectl.policy.plan import Blocker, Outcome, Plan, plan
 
 DAEMON = owned_by("DaemonSet")
 
@@ -50,6 +51,19 @@ DAEMON = owned_by("DaemonSet")
 )
 def test_one_pod_on_its_own(fields: dict[str, Any], outcome: Outcome) -> None:
     assert outcomes(decide(a_pod(**fields))) == {"web-1": outcome}
+
+
+def test_a_pod_that_cannot_be_decoded_holds_the_node_and_no_other_pod() -> None:
+    unknown = UnknownPod("shop", "unknown", "u", node_name="node-1", error="no `int`")
+    critical = a_pod("critical", priority_class="system-cluster-critical", priority=2_000_000_000)
+    decision = decide(unknown, critical)
+    assert outcomes(decision) == {"unknown": Outcome.WAITING, "critical": Outcome.EVICT}
+    assert entry(decision, "unknown").blocker is Blocker.UNDECODABLE
+    assert reason(decision, "unknown") == "cannot decide: unknown pod, its object cannot be decoded (no `int`)"
+    assert explain(decision).startswith("2 pods left: shop/unknown (cannot decide")
+    assert not decide(unknown).drained
+    ended = decide(unknown, deadline=NOW)
+    assert (ended.drained, entry(ended, "unknown").delete_at) == (True, None)
 
 
 def test_a_wave_starts_when_the_one_before_is_gone_not_merely_asked() -> None:

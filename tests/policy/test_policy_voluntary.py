@@ -12,7 +12,7 @@ from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
-from gracectl.model.pod import Pod, Toleration
+from gracectl.model.pod import Pod, Toleration, UnknownPod
 from gracectl.policy.settings import HealthSettings, PolicySettings, ProtectionSettings
 from gracectl.policy.voluntary import Cause, elapses_at, expires_at, explain_holds, holds_of, triggers_of
 
@@ -162,6 +162,14 @@ def test_a_pod_that_keeps_its_node(pod: Pod, budgets: list[PodDisruptionBudget],
 )
 def test_a_pod_that_does_not(pod: Pod, budgets: list[PodDisruptionBudget]) -> None:
     assert holds_of([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS) == ()
+
+
+def test_a_pod_that_cannot_be_decoded_keeps_its_node() -> None:
+    unknown = UnknownPod("shop", "unknown", "u", error="no `int`")
+    assert explain_holds(holds_of([unknown], {}, NOW, SETTINGS)).startswith(
+        "pod shop/unknown stands there: cannot decide: unknown pod, its object cannot be decoded (no `int`); to let "
+        "the node end, mend or delete the pod, or "
+    )
 
 
 def test_two_pods_of_a_budget_that_allows_one_do_not_block_each_other() -> None:

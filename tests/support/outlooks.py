@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from gracectl.model import names
-from gracectl.model.pod import LONGEST_GRACE
+from gracectl.model.pod import LONGEST_GRACE, UnknownPod
 from gracectl.model.times import EARLIEST, LATEST
 from gracectl.policy.cautions import cautions_of
 from gracectl.policy.course import Going
@@ -126,11 +128,21 @@ def extremes() -> Outlook:
     return foretold(first, second, third)
 
 
+def unknown() -> Outlook:
+    """A pod that cannot be decoded beside one that can, without a deadline and with one."""
+    nothing = UnknownPod("shop", "nothing", "u1", "7", "worker-1", error="Expected `int | null`, got `str`")
+    less = msgspec.structs.replace(nothing, name="less", uid="u2", node_name="worker-2")
+    return foretold(
+        ending("worker-1", nothing, a_pod("quick", grace_seconds=5)),
+        ending("worker-2", less, a_pod("notebook", **FOR_EVER), deadline=900),
+    )
+
+
 def empty() -> Outlook:
     """A node on which nothing is waited for."""
     return foretold(ending("worker-1"))
 
 
 WORLDS: dict[str, Callable[[], Outlook]] = {
-    each.__name__: each for each in (three_replicas, a_day, never, under_way, ranges, crowd, extremes, empty)
+    each.__name__: each for each in (three_replicas, a_day, never, under_way, ranges, crowd, extremes, unknown, empty)
 }

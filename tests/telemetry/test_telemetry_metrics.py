@@ -60,6 +60,7 @@ PINNED: dict[str, tuple[str, tuple[str, ...]]] = {
     "gracectl_watch_events_total": ("counter", ("resource",)),
     "gracectl_watch_silence_seconds": ("gauge", ("resource",)),
     "gracectl_cached_objects": ("gauge", ("cache",)),
+    "gracectl_undecodable_objects": ("gauge", ("cache",)),
     "gracectl_queue_depth": ("gauge", ("queue",)),
     "gracectl_queue_delayed": ("gauge", ("queue",)),
     "gracectl_queue_processing": ("gauge", ("queue",)),
