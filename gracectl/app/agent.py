@@ -45,8 +45,9 @@ from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
 
-LONGEST_REQUEST: Final = 10.0
-"""Seconds for one request: a shutdown has better things to do than to wait for an answer that does not come."""
+LONGEST_READ: Final = 10.0
+"""Seconds for one look: a shutdown has better things to do than to wait for an answer that does not come. A write has
+the patience that webhooks need, and nothing waits for it but the pod or node that it is about."""
 
 RIGHTS_SECONDS: Final = 10.0
 """How long after a failure the API server is asked again what it allows us."""
@@ -72,7 +73,7 @@ class NodeAgent:
         self._clock = clock
         self._spans = spans
         self._skew: SkewEstimate | None = None
-        timeout = min(current.client.request_timeout_seconds, LONGEST_REQUEST)
+        timeout = min(current.client.request_timeout_seconds, LONGEST_READ)
         self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
         # A client of its own: each try has its own grace.
         once = ClientSettings(timeout=timeout, retry=RetrySettings(attempts=1))

@@ -71,8 +71,9 @@ logger = logging.getLogger(__name__)
 # Lease, the last Events. All of it is over well before Kubernetes' 30 s, even if the server does not answer.
 _LAST_WRITES_SECONDS = 10.0
 
-# Seconds for one DELETE for a deadline; the next try asks for what is left then.
-_LONGEST_DELETION = 10.0
+# Seconds for a look at a pod whose DELETE for a deadline may have been carried out. The DELETE itself has the patience
+# that every write has.
+_LONGEST_LOOK = 10.0
 
 # Seconds that a worker may have the same key before the process counts as hung: more than all the patience that one has
 # with a server that does not answer.
@@ -116,7 +117,7 @@ class Controller:
         self._tallies = Tallies()
         # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with
         # everything else has time.
-        once = ClientSettings(timeout=min(patient.timeout, _LONGEST_DELETION), retry=RetrySettings(attempts=1))
+        once = ClientSettings(timeout=min(patient.timeout, _LONGEST_LOOK), retry=RetrySettings(attempts=1))
         reflectors = Reflectors(self._client, observed, clock, rng=rng)
         # Whoever admits, writes to the ledger, not only who leads: what keeps replicas apart there is its version.
         self._gate = Gate(self._client, observed.nodes, Cache("node-budgets"), clock, rng=rng)

@@ -25,7 +25,7 @@ import msgspec
 from gracectl.eviction.deletion import Deletion, DeletionListener, Doomed
 from gracectl.eviction.promises import Promise, Promises, given, is_shown, promised
 from gracectl.eviction.refusals import is_over, may_have_happened, patience
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
@@ -36,15 +36,17 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.shares import Shares
 from gracectl.runtime.wheel import TimerWheel, WheelStatistics
-from gracectl.runtime.workers import Capacity, Requeue, run_workers
+from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.telemetry.metrics import DEADLINE_LATENESS
 
 HAIR: Final = 1e-6
 """Two clocks that run together agree to within their rounding; what is left to wait below this is none."""
 
 CROWDS: Final = 2
-"""As many may be under way as evictions in both crowds: deadlines have whole seconds, so many pods are due at once."""
+"""Of one namespace as many may be under way as evictions in both crowds: deadlines have whole seconds, so many pods are
+due at once."""
 
 LOOKED_AT_BETWEEN_TURNS: Final = 100
 """When the clock has jumped all pods are looked at anew, a few milliseconds at a time."""
@@ -106,7 +108,7 @@ class PodDeleter:
     """Owns the timers. `want` and `withdraw` may be called at any time; `run` does the deleting.
 
     `client` must not repeat requests: each try has its own grace. `settings.max_in_flight` bounds each of CROWDS of
-    DELETEs under way. `backoff` makes what a pod waits after failures.
+    DELETEs under way in one namespace. `backoff` makes what a pod waits after failures.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class PodDeleter:
     ) -> None:
         self._client = client
         self._clock = clock
-        self._room = Capacity(CROWDS * settings.max_in_flight)
+        self._room = Shares(clock, _places(settings), self._namespace_of)
         self._backoff = backoff
         self._promises = Promises(pods)
         self._of_node: dict[str, dict[str, Doomed]] = {}  # by uid
@@ -141,7 +143,7 @@ class PodDeleter:
 
     def configure(self, settings: EvictionSettings) -> None:
         """From now on these settings count. Every timer stays armed, and what is under way goes on."""
-        self._room.resize(CROWDS * settings.max_in_flight)
+        self._room.resize(_places(settings))
         for case in self._cases.values():
             if case.backoff is not None:
                 case.backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
@@ -276,6 +278,10 @@ class PodDeleter:
 
     # The turn of a pod.
 
+    def _namespace_of(self, uid: str) -> str:
+        case = self._cases.get(uid)
+        return "" if case is None else case.doomed.namespace
+
     async def _turn(self, uid: str) -> Requeue | None:
         case = self._cases.get(uid)
         if case is None:
@@ -382,6 +388,10 @@ class PodDeleter:
                 listener.not_deleted(case.doomed, refusal)
         case.close()
         return wait
+
+
+def _places(settings: EvictionSettings) -> int:
+    return PLACES_PER_NAMESPACE * CROWDS * settings.max_in_flight
 
 
 def _is_due(at: float, now: float) -> bool:

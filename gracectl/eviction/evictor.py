@@ -17,7 +17,7 @@ import msgspec
 
 from gracectl.eviction.lane import Ask, Candidate, Done, Lane, Look, Sleep
 from gracectl.eviction.refusals import is_over
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
@@ -30,7 +30,8 @@ from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
-from gracectl.runtime.workers import Capacity, Requeue, run_workers
+from gracectl.runtime.shares import Shares
+from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.telemetry.metrics import LANE_WAIT
 
 LaneKey = tuple[BudgetKey, ...] | str
@@ -113,7 +114,9 @@ class Evictor:
         self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
         self._crowd: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
-        self._rooms = (Capacity(settings.max_in_flight), Capacity(settings.max_in_flight))  # for the two crowds
+        places = PLACES_PER_NAMESPACE * settings.max_in_flight
+        self._room = Shares[LaneKey](clock, places, self._namespace_of)
+        self._crowds_room = Shares[LaneKey](clock, places, self._namespace_of)
         pods.subscribe(self._pod_changed)
         budgets.subscribe(self._budget_changed)
 
@@ -125,8 +128,8 @@ class Evictor:
         """From now on these settings count. What is under way goes on, and nothing that is known is forgotten."""
         self._settings = settings
         self._bucket.configure(settings.qps, settings.burst)
-        for room in self._rooms:
-            room.resize(settings.max_in_flight)
+        for room in (self._room, self._crowds_room):
+            room.resize(PLACES_PER_NAMESPACE * settings.max_in_flight)
         for lane in self._lanes.values():
             lane.configure(settings)
 
@@ -148,11 +151,10 @@ class Evictor:
 
     async def run(self) -> None:
         """Ask until cancelled; a request in flight is finished first."""
-        budgeted, crowd = self._rooms
         async with anyio.create_task_group() as group:
-            group.start_soon(run_workers, self._budgeted, self._turn, budgeted)
+            group.start_soon(run_workers, self._budgeted, self._turn, self._room)
             # A pod without a budget takes next to nothing to decide: what counts is that its room is always full.
-            group.start_soon(partial(run_workers, self._crowd, self._turn, crowd, in_bursts=True))
+            group.start_soon(partial(run_workers, self._crowd, self._turn, self._crowds_room, in_bursts=True))
 
     def is_asking_for(self, uid: str) -> bool:
         """Whether the server is being asked for this pod's eviction: news of its end may come before the answer."""
@@ -238,6 +240,13 @@ class Evictor:
 
     # The turn of a lane.
 
+    def _namespace_of(self, key: LaneKey) -> str:
+        if not isinstance(key, str):
+            return key[0][0]
+        lane = self._lanes.get(key)
+        candidate = None if lane is None else lane.waiting.get(key)
+        return "" if candidate is None else candidate.namespace
+
     async def _turn(self, key: LaneKey) -> Requeue | None:
         lane = self._lanes.get(key)
         if lane is None:
@@ -260,7 +269,9 @@ class Evictor:
         self._taking.add(key)
         try:
             if isinstance(key, str):
+                self._crowds_room.pause(key)
                 await self._bucket.acquire()
+                self._crowds_room.resume(key)
             if self._is_meant(key, ask.candidate):
                 await self._ask(key, lane, ask)
         finally:

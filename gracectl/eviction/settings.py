@@ -10,10 +10,17 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
+PLACES_PER_NAMESPACE = 2
+"""A namespace gets no more places than are free beside it: of so many times `max_in_flight` one alone gets just that.
+"""
+
+
 class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """`qps` 0 means no limit. `qps`, `burst` bound pods without a budget; a lane is bounded by its budget.
 
-    `max_in_flight` bounds both crowds, each for itself, so that a storm of unbudgeted pods cannot hold up a lane.
+    `max_in_flight` bounds what is under way in one namespace, in both crowds, each for itself, so that a storm of
+    unbudgeted pods cannot hold up a lane; all namespaces together have twice as much, and as much again for those whose
+    requests are slow (runtime.shares).
     """
 
     qps: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 100.0

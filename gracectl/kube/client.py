@@ -55,11 +55,18 @@ of a single object; after one of more than the second fewer are asked for, and m
 have 3 MB, and the largest that a server stores, with every character escaped, 4.5 GB."""
 
 
+WRITE_PATIENCE_SECONDS = 40.0
+"""A server waits up to 30 s for a webhook (timeoutSeconds; 10 by default), then lets the write pass if that may fail. A
+client that is less patient never gets anything written."""
+
+
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeout`: seconds for one attempt; `page_size`: objects per page of a list; `longest_pause`: seconds for which a
-    busy server may silence the client; `pool`: see transport.Request."""
+    """`timeout`: seconds for one attempt to read; `write_timeout`: for one to write, if that is longer; `page_size`:
+    objects per page of a list; `longest_pause`: seconds for which a busy server may silence the client; `pool`: see
+    transport.Request."""
 
     timeout: float = 30.0
+    write_timeout: float = WRITE_PATIENCE_SECONDS
     longest_pause: float = float("inf")
     pool: str = ""
     page_size: int = 500
@@ -328,19 +335,24 @@ class KubeClient:
     async def _call(
         self, request: Request, *, repeatable: bool, finish: bool = True, is_meant: Callable[[], bool] = lambda: True
     ) -> Response:
-        request = msgspec.structs.replace(request, timeout=self._settings.timeout, pool=self._settings.pool)
+        settings, is_write = self._settings, request.method != "GET"
+        timeout = max(settings.timeout, settings.write_timeout) if is_write else settings.timeout
+        request = msgspec.structs.replace(request, timeout=timeout, pool=settings.pool)
         operation = operation_of(request)
         patience: Patience | None = None
+        hung = 0.0
         while True:
             await self._limiter.acquire()
             if not is_meant():
                 raise Withdrawn(operation)
+            began = self._clock.monotonic()
             try:
                 return await self._attempt(request, operation, finish=finish)
             except ApiError as error:
                 patience = patience or Patience(self._settings.retry, self._rng, repeatable=repeatable)
                 seconds = patience.seconds(error)
-                if seconds is None:
+                hung += self._clock.monotonic() - began
+                if seconds is None or (is_write and hung >= settings.retry.hanging):
                     raise
             await self._clock.sleep(seconds)
             self._tally.note_retry()

@@ -157,6 +157,7 @@ class Election:
         # busy with all the rest, nor a crowd of our own that waits for one that hangs, may cost us the lead.
         once = ClientSettings(
             timeout=settings.renew_deadline / 2,
+            write_timeout=settings.renew_deadline / 2,
             longest_pause=settings.retry_period,
             pool="election",
             retry=RetrySettings(attempts=1),

@@ -9,8 +9,11 @@ connection turns out to be closed; our deletions carry the uid they mean.
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlencode
@@ -18,6 +21,7 @@ from urllib.parse import urlencode
 import aiohttp
 import anyio.lowlevel
 import msgspec
+from aiohttp.connector import AddrInfoType
 from yarl import URL
 
 from gracectl import __version__
@@ -46,10 +50,12 @@ _LARGE_LINE = 256 * 1024
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`connections` at once, watches included, for each pool of requests: more than all parts use, for who waits for
-    one waits behind the others. `connect` and `silence` (of an open watch) in seconds."""
+    one waits behind the others. Seconds: `connect`; `silence` of an open watch; `dead`, after which a peer that does
+    not even acknowledge counts as lost (Linux), while one that thinks for longer does not."""
 
-    connections: int = 1100
+    connections: int = 2000
     connect: float = 10.0
+    dead: float = 10.0
     silence: float = 120.0
 
 
@@ -167,13 +173,28 @@ class HttpTransport:
             raise RuntimeError("the transport is not open: use it as an async context manager")
         if pool not in self._sessions:
             self._sessions[pool] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._settings.connections),
+                connector=aiohttp.TCPConnector(
+                    limit=self._settings.connections,
+                    socket_factory=partial(socket_noticing_death, self._settings.dead),
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=HEADERS,
                 trust_env=False,
                 read_bufsize=_READ_BUFFER,
             )
         return self._sessions[pool]
+
+
+def socket_noticing_death(dead: float, address: AddrInfoType) -> socket.socket:
+    """A socket for this address that notices after `dead` seconds that its peer is gone: the patience with a slow
+    webhook is not to be patience with a host that has vanished."""
+    made = socket.socket(*address[:3])
+    if sys.platform == "linux":
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+            made.setsockopt(socket.IPPROTO_TCP, option, max(int(dead / 2), 1))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead * 1000))
+    return made
 
 
 class _HttpStream:

@@ -16,9 +16,11 @@ from gracectl.runtime.backoff import Backoff
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """At most `attempts` in all; waits double from `initial` to `maximum` seconds, each shortened by up to a half."""
+    """At most `attempts` in all; waits double from `initial` to `maximum` seconds, each shortened by up to a half. A
+    write whose attempts have hung for `hanging` seconds is not repeated: its caller has others to serve meanwhile."""
 
     attempts: int = 5
+    hanging: float = 10.0
     initial: float = 0.1
     maximum: float = 5.0
 

@@ -3,7 +3,8 @@
 Invariants: a key is in the queue once, however often it was added; one worker has a key at a time, and a key that is
 added meanwhile is handed out again afterwards; of several wake-ups the earliest wins, and none comes before its time; a
 cancelled `get` loses nothing. Adding a key now cancels its later wake-up, because whoever works on it decides anew when
-to look again.
+to look again. With `share`, keys whose group has no place are passed over until it has one; within a group the order
+stays.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
 from gracectl.runtime.news import News
+from gracectl.runtime.shares import Shares
 
 K = TypeVar("K", bound=Hashable)
 
@@ -72,6 +74,9 @@ class WorkQueue(Generic[K]):
         # This jitter spreads the keys of one process, for which any chance will do; a seeded one can be repeated.
         self._make_backoff = backoff or partial(Backoff, 0.05, 60.0, rng=random.Random(0))
         self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of handing out
+        self._shares: Shares[K] | None = None
+        self._parked: dict[Hashable, OrderedDict[K, float]] = {}  # ready as well: by group, those passed over
+        self._parked_in: dict[K, Hashable] = {}
         self._processing: dict[K, float] = {}  # since when
         self._again: set[K] = set()  # added while they are being processed
         self._wake_at: dict[K, float] = {}
@@ -83,6 +88,16 @@ class WorkQueue(Generic[K]):
         self._latency = Histogram(LATENCY_BOUNDS)
         self._latency_maximum = self._work_total = 0.0
         self._moved = float("-inf")  # when a worker last took a key, or finished one
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of its wake-ups."""
+        return self._clock
+
+    def share(self, shares: Shares[K]) -> None:
+        """From now on a key is handed out when `shares` has a place for it, which it has until `done`."""
+        self._shares = shares
+        shares.changed = self._news.tell
 
     def add(self, key: K) -> None:
         """This key is to be looked at as soon as a worker is free."""
@@ -97,7 +112,7 @@ class WorkQueue(Generic[K]):
             self.add(key)
             return
         at = self._clock.monotonic() + seconds
-        if key in self._ready or key in self._again or self._wake_at.get(key, float("inf")) <= at:
+        if self._is_ready(key) or key in self._again or self._wake_at.get(key, float("inf")) <= at:
             return
         self._wake_at[key] = at
         self._drop_void_entries()
@@ -123,21 +138,28 @@ class WorkQueue(Generic[K]):
             with suppress(anyio.WouldBlock):
                 # Nothing awaits between here and the return, so a cancellation cannot take the key along.
                 return self.get_nowait()
-            with anyio.move_on_after(self._heap[0][0] - self._clock.monotonic() if self._heap else None):
+            with anyio.move_on_after(self._next_change()):
                 await self._news.wait()
 
     def get_nowait(self) -> K:
         """The next key, if one is ready; else raises anyio.WouldBlock. Call `done` with it afterwards."""
         now = self._clock.monotonic()
         self._move_due(now)
-        if not self._ready:
-            raise anyio.WouldBlock
-        return self._hand_out(now)
+        key, since = self._next(now)
+        self._latency.observe(now - since)
+        self._latency_maximum = max(self._latency_maximum, now - since)
+        self._handed_out += 1
+        self._processing[key] = self._moved = now
+        return key
 
     def done(self, key: K) -> None:
         """The worker has finished with this key. Raises KeyError if none has it."""
         now = self._moved = self._clock.monotonic()
         self._work_total += now - self._processing.pop(key)
+        if self._shares is not None:
+            self._shares.end(key, now)
+            if self._ready or self._parked:
+                self._news.tell()
         if key in self._again:
             self._again.discard(key)
             self._move_due(now)
@@ -147,9 +169,10 @@ class WorkQueue(Generic[K]):
         """What waits, and what has been."""
         now = self._clock.monotonic()
         self._move_due(now)
-        oldest = next(iter(self._ready.values()), now)
+        waiting = (self._ready, *self._parked.values())
+        oldest = min((next(iter(keys.values())) for keys in waiting if keys), default=now)
         return QueueStatistics(
-            ready=len(self._ready),
+            ready=len(self._ready) + len(self._parked_in),
             delayed=len(self._wake_at),
             processing=len(self._processing),
             failing=len(self._backoffs),
@@ -168,17 +191,46 @@ class WorkQueue(Generic[K]):
         self._wake_at.pop(key, None)
         if key in self._processing:
             self._again.add(key)
-        elif key not in self._ready:
+        elif not self._is_ready(key):
             self._ready[key] = since
             self._news.tell()
 
-    def _hand_out(self, now: float) -> K:
-        key, since = self._ready.popitem(last=False)
-        self._latency.observe(now - since)
-        self._latency_maximum = max(self._latency_maximum, now - since)
-        self._handed_out += 1
-        self._processing[key] = self._moved = now
-        return key
+    def _is_ready(self, key: K) -> bool:
+        return key in self._ready or key in self._parked_in
+
+    def _next(self, now: float) -> tuple[K, float]:
+        """The next key that may be handed out, and since when it is ready. Raises WouldBlock."""
+        shares = self._shares
+        if shares is None:
+            if not self._ready:
+                raise anyio.WouldBlock
+            return self._ready.popitem(last=False)
+        shares.sort(now)
+        if self._parked and (group := shares.neediest(self._parked)) is not None:
+            keys = self._parked[group]
+            key, since = keys.popitem(last=False)
+            del self._parked_in[key]
+            if not keys:
+                del self._parked[group]
+            shares.begin(key, group, now)
+            return key, since
+        while self._ready and not shares.is_full:
+            key, since = self._ready.popitem(last=False)
+            group = shares.group_of(key)
+            if group not in self._parked and shares.admits(group):
+                shares.begin(key, group, now)
+                return key, since
+            self._parked.setdefault(group, OrderedDict())[key] = since
+            self._parked_in[key] = group
+        raise anyio.WouldBlock
+
+    def _next_change(self) -> float | None:
+        """Seconds until the clock alone makes a key ready, or a place free."""
+        instants = [self._heap[0][0]] if self._heap else []
+        if self._shares is not None and (self._ready or self._parked):
+            change = self._shares.next_change()
+            instants += [] if change is None else [change]
+        return min(instants) - self._clock.monotonic() if instants else None
 
     def _move_due(self, now: float) -> None:
         """Let the keys whose time has come join the line where they would stand had somebody watched the clock."""

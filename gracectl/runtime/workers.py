@@ -8,12 +8,11 @@ from contextlib import suppress
 from typing import TypeVar
 
 import anyio
-import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.fence import FenceClosed
-from gracectl.runtime.news import News
 from gracectl.runtime.queue import WorkQueue
+from gracectl.runtime.shares import Shares
 
 logger = logging.getLogger(__name__)
 
@@ -26,55 +25,16 @@ class Requeue(msgspec.Struct, frozen=True):
     after: float
 
 
-class Capacity:
-    """How many keys are worked on at a time. It may be changed at any moment: what is under way goes on, and with less
-    room nothing is begun until so much of it has ended.
-
-    Not anyio's CapacityLimiter: made smaller and larger again it lets too many in, in versions that we run with
-    (https://github.com/agronholm/anyio/pull/1223).
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._taken = 0
-        self._news = News()
-
-    def resize(self, count: int) -> None:
-        """From now on so many."""
-        self._count = count
-        self._news.tell()
-
-    @property
-    def is_free(self) -> bool:
-        """Whether there is room for one more."""
-        return self._taken < self._count
-
-    def take(self) -> None:
-        """One more is under way; `is_free` has been asked."""
-        self._taken += 1
-
-    async def acquire(self) -> None:
-        """Return when there was room for one more, which is taken."""
-        await anyio.lowlevel.checkpoint()
-        while not self.is_free:
-            await self._news.wait()
-        self.take()
-
-    def release(self) -> None:
-        """One less is under way."""
-        self._taken -= 1
-        self._news.tell()
-
-
 async def run_workers(
     queue: WorkQueue[K],
     reconcile: Callable[[K], Awaitable[Requeue | None]],
-    count: int | Capacity,
+    count: int | Shares[K],
     expected: tuple[type[Exception], ...] = (),
     *,
     in_bursts: bool = False,
 ) -> None:
-    """Reconcile keys, at most `count` at a time, until cancelled.
+    """Reconcile keys, at most `count` at a time, until cancelled. Where slow keys are not to hold up others, `count` is
+    Shares, which belong to this queue alone and may be resized at any moment.
 
     A reconcile that raises is logged and its key tried again with backoff, so that one bad object cannot stop the work
     on all others; failures of the `expected` kinds (a server that does not answer) are logged without a traceback, and
@@ -84,7 +44,7 @@ async def run_workers(
     `in_bursts`: all that are ready begin in the same turn; for those that hardly do more than send a request, and have
     to send it in time.
     """
-    places = count if isinstance(count, Capacity) else Capacity(count)
+    queue.share(Shares(queue.clock, count, has_slow_places=False) if isinstance(count, int) else count)
 
     async def work(key: K) -> None:
         is_decided = False
@@ -95,18 +55,14 @@ async def run_workers(
             if not is_decided:
                 queue.add(key)  # cancelled in the middle: whoever works on this queue next must look at it again
             queue.done(key)
-            places.release()
 
     # One task takes keys and starts another for each: many tasks that wait for the same queue would all wake for a key.
     async with anyio.create_task_group() as group:
         while True:
-            await places.acquire()
             group.start_soon(work, await queue.get())
             with suppress(anyio.WouldBlock):
-                while in_bursts and places.is_free:
-                    key = queue.get_nowait()
-                    places.take()
-                    group.start_soon(work, key)
+                while in_bursts:
+                    group.start_soon(work, queue.get_nowait())
 
 
 async def _reconcile(

@@ -24,6 +24,7 @@ from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.kept import is_in_maintenance, is_kept
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.announce import announce
 from gracectl.termination.deadline import shown_deadline
@@ -89,7 +90,9 @@ class NodeTermination:
         async with anyio.create_task_group() as group:
             group.start_soon(run_workers, self._overlooked, self._delete_overlooked, 1)
             group.start_soon(run_workers, self._overdue, self.reconcile, OVERDUE_WORKERS, (ApiError,))
-            group.start_soon(run_workers, self._queue, self.reconcile, self._tools.settings.workers, (ApiError,))
+            # Nodes that hang leave their places to others: there is room for as many of them besides.
+            places: Shares[str] = Shares(self._tools.clock, self._tools.settings.workers)
+            group.start_soon(run_workers, self._queue, self.reconcile, places, (ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
         """Where each termination stands now, oldest first."""

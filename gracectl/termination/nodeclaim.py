@@ -16,6 +16,7 @@ from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.nodebudgets import may_let_go
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.announce import announce
 from gracectl.termination.claim_ending import ClaimEnding
@@ -68,7 +69,8 @@ class NodeClaimTermination:
         """End claims until cancelled. Nothing is decided before all caches are live."""
         await self._tools.observed.wait_live()
         await self._tools.gate.wait_live()
-        await run_workers(self._queue, self.reconcile, self._tools.settings.workers, expected=(ApiError,))
+        places: Shares[str] = Shares(self._tools.clock, self._tools.settings.workers)
+        await run_workers(self._queue, self.reconcile, places, expected=(ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
         """Where each claim stands now, oldest first."""

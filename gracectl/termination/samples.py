@@ -55,6 +55,7 @@ QUEUES: Final = (
     "nodeclaims",
     "voluntary",
     "finalizers",
+    "finalizers-nodeclaims",
     "misspellings",
     "node-budgets",
     "evictions-budgeted",

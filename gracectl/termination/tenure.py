@@ -158,7 +158,7 @@ class Tenure:
             *self.terminations.queues(),
             self.claims.statistics(),
             self._voluntary.statistics(),
-            self._keeper.statistics(),
+            *self._keeper.queues(),
             self._misspellings.statistics(),
             self._counting.statistics(),
             evictor.budgeted,

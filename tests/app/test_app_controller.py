@@ -14,6 +14,7 @@ from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.disruption import counting
 from gracectl.eviction.deleter import CROWDS
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE
 from gracectl.kube.access import Right
 from gracectl.kube.errors import Forbidden, ServerFault, Unauthorized, Unreachable
 from gracectl.kube.http import HttpSettings
@@ -251,7 +252,7 @@ def a_fresh(stage: Stage) -> Controller:
 
 def test_the_transport_has_a_connection_for_every_worker_there_can_be_and_watches_and_reviews_besides() -> None:
     eviction, termination = Settings().eviction, Settings().termination
-    evictions = 2 * eviction.max_in_flight + CROWDS * eviction.max_in_flight
-    walks = 2 * termination.workers + OVERDUE_WORKERS + 1
-    others = keeper.WORKERS + voluntary.WORKERS + counting.WORKERS
+    of_namespaces = (2 + CROWDS) * PLACES_PER_NAMESPACE * eviction.max_in_flight
+    walks = 2 * (2 * termination.workers) + OVERDUE_WORKERS + 1
+    evictions, others = 2 * of_namespaces, 2 * (2 * keeper.PLACES) + voluntary.WORKERS + counting.WORKERS
     assert evictions + walks + others + 100 <= HttpSettings().connections

@@ -210,11 +210,21 @@ async def test_each_attempt_has_its_own_time(transport: ScriptedTransport) -> No
 
 
 async def test_a_write_without_an_answer_times_out_once(transport: ScriptedTransport) -> None:
-    client = KubeClient(transport, transport.clock, settings=ClientSettings(timeout=10.0))
+    client = KubeClient(transport, transport.clock, settings=ClientSettings(timeout=10.0, write_timeout=10.0))
     transport.answers.extend([60.0, answer()])
     with pytest.raises(errors.RequestTimeout, match="no answer in 10 s"):
         await client.evict(KEY, uid="u")
     assert anyio.current_time() == 10.0
+
+
+async def test_a_write_is_given_longer_than_any_webhook_may_take(transport: ScriptedTransport) -> None:
+    """However impatient its client is with what it reads."""
+    client = KubeClient(transport, transport.clock, settings=ClientSettings(timeout=10.0))
+    transport.answers.extend([30.5, answer(), 60.0])
+    await client.delete(LEASES, KEY, uid="u")
+    with pytest.raises(errors.RequestTimeout, match="no answer in 40 s"):
+        await client.delete(LEASES, KEY, uid="u")  # and is not repeated in place: others want to be served
+    assert anyio.current_time() == 70.5
 
 
 async def test_a_write_in_flight_is_finished_before_a_cancellation_is_obeyed(
@@ -230,7 +240,7 @@ async def test_a_write_in_flight_is_finished_before_a_cancellation_is_obeyed(
 
 
 async def test_a_cancelled_write_holds_up_the_end_for_its_timeout_at_most(transport: ScriptedTransport) -> None:
-    client = KubeClient(transport, transport.clock, settings=ClientSettings(timeout=10.0))
+    client = KubeClient(transport, transport.clock, settings=ClientSettings(timeout=10.0, write_timeout=10.0))
     transport.answers.extend([60.0, answer()])
     with anyio.move_on_after(2.0):
         with pytest.raises(errors.RequestTimeout):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from email.utils import formatdate
@@ -22,7 +23,7 @@ from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.credentials import Credentials, CredentialsError, Trust, load
 from gracectl.kube.election import Election, ElectionSettings
-from gracectl.kube.http import HttpSettings, HttpTransport
+from gracectl.kube.http import HttpSettings, HttpTransport, socket_noticing_death
 from gracectl.kube.lines import HEAD, LONGEST_LINE, OversizeLine
 from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
@@ -173,6 +174,15 @@ async def test_the_client_gives_up_on_a_server_that_does_not_answer() -> None:
         with pytest.raises(errors.RequestTimeout):
             async with client.watch(LEASES, "7", timeout_seconds=300):
                 pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count in other ways")
+async def test_a_host_that_has_vanished_is_noticed_long_before_a_write_times_out() -> None:
+    made = socket_noticing_death(10.0, (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 1)))
+    with made:
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
 
 
 async def test_a_watch_line_may_be_as_long_as_an_object_with_every_character_escaped() -> None:

@@ -15,7 +15,8 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import FenceClosed
 from gracectl.runtime.queue import WorkQueue
-from gracectl.runtime.workers import Capacity, Requeue, run_workers
+from gracectl.runtime.shares import Shares
+from gracectl.runtime.workers import Requeue, run_workers
 
 pytestmark = pytest.mark.anyio
 
@@ -224,7 +225,8 @@ async def test_a_closed_fence_is_tried_again_and_hardly_told_of(caplog: pytest.L
 
 
 async def test_more_room_is_used_at_once_and_less_when_so_much_has_ended() -> None:
-    shop, room = Shop(), Capacity(1)
+    shop = Shop()
+    room: Shares[str] = Shares(shop.clock, 1, has_slow_places=False)
     shop.answers = {key: [10.0] for key in "abcdefgh"}
     for key in "abcdefgh":
         shop.queue.add(key)

@@ -134,7 +134,7 @@ class DeletionStage:
 
     def another(self) -> PodDeleter:
         """What a process has that begins now."""
-        once = ClientSettings(timeout=5.0, retry=RetrySettings(attempts=1))
+        once = ClientSettings(timeout=5.0, write_timeout=5.0, retry=RetrySettings(attempts=1))
         client = KubeClient(self.wire, self.ours, settings=once, rng=random.Random(1)).fenced(self.fence)
         backoff = partial(Backoff, 0.1, 10.0, jitter=0.0)
         deleter = PodDeleter(client, self.pods, self.ours, self.settings, backoff)

@@ -59,10 +59,12 @@ def busy(seconds: int) -> Response:
 
 
 class EvictionServer:
-    """A transport. Every answer takes `seconds`; what it is stands in `answers` by pod name, else it is agreement."""
+    """A transport. Every answer takes `seconds`, or what `slow` says of the pod's namespace; what it is stands in
+    `answers` by pod name, else it is agreement."""
 
     def __init__(self, clock: LoopClock, seconds: float = 0.0) -> None:
         self.seconds = seconds
+        self.slow: dict[str, float] = {}
         self.answers: defaultdict[str, deque[Response | ApiError]] = defaultdict(deque)
         self.pods: dict[str, Response] = {}
         self.asked: list[tuple[float, str]] = []
@@ -72,13 +74,13 @@ class EvictionServer:
         self._clock = clock
 
     async def send(self, request: Request) -> Response:
-        name = request.path.split("/")[6]
+        namespace, name = request.path.split("/")[4:7:2]
         log = self.looked_at if request.method == "GET" else self.asked
         log.append((round(self._clock.monotonic(), 6), name))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            await self._clock.sleep(self.seconds)
+            await self._clock.sleep(self.slow.get(namespace, self.seconds))
         finally:
             self.in_flight -= 1
         if request.method == "GET":
@@ -107,7 +109,7 @@ class EvictionStage:
     def __init__(self, seconds: float = 0.0, **settings: Any) -> None:
         self.clock = LoopClock()
         self.server = EvictionServer(self.clock, seconds)
-        client_settings = ClientSettings(timeout=5.0, retry=RetrySettings(attempts=1))
+        client_settings = ClientSettings(timeout=5.0, write_timeout=5.0, retry=RetrySettings(attempts=1))
         self.client = KubeClient(self.server, self.clock, settings=client_settings, rng=random.Random(1))
         self.pods: Cache[Pod] = Cache("pods")
         self.budgets: Cache[PodDisruptionBudget] = Cache("budgets")

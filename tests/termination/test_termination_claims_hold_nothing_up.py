@@ -79,3 +79,17 @@ async def test_a_claim_whose_lost_node_went_at_once_is_still_ours() -> None:
             await stage.until_gone("n1")
             await until(stage, 60.0)
             assert stage.claims() == []
+
+
+async def test_claims_whose_writes_hang_keep_no_node_without_its_finalizer() -> None:
+    """More of them than there are places of both kinds."""
+    async with staged() as stage:
+        await stage.add_nodes(*(f"n{number}" for number in range(40)), claim=ClaimSpec())
+        stage.transport.before.add(rule := Rule(fault=Partition(), method="PATCH", path="/nodeclaims"))
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(5.0)
+            await stage.add_nodes("late")
+            await stage.clock.sleep(0.5)
+            assert names.FINALIZER in stage.node("late")["metadata"]["finalizers"]
+            stage.transport.before.remove(rule)

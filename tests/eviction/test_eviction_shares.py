@@ -1,0 +1,147 @@
+"""Whatever hangs in one namespace, pods of the others are asked in time: to the instant."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import anyio
+import pytest
+from support.builders import NOW, a_budget, a_pod
+from support.eviction import EvictionServer
+
+from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.deletion import Doomed
+from gracectl.eviction.evictor import Evictor
+from gracectl.eviction.lane import Candidate
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.kube.cache import Cache
+from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.retry import RetrySettings
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
+from gracectl.policy.budgets import budgets_of
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import LoopClock
+
+pytestmark = pytest.mark.anyio
+
+ONCE = ClientSettings(retry=RetrySettings(attempts=1))
+
+
+def a_backoff() -> Backoff:
+    return Backoff(0.1, 10.0, jitter=0.0)
+
+
+class Slow:
+    """An evictor and a deleter as they are made by default, and their server, on the loop's time."""
+
+    def __init__(self, **settings: float) -> None:
+        self.clock = LoopClock(NOW)
+        self.server = EvictionServer(self.clock, 0.01)
+        self.pods: Cache[Pod] = Cache("pods")
+        self.budgets: Cache[PodDisruptionBudget] = Cache("budgets")
+        client = KubeClient(self.server, self.clock, settings=ONCE, rng=random.Random(1))
+        chosen = EvictionSettings(**settings)  # type: ignore[arg-type]  # whole numbers are numbers
+        self.evictor = Evictor(client, self.pods, self.budgets, self.clock, chosen, a_backoff)
+        self.deleter = PodDeleter(client, self.pods, self.clock, chosen, a_backoff)
+
+    def show(self, namespace: str, count: int, *, with_budgets: bool = False) -> list[Pod]:
+        """Pods of a namespace, each with a budget of its own if wanted."""
+        pods = [
+            a_pod(f"{namespace}-{n}", namespace=namespace, labels={"app": f"{namespace}-{n}"}) for n in range(count)
+        ]
+        for pod in pods:
+            self.pods.put(pod)
+            if with_budgets:
+                selector = LabelSelector(dict(pod.labels))
+                self.budgets.put(a_budget(pod.name, namespace=namespace, selector=selector))
+        return pods
+
+    def want(self, node: str, pods: Iterable[Pod]) -> None:
+        self.evictor.want(
+            node,
+            [
+                Candidate(p.namespace, p.name, p.uid, node, tuple(b.key for b in budgets_of(p, self._all())), NOW)
+                for p in pods
+            ],
+        )
+
+    def _all(self) -> list[PodDisruptionBudget]:
+        return list(self.budgets.values())
+
+    def doom(self, node: str, pods: Iterable[Pod], deadline: float) -> None:
+        self.deleter.want(node, [Doomed(p.namespace, p.name, p.uid, node, NOW + deadline) for p in pods])
+
+    def instants(self, namespace: str) -> list[float]:
+        return [instant for instant, name in self.server.asked if name.startswith(f"{namespace}-")]
+
+
+async def test_deletions_that_hang_do_not_cost_a_pod_elsewhere_its_grace() -> None:
+    slow = Slow()
+    slow.server.slow["bad"] = 9.0
+    slow.doom("n1", slow.show("bad", 300), 60.0)
+    slow.doom("n2", slow.show("good", 1), 60.0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.deleter.run)
+        await anyio.sleep(55.0)
+        group.cancel_scope.cancel()
+    assert slow.instants("good") == [30.0]
+    assert slow.instants("bad") == [30.0] * 100 + [39.0] * 100 + [48.0] * 100  # no slower than by itself
+
+
+async def test_a_namespace_that_hung_before_costs_nothing_at_all() -> None:
+    """Every pod of a hundred namespaces hangs; they are known by the time that a pod elsewhere is due."""
+    slow = Slow()
+    slow.doom("n2", slow.show("good", 1), 200.0)
+    for number in range(100):
+        slow.server.slow[f"bad{number}"] = 35.0
+        slow.doom(f"b{number}", slow.show(f"bad{number}", 5), 40.0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.deleter.run)
+        await anyio.sleep(200.0)
+        group.cancel_scope.cancel()
+    assert slow.instants("good") == [170.0]
+
+
+@pytest.mark.parametrize("with_budgets", [True, False])
+async def test_evictions_that_hang_in_one_namespace_do_not_delay_another(with_budgets: bool) -> None:
+    slow = Slow(qps=0)
+    slow.server.slow["bad"] = 30.0
+    slow.want("n1", slow.show("bad", 150, with_budgets=with_budgets))
+    slow.want("n2", slow.show("good", 2, with_budgets=with_budgets))
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.evictor.run)
+        await anyio.sleep(70.0)
+        slow.want("n3", slow.show("late", 1, with_budgets=with_budgets))
+        await anyio.sleep(1.0)
+        group.cancel_scope.cancel()
+    assert slow.instants("good") == [0.0] * 2
+    assert slow.instants("late") == [70.0]
+    assert slow.instants("bad")[:150] == [0.0] * 50 + [30.0] * 50 + [60.0] * 50
+
+
+@pytest.mark.parametrize("with_budgets", [True, False])
+async def test_evictions_that_hang_in_many_namespaces_cost_another_a_second(with_budgets: bool) -> None:
+    slow = Slow(qps=0)
+    for number in range(150):
+        slow.server.slow[f"bad{number}"] = 30.0
+        slow.want(f"n{number}", slow.show(f"bad{number}", 1, with_budgets=with_budgets))
+    slow.want("good", slow.show("good", 2, with_budgets=with_budgets))
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.evictor.run)
+        await anyio.sleep(5.0)
+        group.cancel_scope.cancel()
+    assert slow.instants("good") == [1.0] * 2
+
+
+async def test_waiting_for_the_rate_limit_is_no_hanging() -> None:
+    slow = Slow(qps=2, burst=1, max_in_flight=10)
+    slow.want("n1", slow.show("a", 20))
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.evictor.run)
+        await anyio.sleep(20.0)
+        group.cancel_scope.cancel()
+    assert slow.instants("a") == [number / 2 for number in range(20)]
+    assert slow.server.most_in_flight == 1
