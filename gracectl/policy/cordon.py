@@ -48,6 +48,11 @@ def lacking(node: Node) -> dict[Mark, Operation]:
     return found
 
 
+def takes_pods(node: Node) -> bool:
+    """Whether nothing of a cordon keeps new pods off, but for those that tolerate the taint."""
+    return not node.unschedulable and _taint(node) is None
+
+
 def removals(node: Node, marks: Iterable[Mark]) -> list[Operation]:
     """What takes off what is still there of these marks."""
     wanted, paths = set(marks), []

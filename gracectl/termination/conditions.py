@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import anyio
 
@@ -19,8 +20,8 @@ from gracectl.termination.steps import Tools
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 5.0
-"""A server that is slow to write a condition must not hold up the termination that it is about."""
+PATIENCE_SECONDS = 1.0
+"""A server that is slow to write a condition must not hold up the termination that it is about, which goes on."""
 
 
 async def set_condition(
@@ -29,10 +30,15 @@ async def set_condition(
     """Write a condition to each of `objects` (a node, its claim) if it says something new there.
 
     A mere change of message is written at most every `status_interval_seconds`. A condition is for people: when it
-    cannot be written within `seconds` (PATIENCE_SECONDS at most), that is logged, and the termination goes on.
+    cannot be written, that is logged; when that takes longer than `seconds` (PATIENCE_SECONDS at most), it is written
+    beside the termination, which goes on, and what is to be said next waits for that.
     """
     now = tools.clock.now()
-    due = [held for held in objects if _is_due(tools, held, word, now)]
+    due = [
+        held
+        for held in objects
+        if _is_due(tools, held, word, now) and not tools.background.is_under_way(_key(held, word))
+    ]
     if not due:
         return  # nearly always: each look at a node ends here
     async with anyio.create_task_group() as group:
@@ -75,17 +81,23 @@ async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
     elif told is None and shown is not None and shown.status == word.status and shown.last_transition is not None:
         turned = shown.last_transition
     held.told[word.type] = Told(word.status, at=now, turned=turned)
+    with suppress(TimeoutError):
+        await tools.background.attend(_key(held, word), lambda: _try_to_write(tools, held, word, turned), seconds)
+
+
+def _key(held: AnyHeld, word: Word) -> tuple[str, str]:
+    return (word.type, held.uid)
+
+
+async def _try_to_write(tools: Tools, held: Held[H], word: Word, turned: float) -> None:
     try:
-        # Shielded: told to stop, we still say what we have begun to say.
-        with anyio.move_on_after(seconds, shield=True) as patience:
+        # Shielded: told to stop, we still say what we have begun to say, as long as the fence lets us.
+        with anyio.CancelScope(shield=True):
             await _write(tools, held, word, turned)
     except (NotFound, NotLeading):
         return
     except ApiError as error:
         logger.warning("condition %s could not be written: %s", word.type, error, extra=held.log_keys)
-        return
-    if patience.cancelled_caught:
-        logger.warning("condition %s: no answer in %g s", word.type, seconds, extra=held.log_keys)
 
 
 async def _write(tools: Tools, held: Held[H], word: Word, turned: float) -> None:

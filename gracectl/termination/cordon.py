@@ -7,13 +7,13 @@ for, or an uncordon that is no longer, is never written, as each is computed fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gracectl.kube.amend import amend
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.node import Node
-from gracectl.policy.cordon import Mark, annotation, lacking, recorded, removals, without
+from gracectl.policy.cordon import SPELT, Mark, annotation, lacking, recorded, removals, takes_pods, without
 from gracectl.policy.kept import is_given_back, is_kept, marks_of
 from gracectl.termination.announce import announce
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
@@ -21,21 +21,58 @@ from gracectl.termination.termination import Termination
 
 
 async def cordon(tools: Tools, termination: Termination) -> Answer:
-    """Set spec.unschedulable, the taint and the load balancer label in one write."""
+    """Set spec.unschedulable, the taint and the load balancer label in one write.
+
+    Somebody may undo it, a webhook in the very write: then it is written again, less and less often, and the drain goes
+    on as long as anything keeps new pods off. Without that the node waits, for its deadline at the latest.
+    """
     needed: Callable[[Node], JsonPatch | None] = missing_on_kept if termination.is_kept else missing
     before = termination.node
-    if needed(before):
-        after = await amend(tools.client, termination.held.abandonable, before, needed)
+    if needed(before) and tools.clock.monotonic() >= termination.next_cordon:
+        after = await _written(tools, termination, needed)
         if after is None:
             return Release("the node is gone")
-        termination.held.wrote(after)
-        if missing(after):
+        if termination.is_kept and not is_kept(after):
             return Wait(0.0, "nobody asks for its cordon any more")
-        message = f"takes no more pods and no traffic from outside: it {termination.fate}"
-        announce(tools, (termination.held,), names.EventReason.CORDONED, message)
-    if termination.cordoned_at is None:
-        termination.cordoned_at = tools.clock.now()
-    return Proceed()
+        termination.next_cordon = tools.clock.monotonic() + termination.recordon.next()
+        undone = tuple(lacking(after)) or (tuple(lacking(before)) if termination.cordoned_at is not None else ())
+        if undone:
+            _tell_of_undoing(tools, termination, undone)
+        else:
+            message = f"takes no more pods and no traffic from outside: it {termination.fate}"
+            announce(tools, (termination.held,), names.EventReason.CORDONED, message)
+    if not takes_pods(termination.node) or termination.is_overdue(tools.clock.now()):
+        if termination.cordoned_at is None:
+            termination.cordoned_at = tools.clock.now()
+        return Proceed()
+    wait = max(termination.next_cordon - tools.clock.monotonic(), 0.0)
+    return Wait(wait, "its cordon is undone by somebody else, and it would take new pods")
+
+
+def _tell_of_undoing(tools: Tools, termination: Termination, undone: Collection[Mark]) -> None:
+    listed = " and ".join(SPELT[mark] for mark in undone)
+    takes = takes_pods(termination.node)
+    goes_on = "no pod is asked to leave until the node takes no new ones" if takes else "the drain goes on"
+    message = (
+        f"{listed}: taken off again by a webhook or another controller; it is written again, less and less often, and "
+        f"{goes_on}"
+    )
+    announce(tools, (termination.held,), names.EventReason.CORDON_UNDONE, message, "Warning", news=recorded(undone))
+
+
+async def _written(tools: Tools, termination: Termination, needed: Callable[[Node], JsonPatch | None]) -> Node | None:
+    """The node with what was needed; None when it is gone."""
+
+    async def write() -> Node | None:
+        after = await amend(tools.client, termination.held.abandonable, termination.node, needed)
+        if after is not None:
+            termination.held.wrote(after)
+        return after
+
+    if termination.is_kept:
+        return await write()  # whoever gives the node back breaks it off
+    # The deadline does not: the server may be as slow as its webhooks.
+    return await tools.background.attend(("cordon", termination.uid), write)
 
 
 def missing(node: Node) -> JsonPatch | None:

@@ -6,6 +6,7 @@ Invariant: while a termination is under way its deadline is never moved to a lat
 from __future__ import annotations
 
 import logging
+import math
 
 import anyio
 
@@ -21,18 +22,15 @@ from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadabl
 from gracectl.policy.ownership import only_claim
 from gracectl.termination.announce import announce
 from gracectl.termination.ending import AnyEnding
-from gracectl.termination.held import H, Held
+from gracectl.termination.held import AnyHeld, H, Held
 from gracectl.termination.steps import Answer, Proceed, Tools
 from gracectl.termination.termination import LAST_WORD_SECONDS, Termination
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS, RETRY_SECONDS = 5.0, 30.0
-"""How long a claim may take to be written, and after how long it is tried again if it could not."""
-
-
-TRACE_PATIENCE_SECONDS = 1.0
-"""Likewise for a traceparent alone."""
+PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
+"""How long is waited for a claim, or a mere traceparent, to be written, which goes on beside; and after how long it is
+tried again if it could not."""
 
 
 async def set_deadline(tools: Tools, termination: Termination) -> Answer:
@@ -123,26 +121,43 @@ async def _try_to_write(tools: Tools, held: Held[H], deadline: float | None, tra
     """Not for long, and not with every look at a node whose pods come and go."""
     if tools.clock.monotonic() < held.next_try or _lacking(held.state, deadline, traceparent) is None:
         return
-    patience = TRACE_PATIENCE_SECONDS if deadline is None else PATIENCE_SECONDS
+    if tools.background.is_under_way(_key(held)):
+        return
     try:
-        with anyio.fail_after(patience):
-            await _write(tools, held, deadline, traceparent)
+        await _write(tools, held, deadline, traceparent, PATIENCE_SECONDS)
     except NotLeading:
         raise
-    except (ApiError, TimeoutError) as error:
+    except TimeoutError:
+        return
+    except ApiError as error:
         held.next_try = tools.clock.monotonic() + RETRY_SECONDS
         what = "traceparent" if deadline is None else "deadline"
-        failure = str(error) or f"no answer in {patience:g} s"
-        logger.warning("the %s could not be written: %s", what, failure, extra=held.log_keys)
+        logger.warning("the %s could not be written: %s", what, error, extra=held.log_keys)
 
 
-async def _write(tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None) -> None:
+def _key(held: AnyHeld) -> tuple[str, str]:
+    return ("deadline", held.uid)
+
+
+async def _write(
+    tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None, seconds: float = math.inf
+) -> None:
+    """TimeoutError after so many seconds; the write goes on then, and so it does at the deadline itself."""
+
+    async def write() -> None:
+        after = await amend(tools.client, held.abandonable, held.state, lacking)
+        if after is not None:
+            held.wrote(after)
+
     def lacking(thing: H) -> MergePatch | None:
         return _lacking(thing, deadline, traceparent)
 
-    after = await amend(tools.client, held.abandonable, held.state, lacking)
-    if after is not None:
-        held.wrote(after)
+    key = _key(held)
+    if tools.background.is_under_way(key):
+        await tools.background.attend(key, write, seconds)  # perhaps of another deadline
+        if lacking(held.state) is None:
+            return
+    await tools.background.attend(key, write, seconds)
 
 
 def _lacking(thing: Node | NodeClaim, deadline: float | None, traceparent: str | None) -> MergePatch | None:

@@ -17,6 +17,7 @@ from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.runtime.backoff import Backoff
+from gracectl.termination.failures import Failures
 from gracectl.termination.held import AnyHeld, H, Held
 from gracectl.termination.journal import SILENT, Journal
 from gracectl.termination.settings import InstanceSettings
@@ -101,8 +102,10 @@ class Ending(ABC, Generic[H]):
         self.instance = instance
         self.deadline: Deadline | None = None
         # A predecessor of ours has come as far as the drain, and has told people of it.
-        self.is_resumed = condition_of(held.state.conditions, names.DRAINED) is not None
+        drained = condition_of(held.state.conditions, names.DRAINED)
+        self.is_resumed = drained is not None and drained.reason != names.STEP_FAILING
         self.journal: Journal = SILENT
+        self.failures = Failures()  # by step
         self.complained: set[tuple[str, str]] = set()  # by uid, what is told once: unreadable annotations, rivals
         self.waits_for = ""
         self._step = ""

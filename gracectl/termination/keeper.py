@@ -12,7 +12,7 @@ from collections.abc import Callable
 import anyio
 
 from gracectl.kube.amend import amend
-from gracectl.kube.errors import ApiError
+from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -21,7 +21,10 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import run_workers
+from gracectl.termination.announce import announce
+from gracectl.termination.failures import Failures
 from gracectl.termination.finalizer import addition, lacks
+from gracectl.termination.held import H, Held
 from gracectl.termination.steps import Tools
 
 logger = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ class FinalizerKeeper:
         self._tools = tools
         self._observed = observed = tools.observed
         self._selector = tools.settings.node_selector
+        self._failures = Failures()  # by uid
         self._nodes: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._claims: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         observed.nodes.subscribe(self._node_changed, replay=True)
@@ -61,22 +65,32 @@ class FinalizerKeeper:
         """Add the finalizer to the node if it is missing; safe to repeat."""
         node = self._observed.node(name)
         if node is not None and lacks(node) and self._selector.matches(node.labels):
-            after = await amend(self._tools.client, NODES, node, addition)
-            self._tell(f"node {name}", after, {"node": name})
+            await self._add(Held(NODES, node), f"node {name}")
 
     async def keep_claim(self, name: str) -> None:
         """The same for a claim."""
         claim = self._observed.claim(name)
         if claim is not None and lacks(claim) and self._is_managed(claim):
-            after = await amend(self._tools.client, self._tools.claim_resource(), claim, addition)
-            self._tell(f"node claim {name}", after, {"nodeclaim": name})
+            await self._add(Held(self._tools.claim_resource(), claim), f"node claim {name}")
 
-    def _tell(self, subject: str, after: Node | NodeClaim | None, extra: dict[str, str]) -> None:
+    async def _add(self, held: Held[H], subject: str) -> None:
+        try:
+            after = await amend(self._tools.client, held.resource, held.state, addition)
+        except NotLeading:
+            raise
+        except ApiError as error:
+            if self._failures.failed(held.uid, type(error).__name__, self._tools.clock.monotonic()):
+                message = f"finalizer cannot be added: {error}; it is tried again, and a deletion would not be held"
+                announce(self._tools, (held,), names.EventReason.STEP_FAILING, message, "Warning")
+            raise
+        self._failures.succeeded(held.uid)
         if after is not None and names.FINALIZER in after.finalizers:
-            logger.info("finalizer added: the deletion of %s will wait for its drain", subject, extra=extra)
+            logger.info("finalizer added: the deletion of %s will wait for its drain", subject, extra=held.log_keys)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
+            if old is not None:
+                self._failures.succeeded(old.uid)
             return
         if lacks(new) and self._selector.matches(new.labels):
             self._nodes.add(new.name)
@@ -86,6 +100,8 @@ class FinalizerKeeper:
                 self._claim_changed(None, claim)
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        if old is not None and new is None:
+            self._failures.succeeded(old.uid)
         if new is not None and lacks(new) and self._is_managed(new):
             self._claims.add(new.name)
 

@@ -88,6 +88,8 @@ class KeptDrain(Termination):
     def begin_anew(self, now: float) -> None:
         """It was given back, and is asked for once more: that is another drain."""
         self.plan = self.guards = self.cordoned_at = self.still_since = None
+        self.next_cordon = 0.0
+        self.recordon.reset()
         self.misspelt = {}
         self.is_resumed = self.is_resting = self.is_returned = False
         self.started = kept_since(self.node, now)

@@ -16,8 +16,9 @@ from gracectl.runtime.workers import Requeue
 from gracectl.termination.cordon import cordon
 from gracectl.termination.drain import drain
 from gracectl.termination.kept import KeptDrain, clean_up, rest, uncordon
-from gracectl.termination.steps import Answer, Step, Tools, Wait, walk
+from gracectl.termination.steps import Answer, Step, Tools, Wait
 from gracectl.termination.volumes import detach
+from gracectl.termination.walking import walk
 
 Steps = tuple[Step[KeptDrain], ...]
 
@@ -43,7 +44,7 @@ class KeptWalk:
         with anyio.CancelScope() as kept.scope:
             if kept.is_returned and is_kept(kept.node) and not await self._is_asked_for_again(kept):
                 return None  # the watch will show what is
-            answer = await walk(steps_of(kept.node), kept, self._take, self._tools.clock)
+            answer = await walk(steps_of(kept.node), kept, self._take, self._tools)
             return Requeue(answer.seconds) if isinstance(answer, Wait) else None
         return None  # broken off by a change that has put the node on the queue, too
 

@@ -22,9 +22,10 @@ from gracectl.termination.drain import drain, withdraw
 from gracectl.termination.finalizer import release
 from gracectl.termination.instance import end_nodes_instance, notice_loss
 from gracectl.termination.places import Places
-from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait, walk
+from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
 from gracectl.termination.termination import Termination
 from gracectl.termination.volumes import detach
+from gracectl.termination.walking import walk
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class NodeWalk:
 
     async def go(self, termination: Termination) -> Requeue | None:
         """Bring the end of a node as far as it comes now; when to look at it again. Raises ApiError."""
-        answer = await walk(STEPS, termination, self._take, self._tools.clock)
+        answer = await walk(STEPS, termination, self._take, self._tools)
         if isinstance(answer, Release):
             logger.info("nothing is left to drain: %s", answer.reason, extra=termination.held.log_keys)
             withdraw(self._tools, termination.node.name)
@@ -60,7 +61,7 @@ class NodeWalk:
                 # When the node is gone, nothing else may say that its claim is ours.
                 word = Word(names.INSTANCE_TERMINATING, names.TRUE, "NothingLeft", answer.reason)
                 await set_condition(self._tools, (termination.claim,), word)
-            answer = await walk((RELEASE,), termination, self._take, self._tools.clock)
+            answer = await walk((RELEASE,), termination, self._take, self._tools)
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
     def is_replaced(self, termination: Termination) -> bool:

@@ -32,7 +32,8 @@ from gracectl.termination.held import Held
 from gracectl.termination.observed import is_held
 from gracectl.termination.places import Places
 from gracectl.termination.register import Register
-from gracectl.termination.steps import Answer, Release, Step, Tools, Wait, walk
+from gracectl.termination.steps import Answer, Release, Step, Tools, Wait
+from gracectl.termination.walking import walk
 
 INSTANCE: Step[ClaimEnding] = Step("instance", end_claims_instance)
 RELEASE: Step[ClaimEnding] = Step("finalizer", release_claim)
@@ -108,9 +109,9 @@ class NodeClaimTermination:
         return await self._walk(ending) if is_held(ending.claim) else None
 
     async def _walk(self, ending: ClaimEnding) -> Requeue | None:
-        answer = await walk(STEPS, ending, self._take, self._tools.clock)
+        answer = await walk(STEPS, ending, self._take, self._tools)
         if isinstance(answer, Release):
-            answer = await walk((RELEASE,), ending, self._take, self._tools.clock)
+            answer = await walk((RELEASE,), ending, self._take, self._tools)
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
     async def _take(self, step: Step[ClaimEnding], ending: ClaimEnding) -> Answer:

@@ -238,12 +238,18 @@ def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> t
     if is_given_back(node):
         return "uncordon", "what its cordon has put on it is taken off"
     if not is_disrupted(node):
-        return "cordon", "it is not cordoned yet"
+        return "cordon", _failing(node) or "it is not cordoned yet"
     if decision is None:
         return "drain", ""
     if decision.left and not decision.overdue:
-        return "drain", brief(decision)
+        return "drain", _failing(node) or brief(decision)
     return _after_drain(node, decision)
+
+
+def _failing(node: Node) -> str:
+    """What the controller says of a step before the drain that keeps failing; empty if there is none."""
+    drained = condition_of(node.conditions, names.DRAINED)
+    return drained.message if drained is not None and drained.reason == names.STEP_FAILING else ""
 
 
 def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:

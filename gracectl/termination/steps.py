@@ -1,4 +1,4 @@
-"""What a step of a termination is given, what it answers, and how steps are walked.
+"""What a step of a termination is given, and what it answers.
 
 Every step is idempotent: it is run again from the first on every reconcile, looks at the objects, and does what is
 still missing. A step that fails raises; its node is tried again with backoff, the other nodes do not notice.
@@ -6,7 +6,7 @@ still missing. A step that fails raises; its node is tried again with backoff, t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Generic
 
 import msgspec
@@ -16,10 +16,10 @@ from gracectl.disruption.gate import Gate
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
+from gracectl.runtime.background import Background
 from gracectl.runtime.clock import Clock
 from gracectl.termination.departures import Departures
 from gracectl.termination.ending import E
@@ -50,6 +50,8 @@ class Tools(msgspec.Struct, frozen=True):
     departures: Departures
     journals: Journals
     """Tell traces."""
+    background: Background
+    """Carries writes that a walk does not wait for to the end."""
 
     @property
     def settings(self) -> TerminationSettings:
@@ -83,21 +85,3 @@ class Step(msgspec.Struct, Generic[E], frozen=True):
 
     name: str
     run: Callable[[Tools, E], Awaitable[Answer]]
-
-
-async def walk(
-    steps: Iterable[Step[E]], ending: E, take: Callable[[Step[E], E], Awaitable[Answer]], clock: Clock
-) -> Wait | Release | None:
-    """Take one step after the other until one has to wait or finds that there is nothing left; None: all are done."""
-    for step in steps:
-        ending.pass_through(step.name, clock.now())
-        try:
-            answer = await take(step, ending)
-        except ApiError as error:
-            ending.journal.failed(step.name, error, clock.now())
-            raise
-        if isinstance(answer, Wait):
-            ending.rest_at(step.name, clock.now(), answer.reason)
-        if not isinstance(answer, Proceed):
-            return answer
-    return None

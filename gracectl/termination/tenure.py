@@ -24,6 +24,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
+from gracectl.runtime.background import Background
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock, RelayedClock
 from gracectl.runtime.queue import QueueStatistics
@@ -101,6 +102,7 @@ class Tenure:
         for listener in (announcer, self.journals, departures):
             self._evictor.listen(listener)
             self._deleter.listen(listener)
+        self._background = Background()
         self._tools = tools = Tools(
             client=means.client,
             observed=observed,
@@ -115,6 +117,7 @@ class Tenure:
             tallies=means.tallies,
             departures=departures,
             journals=self.journals,
+            background=self._background,
         )
         backoff = partial(Backoff, rng=means.rng)
         self.terminations = NodeTermination(tools, backoff)
@@ -129,6 +132,7 @@ class Tenure:
     async def run(self) -> None:
         """Change the cluster until cancelled; what is under way is finished first. Raises PartDied."""
         parts: dict[str, Part] = {
+            "writes in the background": self._background.run,
             "evictor": self._evictor.run,
             "deleter": self._deleter.run,
             "finalizer keeper": self._keeper.run,

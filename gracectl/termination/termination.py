@@ -13,6 +13,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.plan import Plan
+from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.termination.ending import Ending, InstanceWait, Progress
 from gracectl.termination.guards import Guard
@@ -25,6 +26,8 @@ LAST_WORD_SECONDS = 1.0
 PATIENCE_SECONDS = 5.0
 """A server that does not answer holds up an instance whose end was asked for by no more than this, step by step."""
 
+RECORDON_SECONDS = (1.0, 60.0)
+"""Between two cordons of a node on which somebody undoes them: the first wait and the longest, doubled each time."""
 
 TOLD_OF_STANDSTILL = math.inf
 """As the instant since when nobody leaves: people were told of it."""
@@ -47,6 +50,8 @@ class Termination(Ending[Node]):
         self.claim: Held[NodeClaim] | None = None
         self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
         self.cordoned_at: float | None = None
+        self.next_cordon = 0.0  # before this instant (monotonic) a cordon that was undone is let be
+        self.recordon = Backoff(*RECORDON_SECONDS, jitter=0.0)
         self.plan: Plan | None = None
         self.guards: Mapping[str, Guard] | None = None  # by uid, the protected pods that are waited for; None before
         self.misspelt: Mapping[str, str] = {}  # by uid, the values of which people were told that nobody understands

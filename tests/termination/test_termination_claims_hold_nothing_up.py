@@ -91,5 +91,7 @@ async def test_claims_whose_writes_hang_keep_no_node_without_its_finalizer() -> 
             await stage.clock.sleep(5.0)
             await stage.add_nodes("late")
             await stage.clock.sleep(0.5)
-            assert names.FINALIZER in stage.node("late")["metadata"]["finalizers"]
+            late = stage.node("late")
+            assert late is not None
+            assert names.FINALIZER in late["metadata"]["finalizers"]
             stage.transport.before.remove(rule)

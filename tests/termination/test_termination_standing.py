@@ -24,6 +24,7 @@ from gracectl.termination.settings import TerminationSettings
 from gracectl.termination.standing import Memory, NodeStanding, State, claims_by_themselves, is_under_way, standings
 
 SETTINGS = TerminationSettings()
+FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon fails: forbidden")
 
 
 def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStanding:
@@ -39,6 +40,8 @@ def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, *
     [
         (a_node(finalizers=(names.FINALIZER,)), (), (State.IDLE, "", "")),
         (going(taints=(), since=1), (), (State.ENDING, "cordon", "it is not cordoned yet")),
+        (going(taints=(), conditions=(FAILS,)), (), (State.ENDING, "cordon", "step cordon fails: forbidden")),
+        (going(conditions=(FAILS,)), (replica(),), (State.ENDING, "drain", "step cordon fails: forbidden")),
         (
             going(),
             (replica(),),

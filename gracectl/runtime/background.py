@@ -1,0 +1,88 @@
+"""Calls that go on when their caller has ceased to wait for them; for each key one at a time.
+
+A write may take as long as the webhooks behind it; whoever walks through the steps of a node has other things to do by
+then, and to cancel it would mean never to succeed. Invariants: a call under way is joined, not begun again; it ends by
+itself, or with `run`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from gracectl.runtime.fence import FenceClosed
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class _Call:
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        self.attending = 0
+        self.value: Any = None
+        self.error: Exception = FenceClosed()  # unless it comes to an end of its own
+        self.has_failed = True
+
+
+class Background:
+    """See the module. Somebody has to `run` it."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Hashable, _Call] = {}
+        self._group: TaskGroup | None = None
+        self._begun = anyio.Event()
+
+    async def run(self) -> None:
+        """Carry calls out until cancelled; then they are."""
+        try:
+            async with anyio.create_task_group() as self._group:
+                self._begun.set()
+                await anyio.sleep_forever()
+        finally:
+            self._group = None
+
+    def is_under_way(self, key: Hashable) -> bool:
+        """Whether a call with this key has begun and is not over."""
+        return key in self._calls
+
+    async def attend(self, key: Hashable, call: Callable[[], Awaitable[T]], seconds: float = float("inf")) -> T:
+        """What `call` returns or raises, or the one of this key that is under way already.
+
+        TimeoutError when that takes longer than `seconds`; then, or when the caller is cancelled, it goes on, and its
+        failure is logged.
+        """
+        under_way = self._calls.get(key)
+        if under_way is None:
+            await self._begun.wait()
+            if self._group is None:
+                raise FenceClosed
+            under_way = self._calls[key] = _Call()
+            self._group.start_soon(self._carry, key, call, under_way)
+        under_way.attending += 1
+        try:
+            with anyio.fail_after(seconds):
+                await under_way.over.wait()
+        finally:
+            under_way.attending -= 1
+        if under_way.has_failed:
+            raise under_way.error
+        value: T = under_way.value
+        return value
+
+    async def _carry(self, key: Hashable, call: Callable[[], Awaitable[object]], under_way: _Call) -> None:
+        try:
+            under_way.value = await call()
+            under_way.has_failed = False
+        except Exception as error:  # whatever it is, whoever attends is told
+            under_way.error = error
+            if not under_way.attending:
+                logger.warning("%s", error)
+        finally:
+            del self._calls[key]
+            under_way.over.set()

@@ -1,0 +1,77 @@
+"""Background: what takes longer than anybody waits goes on, and is not begun twice."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import pytest
+
+from gracectl.runtime.background import Background
+from gracectl.runtime.fence import FenceClosed
+
+pytestmark = pytest.mark.anyio
+
+
+class Writes:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.begun: list[float] = []
+        self.ended: list[float] = []
+
+    async def write(self) -> str:
+        self.begun.append(anyio.current_time())
+        await anyio.sleep(self.seconds)
+        self.ended.append(anyio.current_time())
+        return "written"
+
+
+async def test_who_does_not_wait_any_longer_does_not_end_it_and_who_comes_later_joins() -> None:
+    background, writes = Background(), Writes(10.0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(background.run)
+        with pytest.raises(TimeoutError):
+            await background.attend("a", writes.write, 1.0)
+        assert background.is_under_way("a")
+        with anyio.move_on_after(2.0):
+            await background.attend("a", writes.write)
+        assert await background.attend("a", writes.write) == "written"
+        assert (writes.begun, writes.ended) == ([0.0], [10.0])
+        assert not background.is_under_way("a")
+        assert await background.attend("a", writes.write) == "written"
+        assert writes.begun == [0.0, 10.0]
+        group.cancel_scope.cancel()
+
+
+async def test_a_failure_is_raised_to_who_attends_and_else_logged(caplog: pytest.LogCaptureFixture) -> None:
+    background = Background()
+
+    async def fail() -> None:
+        await anyio.sleep(5.0)
+        raise ValueError("no")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(background.run)
+        with pytest.raises(ValueError, match="no"):
+            await background.attend("a", fail)
+        assert caplog.records == []
+        with pytest.raises(TimeoutError):
+            await background.attend("a", fail, 1.0)
+        await anyio.sleep(10.0)
+        assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "no")]
+        group.cancel_scope.cancel()
+
+
+async def test_what_is_under_way_ends_with_it_and_nothing_begins_afterwards() -> None:
+    background, writes = Background(), Writes(10.0)
+    async with anyio.create_task_group() as group:
+        async with anyio.create_task_group() as running:
+            running.start_soon(background.run)
+            with pytest.raises(TimeoutError):
+                await background.attend("a", writes.write, 1.0)
+            running.cancel_scope.cancel()
+        assert not background.is_under_way("a")
+        with pytest.raises(FenceClosed):
+            await background.attend("a", writes.write)
+        group.cancel_scope.cancel()
+    assert writes.ended == []
