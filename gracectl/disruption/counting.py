@@ -18,6 +18,7 @@ from gracectl.disruption.muster import state_of
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.model import names
+from gracectl.model.foreign import visible
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
@@ -139,7 +140,7 @@ def _verdict(budget: NodeDisruptionBudget, tally: Tally, now: float) -> Conditio
         )
     before = budget.verdict
     since = now if before is None or before.status != status else before.last_transition
-    return Condition(names.DISRUPTION_ALLOWED, status, reason, message, now if since is None else since)
+    return Condition(names.DISRUPTION_ALLOWED, status, reason, visible(message), now if since is None else since)
 
 
 def _says(budget: NodeDisruptionBudget, kept: dict[str, float], tally: Tally, verdict: Condition) -> bool:

@@ -440,6 +440,15 @@ async def test_nothing_is_asked_that_the_rights_do_not_name(register: bool) -> N
     assert {name for each in world.transport.executed if (name := each.operation.name)} <= {KEY[1], "gracectl"}
 
 
+async def test_where_somebody_else_tells_whom_to_trust_nothing_is_asked_at_all() -> None:
+    world = await a_world()
+    settings = msgspec.structs.replace(SETTINGS, register=False, certificates=CertificateFiles("a", "b"))
+    replica = world.replica(settings)
+    replica.identity.offer(Material(issue(settings.hosts, world.clock.now(), DAY).pair))
+    assert await replica.office.look()
+    assert world.transport.executed == []
+
+
 @pytest.mark.parametrize("field", ["tls.crt", "tls.key", "ca.crt", "next.crt", "next.key"])
 @pytest.mark.parametrize("spoilt", ["", "not base64!", "AAAA", "cut", "other"])
 async def test_whatever_somebody_writes_into_the_secret_is_mended_in_the_end(field: str, spoilt: str) -> None:
