@@ -24,7 +24,7 @@ from gracectl.admission.server import no_questions
 from gracectl.app.following import SettingsFollower, following_checks, following_samples
 from gracectl.cloud.fenced import FencedProvider
 from gracectl.cloud.metered import MeteredProvider
-from gracectl.cloud.provider import Provider, UsesCluster
+from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_CONTROLLER
 from gracectl.disruption.gate import Gate
@@ -112,7 +112,7 @@ class Controller:
         self._spans = spans
         patient = ClientSettings(timeout=settings.client.request_timeout_seconds)
         self._client = KubeClient(transport, clock, settings=patient, rng=rng)
-        self._observed = observed = observe_nothing_yet()
+        self._observed = observed = observe_nothing_yet(instance_key_of(provider))
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
         self._tallies = Tallies()
         # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from gracectl.cloud.machines import Machines, Scope
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.kube.access import Right
 from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
@@ -28,8 +28,9 @@ from gracectl.kube.errors import (
     Unauthorized,
 )
 from gracectl.kube.requests import MergePatch
-from gracectl.kube.resources import MACHINES
+from gracectl.kube.resources import MACHINES, NODES
 from gracectl.model import names
+from gracectl.model.foreign import harmless
 from gracectl.model.machine import Machine
 
 VERBS: Final = ("get", "list", "patch", "delete")
@@ -93,11 +94,13 @@ class ClusterApiProvider:
         self._look_for_trouble(machine)
         return InstanceState.ENDING
 
-    async def terminate(self, provider_id: str) -> None:
-        """See Provider. A Machine that is paused is left alone: it may be on its way to another management cluster."""
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
+        """See Provider. A Machine that is paused is left alone: it may be on its way to another management cluster; one
+        that has another node is refused."""
         with self._translated():
             machine = await self._machines.find(provider_id)
             if machine is not None and not machine.is_deleted:
+                await self._check_belongs(node, machine)
                 machine = await self._deleted(machine)
         if machine is None:
             self._since.pop(provider_id, None)
@@ -108,6 +111,22 @@ class ClusterApiProvider:
         async with self._opening:
             await self._opened.aclose()
             self._there = None
+
+    async def _check_belongs(self, node: NodeIdentity | None, machine: Machine) -> None:
+        """Raises ProviderRefused where Cluster API has found another node for the Machine, and that is still there."""
+        other = machine.node_name
+        if node is None or not other or other == node.name:
+            return
+        try:
+            await self._nodes().get(NODES, ("", other))
+        except NotFound:
+            return  # the machine came back under another name: Cluster API looks for its node once
+        shown = harmless(other, 253)
+        raise ProviderRefused(
+            f"{machine} belongs to another node: {shown}, and not to {node.name}",
+            f"check spec.providerID of the node, which its kubelet has written; or delete node {shown} if it is left "
+            "over",
+        )
 
     async def _deleted(self, machine: Machine) -> Machine | None:
         """The Machine after its DELETE; None if somebody was faster."""

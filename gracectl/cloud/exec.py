@@ -12,7 +12,7 @@ import msgspec
 
 from gracectl.cloud.answers import Action, read_answer, request_id, shown_text
 from gracectl.cloud.process import Ended, TookTooLong, run
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 
 REFUSED: Final = 4
 """The exit code that says that somebody must act."""
@@ -65,9 +65,9 @@ class ExecProvider:
             raise ProviderUnavailable(f"{self._name} has said nothing about the state of {provider_id}")
         return answer
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """See Provider."""
-        if await self._asked("terminate", provider_id) is InstanceState.GONE:
+        if await self._asked("terminate", provider_id, node) is InstanceState.GONE:
             raise InstanceGone(f"{self._name} says that {provider_id} is gone")
 
     async def aclose(self) -> None:
@@ -77,11 +77,11 @@ class ExecProvider:
     def _name(self) -> str:
         return f"command {self._options.command[0]}"
 
-    async def _asked(self, action: Action, provider_id: str) -> InstanceState | None:
+    async def _asked(self, action: Action, provider_id: str, node: NodeIdentity | None = None) -> InstanceState | None:
         """What the command says of the instance; None: nothing, and that it is content."""
         program, *arguments = self._options.command
         replaced = (each.replace("{action}", action).replace("{providerID}", provider_id) for each in arguments)
-        command, environment = (program, *replaced), self._environment(action, provider_id)
+        command, environment = (program, *replaced), self._environment(action, provider_id, node)
         try:
             async with self._places:
                 ended = await run(command, environment, seconds=self._options.timeout_seconds, most=LONGEST_OUTPUT)
@@ -97,13 +97,15 @@ class ExecProvider:
             raise ProviderRefused(message, "correct spec.providerID of the node") from error
         return self._understood(ended)
 
-    def _environment(self, action: Action, provider_id: str) -> dict[str, str]:
+    def _environment(self, action: Action, provider_id: str, node: NodeIdentity | None) -> dict[str, str]:
         """What the command is told, and little else: our environment may hold what it must not know."""
         wanted = (*INHERITED, *self._options.pass_env)
+        about_node = {} if node is None else _told_of(node)
         return {
             "PATH": _PATH,
             **{name: os.environ[name] for name in wanted if name in os.environ},
             **self._options.env,
+            **about_node,
             "GRACECTL_ACTION": action,
             "GRACECTL_PROVIDER_ID": provider_id,
             "GRACECTL_REQUEST_ID": request_id(provider_id),
@@ -132,6 +134,10 @@ class ExecProvider:
         message = shown_text(words[0]) if words else "it does not say why"
         remedy = shown_text(remedies[0][len(_REMEDY) :]) if remedies else "see what the command wants"
         return ProviderRefused(f"{self._name} refuses: {message}", remedy)
+
+
+def _told_of(node: NodeIdentity) -> dict[str, str]:
+    return {"GRACECTL_NODE_NAME": node.name, "GRACECTL_NODE_ADDRESSES": " ".join(node.addresses)}
 
 
 def _said(ended: Ended) -> str:

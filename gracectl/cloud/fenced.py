@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from gracectl.cloud.provider import InstanceState, Provider, ProviderError
+from gracectl.cloud.provider import InstanceState, NodeIdentity, Provider, ProviderError
 from gracectl.runtime.fence import Fence, FenceClosed
 
 
@@ -29,12 +29,12 @@ class FencedProvider:
         """See Provider."""
         return await self._provider.state(provider_id)
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """See Provider. Raises FenceClosed where it may not be begun, or had to be cut."""
         answer: ProviderError | None = None
         with anyio.CancelScope() as scope, self._fence.passage(scope):
             try:
-                await self._provider.terminate(provider_id)
+                await self._provider.terminate(provider_id, node)
             except ProviderError as error:
                 answer = error  # which is an answer: nothing is on its way any more
         if scope.cancelled_caught:

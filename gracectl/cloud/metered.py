@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from gracectl.cloud.provider import (
     InstanceGone,
     InstanceState,
+    NodeIdentity,
     Provider,
     ProviderRefused,
     ProviderUnavailable,
@@ -48,9 +49,9 @@ class MeteredProvider:
         """See Provider."""
         return await self._noted("state", lambda: self._within.state(provider_id))
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """See Provider."""
-        await self._noted("terminate", lambda: self._within.terminate(provider_id))
+        await self._noted("terminate", lambda: self._within.terminate(provider_id, node))
 
     async def aclose(self) -> None:
         """See Provider."""

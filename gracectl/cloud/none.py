@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gracectl.cloud.provider import InstanceGone, InstanceState
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity
 
 
 class NoneProvider:
@@ -23,7 +23,7 @@ class NoneProvider:
         """It cannot tell, so no step is ever skipped on its word."""
         return InstanceState.UNKNOWN
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """Raises InstanceGone: done."""
         raise InstanceGone("provider none: there is nothing to end")
 

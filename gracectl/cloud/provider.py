@@ -6,11 +6,18 @@ instance that is already ending is no error, and one that is gone raises Instanc
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
+from gracectl.model.foreign import harmless
+
+logger = logging.getLogger(__name__)
 
 
 class InstanceState(StrEnum):
@@ -43,8 +50,22 @@ class ProviderRefused(ProviderError):
         self.remedy = remedy
 
 
+class NodeIdentity(msgspec.Struct, frozen=True):
+    """What the Node object says of the machine behind it.
+
+    A kubelet's credentials are bound to the node's `name`; they may write its `addresses` (those of the status, of
+    whatever type: IP addresses and host names), and once its providerID.
+    """
+
+    name: str
+    addresses: tuple[str, ...] = ()
+
+
 class Provider(Protocol):
-    """Ends instances. `provider_id` is a node's spec.providerID, as written there."""
+    """Ends instances. `provider_id` is a node's spec.providerID, as written there.
+
+    An exception that is no ProviderError counts as ProviderUnavailable.
+    """
 
     @property
     def name(self) -> str:
@@ -57,8 +78,11 @@ class Provider(Protocol):
     async def state(self, provider_id: str) -> InstanceState:
         """What has become of the instance. Raises ProviderUnavailable or ProviderRefused, never InstanceGone."""
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """Ask for the end of the instance; returns when that is accepted, not when it is over.
+
+        `node`: the node whose end this is, None for a NodeClaim without one. A provider that knows the machine's name
+        or addresses compares them, and refuses where the instance belongs to another node.
 
         Idempotent. Raises InstanceGone when there is nothing left to end, ProviderUnavailable or ProviderRefused when
         it could not be asked for.
@@ -66,6 +90,35 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Give back connections."""
+
+
+@runtime_checkable
+class KeysInstances(Protocol):
+    """A provider that takes several providerIDs for the same instance. Without this, the trimmed text is the key."""
+
+    def instance_key(self, provider_id: str) -> str:
+        """The canonical key of the instance: equal wherever `terminate` would end the same one. Never raises; what is
+        none of its instances has the trimmed text as its key."""
+
+
+InstanceKey = Callable[[str], str]
+
+
+def instance_key_of(provider: object) -> InstanceKey:
+    """How to tell, by two providerIDs, whether they are of one instance."""
+    if not isinstance(provider, KeysInstances):
+        return str.strip
+    keys = provider
+
+    def key(provider_id: str) -> str:
+        # It is asked for every node that the watch shows: a fault of a plugin must not end that.
+        try:
+            return keys.instance_key(provider_id)
+        except Exception:
+            logger.exception("the provider has no key for providerID %s; its text is taken", harmless(provider_id))
+            return provider_id.strip()
+
+    return key
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from gracectl.cloud.http import Caller
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.model.untrusted import Decoder
 
 STATES = {
@@ -47,6 +47,10 @@ class SimulatedProvider:
         self._base = options.endpoint.rstrip("/") + "/cloud/v1/instances/"
         self._caller = Caller("the cloud of the embedded cluster", options.timeout_seconds)
 
+    def instance_key(self, provider_id: str) -> str:
+        """See KeysInstances."""
+        return _id(provider_id)
+
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider.state; an instance that the cloud does not know is gone."""
         status, body = await self._call("GET", provider_id)
@@ -62,7 +66,7 @@ class SimulatedProvider:
             raise ProviderUnavailable(message) from error
         return STATES.get(instance.state, InstanceState.UNKNOWN)
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """See Provider.terminate."""
         status, body = await self._call("DELETE", provider_id)
         if status == 404:
@@ -87,7 +91,7 @@ class SimulatedProvider:
 
 
 def _id(provider_id: str) -> str:
-    return provider_id.rsplit("/", 1)[-1]
+    return provider_id.strip().rsplit("/", 1)[-1]
 
 
 def _message(body: bytes) -> str:

@@ -19,7 +19,7 @@ import tenacity
 from gracectl.cloud.answers import Action, Answer, read_answer, request_id, shown_text
 from gracectl.cloud.files import Replaced
 from gracectl.cloud.http import Caller, Reply
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.signatures import read_secrets, signed_headers
 from gracectl.kube.credentials import Trust
 from gracectl.runtime.backoff import Backoff
@@ -45,11 +45,12 @@ class _Busy(ProviderUnavailable):
         self.retry_after = retry_after
 
 
-class _Question(msgspec.Struct, frozen=True, rename="camel"):
+class _Question(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     api_version: str
     action: Action
     provider_id: str = msgspec.field(name="providerID")
     request_id: str = msgspec.field(name="requestID")
+    node: NodeIdentity | None = None
 
 
 class WebhookProvider:
@@ -94,18 +95,20 @@ class WebhookProvider:
             raise ProviderUnavailable(f"{self._who} answers 202 to a question about a state")
         return answer
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """See Provider."""
-        if await self._asked("terminate", provider_id, request_id(provider_id)) is InstanceState.GONE:
+        if await self._asked("terminate", provider_id, request_id(provider_id), node) is InstanceState.GONE:
             raise InstanceGone(f"{self._who} says that {provider_id} is gone")
 
     async def aclose(self) -> None:
         """Close the HTTP session."""
         await self._caller.aclose()
 
-    async def _asked(self, action: Action, provider_id: str, id_: str) -> InstanceState | None:
+    async def _asked(
+        self, action: Action, provider_id: str, id_: str, node: NodeIdentity | None = None
+    ) -> InstanceState | None:
         """What the endpoint says of the instance; None: it has accepted what it was asked for."""
-        body = msgspec.json.encode(_Question(API_VERSION, action, provider_id, id_))
+        body = msgspec.json.encode(_Question(API_VERSION, action, provider_id, id_, node))
         backoff = Backoff(0.5, LONGEST_WAIT, rng=self._rng)
         async for attempt in tenacity.AsyncRetrying(
             sleep=self._clock.sleep,

@@ -8,8 +8,10 @@ functions share nothing and are for single objects and for kinds of which there 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -71,6 +73,9 @@ __all__ = [
 
 # One empty map for all objects without annotations; for reading only, like every shared value.
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
+MOST_ADDRESSES: Final = 32
+"""Of a node; a kubelet may write any number of them."""
+_ADDRESS: Final = re.compile(r"[0-9A-Za-z._:-]{1,253}")
 
 LONGEST_ANNOTATION: Final = 1024
 """Characters of one on a node or a claim: an instant, or a few words."""
@@ -143,6 +148,7 @@ class NodeDecoder:
                 for taint in spec.taints or ()
             ),
             provider_id=spec.provider_id or "",
+            addresses=_addresses(read.status),
             conditions=_conditions(read.status, share.string),
         )
 
@@ -397,6 +403,11 @@ def _conditions(status: wire.Conditions | None, kept: Callable[[str | None], str
         )
         for read in status.conditions
     )
+
+
+def _addresses(status: wire.NodeStatus | None) -> tuple[str, ...]:
+    found = (each.address or "" for each in (status.addresses if status else None) or ())
+    return tuple(islice((each for each in found if _ADDRESS.fullmatch(each)), MOST_ADDRESSES))
 
 
 def _or_empty(text: str | None) -> str:

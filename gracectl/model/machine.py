@@ -26,6 +26,8 @@ class Machine(msgspec.Struct, frozen=True):
     """Somebody has asked for its end; finalizers hold it since."""
     is_paused: bool = False
     """Cluster API leaves it alone for as long as that is so."""
+    node_name: str = ""
+    """The node that Cluster API has found for it; empty: none so far."""
     story: str = ""
     """What Cluster API says of its end, for people; empty if it says nothing."""
 
@@ -59,8 +61,13 @@ class _Conditions(wire.Object):
     conditions: tuple[wire.Condition, ...] | None = None
 
 
+class _NodeRef(wire.Object):
+    name: str | None = None
+
+
 class _Status(_Conditions):
     phase: str | None = None
+    node_ref: _NodeRef | None = None
     v1beta2: _Conditions | None = None
 
 
@@ -113,6 +120,7 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
         annotations=annotations,
         is_deleted=meta.deletion_timestamp is not None,
         is_paused=names.CLUSTER_API_PAUSED in annotations or (paused is not None and paused.status == names.TRUE),
+        node_name=(status.node_ref.name if status.node_ref else None) or "",
         story=_story(status, conditions),
     )
 

@@ -36,6 +36,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     provider_id: str = ""
+    addresses: tuple[str, ...] = ()
+    """IP addresses and host names of its status, the first few; what can be neither is left out."""
     conditions: tuple[Condition, ...] = ()
 
     @property

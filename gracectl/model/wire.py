@@ -172,10 +172,18 @@ class Conditions(Object):
     conditions: list[Condition] | None = None
 
 
+class NodeAddress(Object):
+    address: str | None = None
+
+
+class NodeStatus(Conditions):
+    addresses: list[NodeAddress] | None = None
+
+
 class Node(Object):
     metadata: NodeMeta
     spec: NodeSpec | None = None
-    status: Conditions | None = None
+    status: NodeStatus | None = None
 
 
 class NodeClaimSpec(Object):

@@ -25,7 +25,7 @@ class ClaimEnding(Ending[NodeClaim]):
         self.budgets: set[str] = set()  # the budgets for nodes that do not allow yet what is to be deleted
         self.told_of_budgets = ""  # the gist of what people have been told of them
         self.has_seen_node = False  # the one that its status names; or the server has said that it is not there
-        self._provider_id = ""
+        self._named: Node | None = None  # the last node of it that named an instance
 
     @property
     def claim(self) -> NodeClaim:
@@ -40,7 +40,12 @@ class ClaimEnding(Ending[NodeClaim]):
     @property
     def provider_id(self) -> str:
         """Which instance: the claim's, else that of the node that was last seen; empty when none was launched."""
-        return self.claim.provider_id or self._provider_id
+        return self.claim.provider_id or (self._named.provider_id if self._named else "")
+
+    @property
+    def source(self) -> Node | None:
+        """See Ending. What the claim says itself no kubelet has written."""
+        return None if self.claim.provider_id else self._named
 
     @property
     def objects(self) -> tuple[AnyHeld, ...]:
@@ -51,7 +56,7 @@ class ClaimEnding(Ending[NodeClaim]):
         """These nodes are to end before the claim does."""
         self.nodes = nodes
         self.has_seen_node |= any(node.name == self.claim.node_name for node in nodes)
-        self._provider_id = next((node.provider_id for node in nodes if node.provider_id), self._provider_id)
+        self._named = next((node for node in nodes if node.provider_id), self._named)
 
     def progress(self, now: float) -> Progress:
         """Where it stands at `now`."""

@@ -15,6 +15,7 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline
 from gracectl.runtime.backoff import Backoff
 from gracectl.termination.failures import Failures
@@ -121,6 +122,11 @@ class Ending(ABC, Generic[H]):
     @abstractmethod
     def provider_id(self) -> str:
         """Which instance; empty when nobody knows."""
+
+    @property
+    @abstractmethod
+    def source(self) -> Node | None:
+        """The node whose instance that is, if it is known from a node, or is a node's."""
 
     @property
     @abstractmethod

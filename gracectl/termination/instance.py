@@ -15,6 +15,7 @@ import anyio
 from gracectl.cloud.provider import (
     InstanceGone,
     InstanceState,
+    NodeIdentity,
     ProviderError,
     ProviderRefused,
     ProviderUnavailable,
@@ -127,7 +128,7 @@ async def _asked(tools: Tools, ending: AnyEnding) -> InstanceState:
         if state in (InstanceState.ENDING, InstanceState.GONE):
             return state
     if wait.asked_at is None or tools.clock.monotonic() >= wait.asked_at + REMIND_SECONDS:
-        await _answer(tools.provider.terminate(ending.provider_id), PATIENCE_SECONDS)
+        await _answer(tools.provider.terminate(ending.provider_id, _identity(ending.source)), PATIENCE_SECONDS)
         await _accepted(tools, ending)
     return await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
 
@@ -163,3 +164,7 @@ async def _answer(call: Awaitable[T], seconds: float) -> T:
             return await call
     except TimeoutError as error:
         raise ProviderUnavailable(f"no answer in {seconds:g} s") from error
+
+
+def _identity(node: Node | None) -> NodeIdentity | None:
+    return None if node is None else NodeIdentity(node.name, node.addresses)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from gracectl.cloud.provider import InstanceKey
 from gracectl.kube.cache import Cache
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
@@ -25,6 +26,8 @@ from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
 from gracectl.policy.settings import PolicySettings
 
+C = TypeVar("C", Node, NodeClaim)
+
 BY_NODE = "node"
 BY_NAMESPACE = "namespace"
 BY_PROVIDER_ID = "providerID"
@@ -40,6 +43,8 @@ class Observed(msgspec.Struct, frozen=True):
     attachments: Cache[VolumeAttachment]
     claims: Cache[NodeClaim]
     """Live and empty where the cluster has no node claims."""
+    instance_key: InstanceKey
+    """By which two providerIDs are known to be of one instance."""
 
     async def wait_live(self) -> None:
         """Return when each cache has taken over its first complete list."""
@@ -71,7 +76,7 @@ class Observed(msgspec.Struct, frozen=True):
         """The claims that promise the instance behind a node: one, unless something is wrong or there is none."""
         found = {claim.name: claim for claim in self.claims.by_index(BY_NODE, node.name)}
         if node.provider_id:
-            found |= {claim.name: claim for claim in self.claims.by_index(BY_PROVIDER_ID, node.provider_id)}
+            found |= {claim.name: claim for claim in self._by_instance(self.claims, node.provider_id)}
         return tuple(claim for claim in found.values() if belongs(node, claim))
 
     def nodes_of(self, claim: NodeClaim) -> tuple[Node, ...]:
@@ -80,7 +85,7 @@ class Observed(msgspec.Struct, frozen=True):
         if claim.node_name and (node := self.node(claim.node_name)):
             found[node.name] = node
         if claim.provider_id:
-            found |= {node.name: node for node in self.nodes.by_index(BY_PROVIDER_ID, claim.provider_id)}
+            found |= {node.name: node for node in self._by_instance(self.nodes, claim.provider_id)}
         return tuple(node for node in found.values() if belongs(node, claim))
 
     def others_on(self, node: Node, provider_id: str) -> tuple[Node, ...]:
@@ -89,7 +94,7 @@ class Observed(msgspec.Struct, frozen=True):
         One that is going and not held by us does not. Of two that nobody has deleted the one whose kubelet reports is
         the instance's; the other one is left over.
         """
-        found = self.nodes.by_index(BY_PROVIDER_ID, provider_id) if provider_id else ()
+        found = self._by_instance(self.nodes, provider_id)
         return tuple(
             other
             for other in found
@@ -99,7 +104,7 @@ class Observed(msgspec.Struct, frozen=True):
 
     def strangers_on(self, provider_id: str, claim: NodeClaim) -> tuple[Node, ...]:
         """Nodes that stand for an instance and do not belong to this claim: none, unless something is wrong."""
-        found = self.nodes.by_index(BY_PROVIDER_ID, provider_id)
+        found = self._by_instance(self.nodes, provider_id)
         return tuple(
             node for node in found if not belongs(node, claim) and (is_held(node) or node.deletion_timestamp is None)
         )
@@ -108,9 +113,13 @@ class Observed(msgspec.Struct, frozen=True):
         """Other claims that promise the same instance and are not being deleted: none, unless something is wrong."""
         found = [other for node in self.nodes_of(claim) for other in self.claims_of(node)]
         if claim.provider_id:
-            found += self.claims.by_index(BY_PROVIDER_ID, claim.provider_id)
+            found += self._by_instance(self.claims, claim.provider_id)
         rivals = {each.name: each for each in found if each.uid != claim.uid and each.deletion_timestamp is None}
         return tuple(rivals.values())
+
+    def _by_instance(self, cache: Cache[C], provider_id: str) -> tuple[C, ...]:
+        key = self.instance_key(provider_id)
+        return cache.by_index(BY_PROVIDER_ID, key) if key else ()
 
     def is_managed(self, claim: NodeClaim, selector: LabelSelector) -> bool:
         """Whether a claim is ours to end: its nodes decide, and before it has any, its own labels."""
@@ -159,10 +168,15 @@ class Observed(msgspec.Struct, frozen=True):
         return found
 
 
-def observe_nothing_yet() -> Observed:
-    """Empty caches with the indexes that terminations need; reflectors fill them."""
+def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
+    """Empty caches with the indexes that terminations need; reflectors fill them. `instance_key`: the provider's."""
+
+    def of_instance(thing: Node | NodeClaim) -> tuple[str, ...]:
+        return (key,) if (key := instance_key(thing.provider_id)) else ()
+
     return Observed(
-        nodes=Cache("nodes", {BY_PROVIDER_ID: lambda node: (node.provider_id,) if node.provider_id else ()}),
+        instance_key=instance_key,
+        nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance}),
         pods=Cache("pods", {BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else (), BY_ASKING: _asking}),
         budgets=Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)}),
         attachments=Cache("attachments", {BY_NODE: lambda attachment: (attachment.node_name,)}),
@@ -170,7 +184,7 @@ def observe_nothing_yet() -> Observed:
             "claims",
             {
                 BY_NODE: lambda claim: (claim.node_name,) if claim.node_name else (),
-                BY_PROVIDER_ID: lambda claim: (claim.provider_id,) if claim.provider_id else (),
+                BY_PROVIDER_ID: of_instance,
             },
         ),
     )

@@ -77,6 +77,11 @@ class Termination(Ending[Node]):
         return self.node.provider_id or (self.claim.state.provider_id if self.claim else "")
 
     @property
+    def source(self) -> Node | None:
+        """See Ending."""
+        return self.node
+
+    @property
     def objects(self) -> tuple[AnyHeld, ...]:
         """The node, and its claim if it has one."""
         return (self.held, self.claim) if self.claim else (self.held,)

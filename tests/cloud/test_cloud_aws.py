@@ -12,7 +12,14 @@ from support.aws import ACCOUNT, GROUP, Moto, at, give_credentials, moto_server,
 
 from gracectl.cloud.aws.clients import Clients
 from gracectl.cloud.aws.errors import Call
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -49,6 +56,26 @@ async def test_the_life_of_an_instance(moto: Moto) -> None:
         assert await provider.state(provider_id(name)) is InstanceState.GONE
         with pytest.raises(InstanceGone, match=f"instance {name} is terminated"):
             await provider.terminate(provider_id(name))
+
+
+async def test_an_instance_of_another_node_is_not_ended(moto: Moto) -> None:
+    (name,) = moto.run()
+    theirs, ours = NodeIdentity("ip-10-9-9-9.ec2.internal"), NodeIdentity(moto.host_of(name))
+    async with at(moto.url) as provider:
+        with pytest.raises(ProviderRefused, match=f"instance {name} belongs to another node"):
+            await provider.terminate(provider_id(name), theirs)
+        with pytest.raises(ProviderRefused, match="zone us-west-2c"):
+            await provider.terminate(f"aws:///us-west-2c/{name}", ours)
+        assert moto.state(name) == "running"
+        await provider.terminate(provider_id(name), ours)
+        assert moto.state(name) == "terminated"
+
+
+async def test_nodes_whose_names_are_none_of_ec2_need_not_be_verified(moto: Moto) -> None:
+    (name,) = moto.run()
+    async with at(moto.url, verifyNode=False) as provider:
+        await provider.terminate(provider_id(name), NodeIdentity("worker"))
+        assert moto.state(name) == "terminated"
 
 
 async def test_a_stopped_instance_is_still_to_be_ended(moto: Moto) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gracectl.cloud.aws.ids import InstanceId, instance_of
-from gracectl.cloud.provider import ProviderRefused
+from gracectl.cloud.aws.provider import AwsProvider
+from gracectl.cloud.provider import KeysInstances, ProviderRefused
 
 NAME = "i-0123456789abcdef0"
 
@@ -23,7 +24,16 @@ NAME = "i-0123456789abcdef0"
     ],
 )
 def test_the_region_is_what_stands_before_the_zone(zone: str, region: str) -> None:
-    assert instance_of(f"aws:///{zone}/{NAME}", "elsewhere-1") == InstanceId(region, NAME)
+    assert instance_of(f"aws:///{zone}/{NAME}", "elsewhere-1") == InstanceId(region, NAME, zone)
+
+
+def test_every_spelling_of_an_instance_has_one_key() -> None:
+    provider = AwsProvider(AwsProvider.Options(region="us-west-2"))
+    spellings = (f"aws:///us-west-2a/{NAME}", f"aws:///us-west-2b/{NAME}", f"aws:////{NAME}", f" aws:////{NAME} ")
+    assert {provider.instance_key(each) for each in spellings} == {f"us-west-2/{NAME}"}
+    assert provider.instance_key(f"aws:///us-east-1a/{NAME}") != f"us-west-2/{NAME}"
+    assert provider.instance_key(" gce://project/us-west1-a/node ") == "gce://project/us-west1-a/node"
+    assert isinstance(provider, KeysInstances)
 
 
 def test_an_old_short_id_is_one_as_well() -> None:

@@ -31,28 +31,29 @@ async def test_a_node_that_is_deleted_is_drained_and_goes_with_its_instance(monk
         (instance,) = moto.run()
         async with at(moto.url) as provider, staged() as stage:
             stage.provider = provider  # type: ignore[assignment]
-            await add_worker(stage, "worker", instance)
+            worker = moto.host_of(instance)
+            await add_worker(stage, worker, instance)
             await stage.create(a_workload("Deployment", "web", 2, behaviour={"stop-seconds": 0.1}))
-            assert len(stage.pods_on("worker")) == 2
+            assert len(stage.pods_on(worker)) == 2
             await stage.add_nodes("refuge")
             async with stage.controller() as controller:
                 await stage.settle(controller)
                 moto.protect(instance)
-                await stage.delete_node("worker")
+                await stage.delete_node(worker)
                 with anyio.fail_after(20):
-                    await stage.until(lambda: refused(stage))
+                    await stage.until(lambda: refused(stage, worker))
                 assert moto.state(instance) == "running"
-                assert stage.pods_on("worker") == []
+                assert stage.pods_on(worker) == []
                 moto.protect(instance, False)
                 with anyio.fail_after(20):
-                    await stage.until_gone("worker")
+                    await stage.until_gone(worker)
             assert moto.state(instance) == "terminated"
-            told = await reasons(stage, "worker")
+            told = await reasons(stage, worker)
             assert names.EventReason.INSTANCE_TERMINATION_FAILED in told
             assert told[-1] == names.EventReason.INSTANCE_TERMINATED
 
 
-def refused(stage: Stage) -> bool:
+def refused(stage: Stage, node: str) -> bool:
     """Whether people can read on the node what they have to do."""
-    condition = stage.condition("worker", names.INSTANCE_TERMINATING)
+    condition = stage.condition(node, names.INSTANCE_TERMINATING)
     return bool(condition and "--no-disable-api-termination" in condition["message"])

@@ -16,7 +16,14 @@ from support.stage import Stage, staged
 
 from gracectl.cloud.clusterapi import VERBS, ClusterApiProvider
 from gracectl.cloud.machines import Machines, Scope
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable, UsesCluster
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderRefused,
+    ProviderUnavailable,
+    UsesCluster,
+)
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.kube.access import Right
 from gracectl.kube.client import ClientSettings, KubeClient
@@ -118,6 +125,22 @@ async def test_cluster_api_is_told_before_the_deletion_what_it_need_not_do(
         assert machine is not None
         assert machine["metadata"]["annotations"].keys() == expected | {"mine"}
         assert "deletionTimestamp" in machine["metadata"]
+
+
+async def test_a_machine_of_another_node_that_is_there_is_not_deleted() -> None:
+    async with site("n1", "n2") as there:
+        provider, id_ = there.provider(), there.id_of("n1")
+        await there.capi.patch("m-n1", {"status": {"nodeRef": {"name": "n1"}}}, "/status")
+        with pytest.raises(ProviderRefused) as caught:
+            await provider.terminate(id_, NodeIdentity("n2"))
+        assert str(caught.value) == (
+            "Machine fleet/m-n1 belongs to another node: n1, and not to n2; check spec.providerID of the node, which "
+            "its kubelet has written; or delete node n1 if it is left over"
+        )
+        assert there.asked("delete") == 0
+        await there.capi.patch("m-n1", {"status": {"nodeRef": {"name": "before"}}}, "/status")
+        await provider.terminate(id_, NodeIdentity("n2"))  # it came back under another name, and the old node is gone
+        assert there.asked("delete") == 1
 
 
 async def test_a_machine_that_somebody_else_has_deleted_is_ending_and_left_as_it_is() -> None:

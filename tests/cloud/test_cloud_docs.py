@@ -18,7 +18,7 @@ from support.stage import staged
 
 from gracectl.cloud.clusterapi import ClusterApiProvider
 from gracectl.cloud.exec import ExecProvider
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.cloud.webhook import WebhookProvider
@@ -140,7 +140,13 @@ async def test_the_script_of_the_page_ends_domains_of_libvirt(libvirt: Path) -> 
     assert await provider.state("libvirt:///worker-1") is InstanceState.RUNNING
     assert await provider.state("libvirt:///worker-10") is InstanceState.ENDING
     assert await provider.state("libvirt:///worker-2") is InstanceState.GONE
-    await provider.terminate("libvirt:///worker-1")
+    with pytest.raises(ProviderRefused, match=r"domain worker-1 belongs to another node; check spec\.providerID"):
+        await provider.terminate("libvirt:///worker-1", NodeIdentity("worker-10"))
+    for other in ("libvirt://host/worker-1", "libvirt:////worker-1", "qemu:///worker-1", "worker-1", "libvirt:///"):
+        with pytest.raises(ProviderRefused, match="is no domain of libvirt"):
+            await provider.terminate(other)
+    assert not await anyio.Path(libvirt / "destroyed").exists()
+    await provider.terminate("libvirt:///worker-1", NodeIdentity("worker-1"))
     assert await anyio.Path(libvirt / "destroyed").read_text() == "worker-1\n"
     assert await provider.state("libvirt:///worker-1") is InstanceState.GONE
     with pytest.raises(InstanceGone):

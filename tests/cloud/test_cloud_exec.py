@@ -16,7 +16,7 @@ import pytest
 from gracectl.cloud import exec as execs
 from gracectl.cloud import process
 from gracectl.cloud.exec import LONGEST_OUTPUT, ExecProvider
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.runtime.clock import SystemClock
 
@@ -86,6 +86,15 @@ async def test_the_command_gets_little_of_our_environment(tmp_path: Path, monkey
     assert (told["REGION"], told["ZONE"], told["LANG"], told["PATH"]) == ("eu-1", "a", "tlh", os.environ["PATH"])
     ours = {"GRACECTL_ACTION", "GRACECTL_PROVIDER_ID", "GRACECTL_REQUEST_ID", "REGION", "ZONE"}
     assert told.keys() <= {*ours, *execs.INHERITED, "PWD", "SHLVL", "OLDPWD", "_"}
+
+
+async def test_the_command_that_ends_an_instance_is_told_of_its_node(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    script = f'printf "%s|" "${{GRACECTL_NODE_NAME-none}}" "${{GRACECTL_NODE_ADDRESSES-none}}" > {out}'
+    await sh(script, env={"GRACECTL": "theirs"}).terminate(ID, NodeIdentity("n1", ("10.0.0.7", "n1.local")))
+    assert out.read_text() == "n1|10.0.0.7 n1.local|"
+    await sh(script).terminate(ID)  # of a claim without a node
+    assert out.read_text() == "none|none|"
 
 
 @pytest.fixture

@@ -8,7 +8,14 @@ import anyio
 import pytest
 
 from gracectl.cloud.fenced import FencedProvider
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderError, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+)
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence, FenceClosed
 
@@ -30,7 +37,7 @@ class Cloud:
     async def state(self, provider_id: str) -> InstanceState:
         return InstanceState.RUNNING
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         self.asked.append(provider_id)
         await anyio.sleep(self.seconds)
         if self.error:

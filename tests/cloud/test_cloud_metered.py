@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from gracectl.cloud.metered import MeteredProvider
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution
 
@@ -32,7 +32,7 @@ class Moody:
             raise mood
         return mood
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         await self.state(provider_id)
 
     async def aclose(self) -> None:

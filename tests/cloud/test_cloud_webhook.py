@@ -18,7 +18,7 @@ from support.endpoint import SECRET, Call, Endpoint, is_signed, says, serving
 
 from gracectl.cli.providers import provider_of
 from gracectl.cloud.http import LONGEST_ANSWER, Caller
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.cloud.signatures import read_secrets, signed_headers
 from gracectl.cloud.webhook import WebhookProvider
@@ -97,6 +97,14 @@ async def test_the_end_of_an_instance_has_the_same_id_for_every_repeat_by_every_
     site.answers(says(202))
     await site.provider.terminate("aws:///eu-1a/i-2")
     assert site.endpoint.calls[-1].headers["webhook-id"] != ids[0]
+
+
+async def test_the_end_of_an_instance_says_of_which_node_it_is(site: Site) -> None:
+    site.answers(says(202))
+    await site.provider.terminate(ID, NodeIdentity("n1", ("10.0.0.7",)))
+    assert site.endpoint.calls[-1].body["node"] == {"name": "n1", "addresses": ["10.0.0.7"]}
+    await site.provider.terminate(ID)  # that of a claim without a node
+    assert "node" not in site.endpoint.calls[-1].body
 
 
 async def test_looking_twice_is_two_questions(site: Site) -> None:

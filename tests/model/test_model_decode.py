@@ -76,7 +76,11 @@ def test_a_whole_node() -> None:
         "lastHeartbeatTime": "2026-01-01T00:05:00Z",
         "lastTransitionTime": "2026-01-01T00:04:00Z",
     }
-    status = {"conditions": [condition], "images": [{"names": ["pause"], "sizeBytes": 1}]}
+    status = {
+        "conditions": [condition],
+        "images": [{"names": ["pause"], "sizeBytes": 1}],
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}, {"type": "Hostname", "address": "node-1"}],
+    }
     node = decode_node(encoded(metadata=meta, spec=spec, status=status))
     assert node == Node(
         name="node-1",
@@ -90,9 +94,25 @@ def test_a_whole_node() -> None:
         unschedulable=True,
         taints=(Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"), Taint("dedicated", "db", "NoExecute")),
         provider_id="sim:///zone-a/i-1",
+        addresses=("10.0.0.7", "node-1"),
         conditions=(Condition("Ready", "False", "KubeletNotReady", "container runtime is down", NEW_YEAR + 240),),
     )
     assert not node.ready
+
+
+def test_of_the_addresses_that_a_kubelet_writes_only_a_few_count_that_can_be_one() -> None:
+    written: list[object] = [
+        "a b",
+        "x\0",
+        "",
+        "y" * 254,
+        "\u202e",
+        None,
+        *(f"10.0.0.{number}" for number in range(100)),
+    ]
+    addresses = [{"type": "InternalIP", "address": address} for address in written]
+    node = decode_node(encoded(metadata=META, status={"addresses": [{}, *addresses]}))
+    assert node.addresses == tuple(f"10.0.0.{number}" for number in range(32))
 
 
 def test_a_whole_claim() -> None:

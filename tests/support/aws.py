@@ -96,6 +96,13 @@ class Moto:
         state: str = found["Instances"][0]["State"]["Name"]
         return state
 
+    def host_of(self, name: str) -> str:
+        """Its private host name."""
+        with self.client("ec2") as ec2:
+            (found,) = ec2.describe_instances(InstanceIds=[name])["Reservations"]
+        host: str = found["Instances"][0]["PrivateDnsName"]
+        return host
+
     def forget(self, name: str) -> None:
         """As EC2 does an hour after the end of an instance."""
         from moto.ec2.models import ec2_backends  # slow to import

@@ -14,6 +14,7 @@ import anyio
 import anyio.abc
 
 from gracectl.app.controller import Controller
+from gracectl.cloud.provider import NodeIdentity
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response
@@ -114,11 +115,11 @@ class WatchedProvider(CloudProvider):
         self._candidate = candidate
         self._contest = contest
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         if self._candidate.wire.is_dead:
             await anyio.sleep_forever()
         self._contest.judge(self._candidate, f"terminate {provider_id}")
-        await super().terminate(provider_id)
+        await super().terminate(provider_id, node)
 
 
 class Candidate:

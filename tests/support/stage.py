@@ -16,7 +16,13 @@ import anyio
 import msgspec
 
 from gracectl.app.controller import Controller
-from gracectl.cloud.provider import InstanceGone, InstanceState, Provider, ProviderError, ProviderUnavailable
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    Provider,
+    ProviderUnavailable,
+)
 from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
 from gracectl.model import names
@@ -48,18 +54,23 @@ class CloudProvider:
     needs_provider_id = True
 
     def __init__(self, cloud: Cloud, clock: Clock) -> None:
-        self.moods: deque[ProviderError | None] = deque()
+        self.moods: deque[Exception | None] = deque()
         self.seconds = 0.0
         self.calls: list[tuple[float, str]] = []
+        self.told: list[NodeIdentity | None] = []
         self.is_closed = False
         self._cloud = cloud
         self._clock = clock
+
+    def instance_key(self, provider_id: str) -> str:
+        return provider_id.rsplit("/", 1)[-1]
 
     async def state(self, provider_id: str) -> InstanceState:
         status, body = await self._call("state", "GET", provider_id)
         return InstanceState.GONE if status == 404 else STATES[body["state"]]
 
-    async def terminate(self, provider_id: str) -> None:
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
+        self.told.append(node)
         status, _ = await self._call("terminate", "DELETE", provider_id)
         if status == 404:
             raise InstanceGone(provider_id)

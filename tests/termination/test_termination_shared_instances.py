@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.deadlines import asked_to_end, delete_at_start, deletions, until, with_grace_period
-from support.stage import Stage, a_pod_manifest, reasons, staged
+from support.stage import Stage, a_pod_manifest, reasons, staged, unregistered
+from support.voluntary import TERMINABLE
 
+from gracectl.cloud.provider import NodeIdentity
 from gracectl.model import names
 from gracectl.sim.faults import Latency, Rule
 from gracectl.sim.server.api import JsonObject
@@ -75,3 +77,47 @@ async def test_the_pods_of_a_namesake_are_left_alone_by_a_walk_that_has_begun_be
             assert stage.evictions == []
             assert deletions(stage) == []
             assert asked_to_end(stage) == []
+
+
+async def test_another_spelling_of_a_providerid_is_the_same_instance() -> None:
+    """A kubelet may write any providerID on its own node: an instance of another zone is none that exists."""
+    async with staged("victim", "n2") as stage:
+        await stage.create(a_pod_manifest("a", "victim"))
+        victim = f"sim:///zone-b/{stage.instances['victim']}"
+        await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "attacker"}, "spec": {"providerID": victim}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.patch_node("attacker", TERMINABLE)
+            await stage.until_gone("attacker")
+            await stage.clock.sleep(60)
+            assert asked_to_end(stage) == []
+            assert stage.instance_state("victim") == "running"
+            assert [pod["metadata"]["name"] for pod in stage.pods_on("victim")] == ["a"]
+        told = [message for name, reason, message in await stage.events() if (name, reason) == SHARED]
+        assert len(told) == 1
+        assert "(victim)" in told[0]
+
+
+SHARED = ("attacker", "InstanceShared")
+
+
+async def test_the_provider_is_told_of_the_node_whose_instance_it_ends() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.patch_node("n1", {"status": {"addresses": ADDRESSES}}, "/status")
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert stage.provider.told == [NodeIdentity("n1", ("10.0.0.7", "n1.local"))]
+
+
+ADDRESSES = [{"type": "InternalIP", "address": "10.0.0.7"}, {"type": "Hostname", "address": "n1.local"}]
+
+
+async def test_the_provider_is_told_of_no_node_where_the_claim_names_the_instance() -> None:
+    async with staged() as stage, stage.controller() as controller:
+        stage.cluster.cloud.create("i-1", "x")
+        await stage.create_claim("c", unregistered(providerID="sim:///zone-a/i-1"))
+        await stage.settle(controller)
+        await stage.delete_claim("c")
+        await stage.until_claims_gone("c")
+        assert stage.provider.told == [None]

@@ -18,10 +18,14 @@ NOT_OURS = "end its machine where it was made, or keep gracectl away from this n
 
 
 class InstanceId(msgspec.Struct, frozen=True):
-    """An instance, by the region that it runs in and its name there (`us-west-2`, `i-0123456789abcdef0`)."""
+    """An instance, by the region that it runs in and its name there (`us-west-2`, `i-0123456789abcdef0`).
+
+    `zone` is what the providerID says, and says nothing about which instance it is; "" if it does not say.
+    """
 
     region: str
     name: str
+    zone: str = ""
 
 
 def instance_of(provider_id: str, region: str = "") -> InstanceId:
@@ -46,4 +50,4 @@ def instance_of(provider_id: str, region: str = "") -> InstanceId:
     placed = _ZONE.fullmatch(zone)
     if placed is None:
         raise ProviderRefused(f"providerID {provider_id} names no zone of AWS ({zone})", NOT_OURS)
-    return InstanceId(placed["region"], name)
+    return InstanceId(placed["region"], name, zone)

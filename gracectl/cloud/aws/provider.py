@@ -9,11 +9,12 @@ from typing import Annotated, Final, Literal
 import anyio
 import msgspec
 
+from gracectl.cloud.aws.belonging import check_belongs
 from gracectl.cloud.aws.clients import CLOSED, Clients
 from gracectl.cloud.aws.errors import Call
 from gracectl.cloud.aws.ids import InstanceId, instance_of
 from gracectl.cloud.aws.region import Instance, Region
-from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.model import names
 from gracectl.runtime.batches import BatchesClosed
 from gracectl.runtime.clock import LoopClock
@@ -44,7 +45,8 @@ class AwsProvider:
 
     class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         """See docs/aws.md. `region` is for providerIDs that name no zone, `accountId` the only account in which
-        anything is looked for, `timeoutSeconds` the patience with one question, repetitions included."""
+        anything is looked for, `timeoutSeconds` the patience with one question, repetitions included. `verifyNode`:
+        see belonging.py."""
 
         region: Annotated[str, msgspec.Meta(pattern="^([a-z]+(-[a-z]+)+-[0-9]+)?$")] = ""
         profile: Annotated[str, msgspec.Meta(min_length=1)] | None = None
@@ -52,6 +54,7 @@ class AwsProvider:
         account_id: Annotated[str, msgspec.Meta(pattern="^[0-9]{12}$")] | None = None
         timeout_seconds: Annotated[float, msgspec.Meta(gt=0, lt=60)] = 30.0
         auto_scaling_groups: Literal["keep", "lower", "ignore"] = "keep"
+        verify_node: bool = True
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -64,6 +67,14 @@ class AwsProvider:
         self._verifying = anyio.Lock()
         self._seen: dict[str, None] = {}
 
+    def instance_key(self, provider_id: str) -> str:
+        """See KeysInstances."""
+        try:
+            instance = instance_of(provider_id.strip(), self._options.region)
+        except ProviderRefused:
+            return provider_id.strip()
+        return f"{instance.region}/{instance.name}"
+
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider.state."""
         instance = instance_of(provider_id, self._options.region)
@@ -72,8 +83,8 @@ class AwsProvider:
             found = await self._look(region, instance)
         return InstanceState.GONE if found is None else STATES.get(found.state, InstanceState.UNKNOWN)
 
-    async def terminate(self, provider_id: str) -> None:
-        """See Provider.terminate."""
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
+        """See Provider.terminate. An instance that is another node's is refused."""
         instance = instance_of(provider_id, self._options.region)
         mode = self._options.auto_scaling_groups
         with self._patience(instance):
@@ -83,6 +94,8 @@ class AwsProvider:
                 raise InstanceGone(f"instance {instance.name} is terminated")
             if found is not None and found.state == "shutting-down":
                 return
+            if found is not None and node is not None and self._options.verify_node:
+                check_belongs(node, instance, found)
             if found is not None and found.group and mode != "ignore":
                 await region.end_in_group(found, mode)
             else:

@@ -39,12 +39,49 @@ class _Tag(msgspec.Struct, frozen=True, rename="pascal"):
     value: str
 
 
+class _Placement(msgspec.Struct, frozen=True, rename="pascal"):
+    availability_zone: str = ""
+
+
+class _Ipv6(msgspec.Struct, frozen=True):
+    address: str = msgspec.field(default="", name="Ipv6Address")
+
+
+class _Private(msgspec.Struct, frozen=True, rename="pascal"):
+    private_ip_address: str = ""
+    private_dns_name: str = ""
+
+
+class _Interface(msgspec.Struct, frozen=True, rename="pascal"):
+    private_ip_addresses: tuple[_Private, ...] = ()
+    ipv6: tuple[_Ipv6, ...] = msgspec.field(default=(), name="Ipv6Addresses")
+
+
 class Instance(msgspec.Struct, frozen=True, rename="pascal"):
     """An instance as EC2 describes it, as far as it is needed here."""
 
     id: str = msgspec.field(name="InstanceId")
     state_name: _Named = msgspec.field(name="State")
     tags: tuple[_Tag, ...] = ()
+    placement: _Placement = _Placement()
+    private_ip_address: str = ""
+    private_dns_name: str = ""
+    network_interfaces: tuple[_Interface, ...] = ()
+
+    @property
+    def zone(self) -> str:
+        """Its availability zone; "" if EC2 does not say."""
+        return self.placement.availability_zone
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Its private IP addresses and host names, in lower case."""
+        found = [self.private_ip_address, self.private_dns_name]
+        for interface in self.network_interfaces:
+            found += [address.address for address in interface.ipv6]
+            for each in interface.private_ip_addresses:
+                found += [each.private_ip_address, each.private_dns_name]
+        return frozenset(address.lower() for address in found if address)
 
     @property
     def state(self) -> str:
