@@ -1,8 +1,9 @@
 """The first step: a node and its claim end together, so that both share one clock.
 
 The claim is found anew on each walk. A node that belongs to several claims is treated as having none, and somebody is
-told. Invariant: whatever a claim does, its node ends by the deadline. So what cannot be done about the claim is told,
-and tried again with the next walk; only the node's finalizer waits for it, since nobody else would delete the claim.
+told; so is one that is left over, since its claim is that of the node that lives on. Invariant: whatever a claim does,
+its node ends by the deadline. So what cannot be done about the claim is told, and tried again with the next walk; only
+the node's finalizer waits for it, since nobody else would delete the claim.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from gracectl.kube.amend import amend, delete
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.policy.ownership import only_claim
 from gracectl.termination.announce import announce
 from gracectl.termination.finalizer import addition
 from gracectl.termination.held import Held
@@ -30,13 +30,13 @@ PATIENCE_SECONDS = 1.0
 
 
 async def end_claim(tools: Tools, termination: Termination) -> Answer:
-    """Make sure that the node's claim, if it has one, is being deleted; goes on in any case."""
-    claims = tools.observed.claims_of(termination.node)
-    claim = only_claim(claims)
+    """Make sure that the claim that ends with the node is being deleted; goes on in any case."""
+    claim = tools.observed.claim_ending_with(termination.node)
     if claim is None:
         # A claim that we knew and that is gone has left its deadline in the annotation of the node.
         termination.claim = None
-        if claims:
+        claims = tools.observed.claims_of(termination.node)
+        if len(claims) > 1:
             _tell_of_several(tools, termination, claims)
         return Proceed()
     held = termination.claim

@@ -25,7 +25,7 @@ from gracectl.termination.claim_ending import ClaimEnding
 from gracectl.termination.conditions import set_condition
 from gracectl.termination.deadline import publish
 from gracectl.termination.finalizer import addition, let_go
-from gracectl.termination.instance import end_instance, leave_instance
+from gracectl.termination.instance import end_instance, is_known_gone, leave_instance
 from gracectl.termination.observed import is_held
 from gracectl.termination.steps import Answer, Proceed, Release, Tools, Wait
 
@@ -195,7 +195,7 @@ async def end_claims_instance(tools: Tools, ending: ClaimEnding) -> Answer:
     A claim that does not know its instance itself knows it from its node. That may have gone without it, as another
     node stands for it: then so does the claim.
     """
-    if not ending.provider_id:
+    if not ending.provider_id or is_known_gone(ending):
         return Proceed()
     others = tools.observed.strangers_on(ending.provider_id, ending.claim)
     return leave_instance(tools, ending, others) if others else await end_instance(tools, ending)

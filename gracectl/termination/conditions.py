@@ -25,19 +25,24 @@ PATIENCE_SECONDS = 1.0
 
 
 async def set_condition(
-    tools: Tools, objects: Sequence[AnyHeld], word: Word, *, seconds: float = PATIENCE_SECONDS
+    tools: Tools,
+    objects: Sequence[AnyHeld],
+    word: Word,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+    is_final: bool = False,
 ) -> None:
     """Write a condition to each of `objects` (a node, its claim) if it says something new there.
 
-    A mere change of message is written at most every `status_interval_seconds`. A condition is for people: when it
-    cannot be written, that is logged; when that takes longer than `seconds` (PATIENCE_SECONDS at most), it is written
-    beside the termination, which goes on, and what is to be said next waits for that.
+    A mere change of message is written at most every `status_interval_seconds`, unless it `is_final`. A condition is
+    for people: when it cannot be written, that is logged; when that takes longer than `seconds` (PATIENCE_SECONDS at
+    most), it is written beside the termination, which goes on, and what is to be said next waits for that.
     """
     now = tools.clock.now()
     due = [
         held
         for held in objects
-        if _is_due(tools, held, word, now) and not tools.background.is_under_way(_key(held, word))
+        if _is_due(tools, held, word, now, is_final=is_final) and not tools.background.is_under_way(_key(held, word))
     ]
     if not due:
         return  # nearly always: each look at a node ends here
@@ -62,14 +67,19 @@ async def drop_conditions(tools: Tools, held: Held[Node], types: Sequence[str]) 
     held.wrote(after)
 
 
-def _is_due(tools: Tools, held: AnyHeld, word: Word, now: float) -> bool:
+def _is_due(tools: Tools, held: AnyHeld, word: Word, now: float, *, is_final: bool) -> bool:
     """Whether it says something new there, and is not only other words too soon."""
     shown = condition_of(held.state.conditions, word.type)
     if shown is not None and (shown.status, shown.reason, shown.message) == (word.status, word.reason, word.message):
         return False
     # What we wrote last counts even if the watch, or a write of somebody else, shows an older state.
     told = held.told.get(word.type)
-    return told is None or told.status != word.status or now >= told.at + tools.settings.status_interval_seconds
+    return (
+        is_final
+        or told is None
+        or told.status != word.status
+        or now >= told.at + tools.settings.status_interval_seconds
+    )
 
 
 async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:

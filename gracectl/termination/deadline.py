@@ -19,7 +19,6 @@ from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadable, written
-from gracectl.policy.ownership import only_claim
 from gracectl.termination.announce import announce
 from gracectl.termination.ending import AnyEnding
 from gracectl.termination.held import AnyHeld, H, Held
@@ -43,7 +42,7 @@ async def set_deadline(tools: Tools, termination: Termination) -> Answer:
 
 def shown_deadline(tools: Tools, node: Node) -> Deadline | None:
     """The deadline of a node as the caches alone show it, whatever a termination of it has found out."""
-    return deadline_of(node, only_claim(tools.observed.claims_of(node)), tools.settings.policy)
+    return deadline_of(node, tools.observed.claim_ending_with(node), tools.settings.policy)
 
 
 async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None, traceparent: str | None) -> None:

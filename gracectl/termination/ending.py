@@ -56,6 +56,10 @@ class InstanceWait(msgspec.Struct):
 
     poll: Backoff
     retry: Backoff
+    provider_id: str = ""
+    """Of which instance all of this is."""
+    is_gone: bool = False
+    """The provider has said so: it is not asked again, for a machine may come back under the same providerID."""
     asked_at: float | None = None
     next_call: float = 0.0
     next_notice: float = 0.0
@@ -73,6 +77,13 @@ class InstanceWait(msgspec.Struct):
         """As patient as the settings say now, from the next wait on."""
         self.poll.configure(settings.poll_initial_seconds, settings.poll_maximum_seconds)
         self.retry.configure(settings.retry_initial_seconds, settings.retry_maximum_seconds)
+
+    def turn_to(self, provider_id: str) -> None:
+        """It is about this instance; what was remembered of another one does not count."""
+        if provider_id != self.provider_id:
+            self.provider_id, self.is_gone, self.asked_at, self.next_call = provider_id, False, None, 0.0
+            self.poll.reset()
+            self.retry.reset()
 
     @property
     def was_tried(self) -> bool:

@@ -10,17 +10,14 @@ import logging
 
 import anyio
 
-from gracectl.kube.conditions import Word
 from gracectl.kube.errors import ApiError, NotLeading
-from gracectl.model import names
 from gracectl.runtime.workers import Requeue
 from gracectl.termination.claim import end_claim
-from gracectl.termination.conditions import set_condition
 from gracectl.termination.cordon import cordon
 from gracectl.termination.deadline import set_deadline
 from gracectl.termination.drain import drain, withdraw
 from gracectl.termination.finalizer import release
-from gracectl.termination.instance import end_nodes_instance, notice_loss
+from gracectl.termination.instance import end_nodes_instance, notice_loss, record_gone
 from gracectl.termination.places import Places
 from gracectl.termination.steps import Answer, Proceed, Release, Step, Tools, Wait
 from gracectl.termination.termination import Termination
@@ -55,12 +52,8 @@ class NodeWalk:
         """Bring the end of a node as far as it comes now; when to look at it again. Raises ApiError."""
         answer = await walk(STEPS, termination, self._take, self._tools)
         if isinstance(answer, Release):
-            logger.info("nothing is left to drain: %s", answer.reason, extra=termination.held.log_keys)
             withdraw(self._tools, termination.node.name)
-            if termination.claim:
-                # When the node is gone, nothing else may say that its claim is ours.
-                word = Word(names.INSTANCE_TERMINATING, names.TRUE, "NothingLeft", answer.reason)
-                await set_condition(self._tools, (termination.claim,), word)
+            await record_gone(self._tools, termination)
             answer = await walk((RELEASE,), termination, self._take, self._tools)
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 

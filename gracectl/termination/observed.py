@@ -21,7 +21,7 @@ from gracectl.policy.budgets import budgets_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.kept import is_kept
-from gracectl.policy.ownership import belongs
+from gracectl.policy.ownership import belongs, living_beside, only_claim
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
 from gracectl.policy.settings import PolicySettings
@@ -79,6 +79,22 @@ class Observed(msgspec.Struct, frozen=True):
             found |= {claim.name: claim for claim in self._by_instance(self.claims, node.provider_id)}
         return tuple(claim for claim in found.values() if belongs(node, claim))
 
+    def claim_ending_with(self, node: Node) -> NodeClaim | None:
+        """The claim that ends when this node is deleted. None: it has none, or several, of which none counts; or it is
+        left over.
+        """
+        return None if self.is_left_over(node) else only_claim(self.claims_of(node))
+
+    def is_left_over(self, node: Node) -> bool:
+        """Whether another node of its claim lives on when this one goes, so that it goes alone (see `living_beside`).
+
+        A claim that is being deleted takes all its nodes along.
+        """
+        claim = only_claim(self.claims_of(node))
+        if claim is None or claim.deletion_timestamp is not None:
+            return False
+        return bool(living_beside(node, self.nodes_of(claim)))
+
     def nodes_of(self, claim: NodeClaim) -> tuple[Node, ...]:
         """The nodes of a claim: one once it has registered, unless something is wrong."""
         found = {}
@@ -89,18 +105,14 @@ class Observed(msgspec.Struct, frozen=True):
         return tuple(node for node in found.values() if belongs(node, claim))
 
     def others_on(self, node: Node, provider_id: str) -> tuple[Node, ...]:
-        """Other nodes that stand for the same instance: none, unless something is wrong.
-
-        One that is going and not held by us does not. Of two that nobody has deleted the one whose kubelet reports is
-        the instance's; the other one is left over.
+        """Other nodes of the same instance, or of the same claim: none, unless something is wrong. Those that live on
+        (see `living_beside`), and those that are ending here; not one that is being deleted and not held by us.
         """
-        found = self._by_instance(self.nodes, provider_id)
-        return tuple(
-            other
-            for other in found
-            if other.uid != node.uid
-            and (is_held(other) or (other.deletion_timestamp is None and (other.ready or not node.ready)))
-        )
+        found = {other.name: other for other in self._by_instance(self.nodes, provider_id)}
+        if (claim := only_claim(self.claims_of(node))) is not None:
+            found |= {other.name: other for other in self.nodes_of(claim)}
+        ending = tuple(other for other in found.values() if other.uid != node.uid and is_held(other))
+        return living_beside(node, found.values()) + ending
 
     def strangers_on(self, provider_id: str, claim: NodeClaim) -> tuple[Node, ...]:
         """Nodes that stand for an instance and do not belong to this claim: none, unless something is wrong."""

@@ -26,7 +26,6 @@ from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.forecast import Assumptions, Forecast, NodeProspect, forecast
 from gracectl.policy.kept import is_kept, kept_since
 from gracectl.policy.nodebudgets import governs, may_end, remedy_for
-from gracectl.policy.ownership import only_claim
 from gracectl.policy.plan import NodeView
 from gracectl.termination.held import H
 from gracectl.termination.observed import Observed, is_held
@@ -126,7 +125,7 @@ def is_ending(node: Node, settings: TerminationSettings) -> bool:
 
 def deadline_if_deleted(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Deadline | None:
     """The deadline of a node that is deleted at `now`, or was before."""
-    claim = only_claim(observed.claims_of(node))
+    claim = observed.claim_ending_with(node)
     ended_claim = None if claim is None else _deleted(claim, now)
     return deadline_of(_deleted(node, now), ended_claim, settings.policy)
 
@@ -136,7 +135,7 @@ def origin_if_deleted(observed: Observed, settings: TerminationSettings, node: N
     deadline = deadline_if_deleted(observed, settings, node, now)
     if deadline is None:
         return None
-    return origin_of(deadline, node, only_claim(observed.claims_of(node)), settings.policy)
+    return origin_of(deadline, node, observed.claim_ending_with(node), settings.policy)
 
 
 def _ending(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Generic
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -22,7 +23,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.runtime.background import Background
 from gracectl.runtime.clock import Clock
 from gracectl.termination.departures import Departures
-from gracectl.termination.ending import E
+from gracectl.termination.ending import AnyEnding, E
 from gracectl.termination.journals import Journals
 from gracectl.termination.observed import Observed
 from gracectl.termination.settings import TerminationSettings
@@ -52,6 +53,8 @@ class Tools(msgspec.Struct, frozen=True):
     """Tell traces."""
     background: Background
     """Carries writes that a walk does not wait for to the end."""
+    without_instance: WeakValueDictionary[str, AnyEnding]
+    """By uid, the nodes that go without their instance: no other node may leave it to them."""
 
     @property
     def settings(self) -> TerminationSettings:

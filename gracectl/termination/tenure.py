@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
@@ -118,6 +119,7 @@ class Tenure:
             departures=departures,
             journals=self.journals,
             background=self._background,
+            without_instance=WeakValueDictionary(),
         )
         backoff = partial(Backoff, rng=means.rng)
         self.terminations = NodeTermination(tools, backoff)

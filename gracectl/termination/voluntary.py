@@ -139,7 +139,7 @@ class VoluntaryTermination:
             node = self._observed.node(key.name)
             if node is None or node.deletion_timestamp is not None or not self._is_managed(node):
                 return None
-            if only_claim(self._observed.claims_of(node)) is not None:
+            if self._observed.claim_ending_with(node) is not None:
                 return None
             return Unit(key, (node,), None, Held(NODES, node))
         claim = self._observed.claim(key.name)
@@ -148,8 +148,9 @@ class VoluntaryTermination:
         if not self._observed.is_managed(claim, self._tools.settings.node_selector):
             return None
         nodes = self._observed.nodes_of(claim)
-        if any(node.deletion_timestamp is not None for node in nodes):
+        if any(node.deletion_timestamp is not None and not self._observed.is_left_over(node) for node in nodes):
             return None  # whose end takes the claim along
+        nodes = tuple(node for node in nodes if node.deletion_timestamp is None)
         is_contested = any(only_claim(self._observed.claims_of(node)) is None for node in nodes)
         return Unit(key, nodes, claim, Held(self._tools.claim_resource(), claim), is_contested)
 
@@ -157,8 +158,12 @@ class VoluntaryTermination:
         return self._tools.settings.node_selector.matches(node.labels)
 
     def _managed(self, unit: Unit) -> tuple[Node, ...]:
-        """The nodes that can be a reason to end it; of a contested claim none can, as nobody knows whose they are."""
-        return () if unit.is_contested else tuple(node for node in unit.nodes if self._is_managed(node))
+        """The nodes that can be a reason to end it; of a contested claim none can, as nobody knows whose they are, nor
+        can one that is left over: it is a unit by itself."""
+        if unit.is_contested:
+            return ()
+        found = (node for node in unit.nodes if self._is_managed(node))
+        return tuple(node for node in found if unit.claim is None or not self._observed.is_left_over(node))
 
     def _holds(self, unit: Unit, now: float) -> tuple[Hold, ...]:
         found: list[Hold] = []
@@ -276,13 +281,16 @@ class VoluntaryTermination:
         self._queue.add(BRAKE)
 
     def _look_at_node(self, node: Node) -> None:
-        """At its own unit, and at those of its claims."""
+        """At its own unit, at those of its claims, and of other nodes of those: which one is left over may change."""
         claims = self._observed.claims_of(node)
         for claim in claims:
             self._queue.add(UnitKey("claim", claim.name))
+            for other in self._observed.nodes_of(claim):
+                if other.name != node.name:
+                    self._queue.add(UnitKey("node", other.name))
         key = UnitKey("node", node.name)
         # One that was a unit by itself until its claim came has something to forget.
-        if len(claims) != 1 or key in self._standings:
+        if len(claims) != 1 or key in self._standings or self._observed.is_left_over(node):
             self._queue.add(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.builders import a_node
 
+from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.policy.ownership import belongs, only_claim
+from gracectl.model.meta import Condition
+from gracectl.policy.ownership import belongs, living_beside, only_claim
 
 NAMES = st.sampled_from(["n1", "n2"])
 IDS = st.sampled_from(["", "i-1", "i-2"])
@@ -73,3 +77,27 @@ def test_a_claim_that_knows_its_instance_has_one_node_whatever_the_names(
 @given(st.lists(CLAIMS, max_size=4))
 def test_a_node_has_a_claim_only_when_there_is_no_doubt(claims: list[NodeClaim]) -> None:
     assert only_claim(iter(claims)) == (claims[0] if len(claims) == 1 else None)
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "other_is_ready", "other_is_deleted", "expected"),
+    [
+        (False, True, False, True),
+        (True, True, False, True),
+        (False, False, False, True),
+        (True, False, False, False),  # the one that reports is the machine's
+        (False, True, True, False),
+        (False, False, True, False),
+        (True, True, True, False),
+    ],
+)
+def test_which_node_lives_on_beside_one_that_goes(
+    is_ready: bool, other_is_ready: bool, other_is_deleted: bool, expected: bool
+) -> None:
+    node, other = (
+        a_node(name, conditions=(Condition(names.READY, names.TRUE if ready else names.UNKNOWN),))
+        for name, ready in (("n1", is_ready), ("n2", other_is_ready))
+    )
+    other = msgspec.structs.replace(other, deletion_timestamp=1.0 if other_is_deleted else None)
+    for each in (node, msgspec.structs.replace(node, deletion_timestamp=1.0)):
+        assert living_beside(each, [each, other]) == ((other,) if expected else ())

@@ -19,6 +19,7 @@ from support.stage import (
 
 from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
 from gracectl.model import names
+from gracectl.sim.faults import Refuse, Rule
 from gracectl.sim.world.cloud import CloudSettings
 from gracectl.sim.world.nodeclaims import ClaimSpec
 
@@ -49,7 +50,7 @@ async def test_node_and_claim_end_together_whichever_is_deleted(deleted: str) ->
             assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
             assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(5.0, abs=0.001)
             assert instants(stage, "create", "pods/eviction", start) == [0.0]
-            assert [verb for _, verb in stage.provider.calls] == ["terminate", "state", "state"]
+            assert [verb for _, verb in stage.provider.calls] == ["terminate", "state"]
             off = [
                 each.operation.plural
                 for each in stage.transport.executed
@@ -239,10 +240,11 @@ async def test_when_its_nodes_are_gone_their_deadline_stays() -> None:
     async with staged(settings=the_settings(nodeGroups=groups)) as stage:
         await stage.add_nodes("n1", claim=CLAIM, labels={"pool": "batch"})
         await stage.patch_claim("n1-claim", {"metadata": {"labels": {"pool": None}}})
-        stage.provider.moods.extend([None, None, *[ProviderUnavailable("busy")] * 3])
         async with stage.controller() as controller:
             await stage.settle(controller)
             await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(1.0)
+            stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH", path="/nodeclaims/n1-claim$"))
             await stage.until_gone("n1")
             await stage.clock.sleep(0.5)
             (progress,) = controller.claims_under_way()
@@ -251,6 +253,7 @@ async def test_when_its_nodes_are_gone_their_deadline_stays() -> None:
             await controller.wait_live()
             await stage.clock.sleep(0.1)
             assert [each.deadline for each in controller.claims_under_way()] == [progress.deadline]
+            stage.transport.before.clear()
             await stage.until_claims_gone("n1-claim")
 
 

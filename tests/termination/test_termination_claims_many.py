@@ -19,8 +19,9 @@ from gracectl.sim.world.nodeclaims import ClaimSpec
 pytestmark = pytest.mark.anyio
 
 QUARTER = ClaimSpec(termination_grace_period="15m")
-WRITES = 7
-"""To a claim: its DELETE, the deadline, four words in conditions, the finalizer."""
+WRITES = 9
+"""To a claim: its DELETE, the deadline, six words in conditions (the last one twice, if the watch is late), the
+finalizer."""
 
 
 def writes_per_claim(stage: Stage) -> dict[str, Counter[str]]:

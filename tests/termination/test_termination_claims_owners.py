@@ -57,11 +57,13 @@ async def test_a_claim_is_managed_as_soon_as_its_node_is() -> None:
             await stage.patch_node("n1", {"metadata": {"labels": {"pool": "mine"}}})
             await stage.settle(controller)
             # When the node is gone, nothing says so any more but what was written on the way.
-            stage.provider.moods.extend([None, None, *[ProviderUnavailable("busy")] * 3])
             await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(1.0)
+            stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH", path="/nodeclaims/n1-claim$"))
             await stage.until_gone("n1")
             await stage.clock.sleep(0.2)
             assert stage.claim("n1-claim") is not None
+        stage.transport.before.clear()
         async with stage.controller() as controller:
             await stage.until_claims_gone("n1-claim")
 

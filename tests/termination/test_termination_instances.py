@@ -10,14 +10,18 @@ from support.stage import (
     NOT_READY,
     SILENT,
     STOPS_AFTER_5,
+    Stage,
     a_pod_manifest,
     reasons,
     staged,
+    unregistered,
 )
 
 from gracectl.cloud.none import NoneProvider
 from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
 from gracectl.model import names
+from gracectl.sim.faults import Refuse, Rule
+from gracectl.sim.server.api import JsonObject
 from gracectl.sim.world.cloud import CloudSettings
 
 pytestmark = pytest.mark.anyio
@@ -146,7 +150,7 @@ async def test_a_provider_that_cannot_tell_skips_nothing() -> None:
             assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
 
 
-async def test_a_node_without_provider_id_is_never_let_go_without_a_word() -> None:
+async def test_a_node_without_provider_id_is_never_let_go_without_a_word_and_goes_at_once_when_it_has_one() -> None:
     async with staged() as stage:
         await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "bare"}})
         async with stage.controller() as controller:
@@ -157,9 +161,11 @@ async def test_a_node_without_provider_id_is_never_let_go_without_a_word() -> No
             assert condition is not None
             assert "node bare has no spec.providerID" in condition["message"]
             assert names.FINALIZER in condition["message"]  # the remedy
+            told = [each for each in await reasons(stage, "bare") if each == "InstanceTerminationFailed"]
+            assert len(told) <= 4  # one in five minutes
             await stage.patch_node("bare", {"spec": {"providerID": "sim:///zone-a/i-unknown"}})
             start = stage.clock.monotonic()
-            assert await stage.until_gone("bare") - start <= 300
+            assert await stage.until_gone("bare") == start
 
 
 async def test_the_provider_none_ends_nothing_and_waits_for_nothing() -> None:
@@ -212,3 +218,135 @@ async def test_a_lost_node_of_a_provider_that_does_not_answer_is_drained_all_the
             await stage.delete_node("n1")
             await stage.clock.sleep(6.0)
             assert [each.status for each in stage.evictions] == [201]
+
+
+async def test_a_claim_whose_providerid_comes_late_ends_it_at_once() -> None:
+    async with staged() as stage, stage.controller() as controller:
+        stage.cluster.cloud.create("i-1", "x")
+        await stage.create_claim("c", unregistered(providerID="sim:///zone-a/i-1"))
+        await stage.settle(controller)
+        stage.provider.moods.extend([ProviderUnavailable("throttled")] * 100)
+        await stage.delete_claim("c")
+        await stage.clock.sleep(1000)
+        stage.provider.moods.clear()
+        stage.cluster.cloud.create("i-2", "x")
+        await stage.patch_claim("c", {"status": {"providerID": "sim:///zone-a/i-2"}}, "/status")
+        start = stage.clock.monotonic()
+        assert await stage.until_claims_gone("c") - start <= 0.01
+        assert [(each.id, each.state) for each in stage.cluster.cloud.instances] == [
+            ("i-1", "running"),
+            ("i-2", "terminated"),
+        ]
+
+
+async def test_whatever_a_provider_raises_is_told_and_tried_again() -> None:
+    async with staged("n1") as stage:
+        stage.provider.moods.extend([RuntimeError("no\x1b[31m such attribute"), TimeoutError(), KeyError("zone")])
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(2.1)
+            condition = stage.condition("n1", names.INSTANCE_TERMINATING)
+            assert condition is not None
+            assert (condition["status"], condition["reason"], condition["message"]) == (
+                "False",
+                "ProviderFailed",
+                "provider stand-in: unexpected failure: RuntimeError: no\ufffd[31m such attribute; it is asked again "
+                "until the instance is gone",
+            )
+            await stage.until_gone("n1")
+            asked = [instant - start - 2.0 for instant in stage.provider.instants_of("terminate")]
+            for pause, size in zip((b - a for a, b in pairwise(asked)), [1.0, 2.0, 4.0], strict=True):
+                assert size / 2 <= pause <= size
+        assert "InstanceTerminationFailed" in await reasons(stage, "n1")
+
+
+async def test_a_provider_that_fails_unexpectedly_about_a_lost_node_holds_no_drain() -> None:
+    async with staged("n1", kubelet=SILENT) as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.patch_node("n1", NOT_READY, "/status")
+            stage.provider.moods.append(RuntimeError("boom"))
+            start = await stage.delete_node("n1")
+            assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
+
+
+# -- what was gone stays gone ------------------------------------------------------------------------------------------
+
+
+def reinstall(stage: Stage, node: str) -> None:
+    """The machine runs again, under the same providerID."""
+    del stage.cluster.cloud._instances[stage.instances[node]]
+    stage.cluster.cloud.create(stage.instances[node], node)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_an_instance_that_was_gone_is_not_ended_again(is_restarted: bool, is_lost: bool) -> None:
+    """Its node waits at the finalizer meanwhile. `is_lost`: it was gone before anything was asked of it."""
+    async with staged("n1", kubelet=SILENT) as stage:
+        held = Rule(fault=Refuse(403), method="PATCH", path="/nodes/n1$")
+        async with stage.mortal() if is_restarted else stage.controller() as controller:
+            await stage.settle(controller)
+            if is_lost:
+                stage.cluster.cloud.terminate(stage.instances["n1"])
+                await stage.clock.sleep(0.1)
+                await stage.patch_node("n1", NOT_READY, "/status")
+                stage.transport.before.add(held)
+            stage.provider.seconds = 1.0
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3.5)
+            stage.transport.before.add(held)
+            await stage.clock.sleep(1.0)
+            condition = stage.condition("n1", names.INSTANCE_TERMINATING)
+            assert condition is not None
+            assert (condition["status"], condition["reason"]) == ("True", names.INSTANCE_GONE)
+            calls = len(stage.provider.calls)
+            reinstall(stage, "n1")
+            await stage.patch_node("n1", {"status": {"conditions": [*others(stage), READY]}}, "/status")
+            if not is_restarted:
+                await stage.clock.sleep(100)
+                assert stage.node("n1") is not None
+                stage.transport.before.clear()
+                await stage.until_gone("n1")
+        stage.transport.before.clear()
+        async with stage.controller():
+            await stage.until_gone("n1")
+        assert len(stage.provider.calls) == calls
+        assert stage.instance_state("n1") == "running"
+
+
+READY = {"type": "Ready", "status": "True"}
+
+
+def others(stage: Stage) -> list[JsonObject]:
+    """The node's conditions but Ready."""
+    node = stage.node("n1")
+    assert node is not None
+    return [each for each in node["status"]["conditions"] if each["type"] != "Ready"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_claim_does_not_end_an_instance_again_that_was_gone(is_restarted: bool) -> None:
+    async with staged() as stage:
+        stage.cluster.cloud.create("i-1", "x")
+        stage.instances["x"] = "i-1"
+        await stage.create_claim("c", unregistered(providerID="sim:///zone-a/i-1"))
+        async with stage.mortal() if is_restarted else stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH", path="/nodeclaims/c$"))
+            await stage.delete_claim("c")
+            await stage.clock.sleep(10)
+            assert stage.instance_state("x") == "terminated"
+            calls = len(stage.provider.calls)
+            reinstall(stage, "x")
+            if not is_restarted:
+                await stage.clock.sleep(100)
+                stage.transport.before.clear()
+                await stage.until_claims_gone("c")
+        stage.transport.before.clear()
+        async with stage.controller():
+            await stage.until_claims_gone("c")
+        assert len(stage.provider.calls) == calls
+        assert stage.instance_state("x") == "running"
