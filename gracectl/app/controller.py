@@ -11,6 +11,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -35,15 +36,18 @@ from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.checks import check_of_silence, clock_checks
 from gracectl.kube.client import IMPATIENT, ClientSettings, KubeClient
 from gracectl.kube.credentials import own_namespace
-from gracectl.kube.election import Election, ElectionSettings, ElectionStatistics
-from gracectl.kube.events import EventRecorder, EventStatistics
+from gracectl.kube.election import PERMISSION_SECONDS, SETTLING_SECONDS, Election, ElectionSettings, ElectionStatistics
+from gracectl.kube.errors import ApiError
+from gracectl.kube.events import EventRecorder, EventStatistics, Subject
 from gracectl.kube.reflector import Reflector
+from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.samples import api_samples, clock_samples, event_samples, leader_samples, watch_samples
 from gracectl.kube.settings import ELSEWHERE
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tally import ClientStatistics
 from gracectl.kube.transport import Transport
+from gracectl.model.names import EventReason
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.pulse import Pulse
@@ -74,6 +78,9 @@ _LAST_WRITES_SECONDS = 10.0
 # Seconds for a look at a pod whose DELETE for a deadline may have been carried out. The DELETE itself has the patience
 # that every write has.
 _LONGEST_LOOK = 10.0
+
+# A controller that stands by without a Lease of its own looks this often whether the Karpenter is gone.
+_CLEAR_SECONDS = 2.0
 
 # Seconds that a worker may have the same key before the process counts as hung: more than all the patience that one has
 # with a server that does not answer.
@@ -200,7 +207,7 @@ class Controller:
             renew_deadline=wanted.renew_deadline_seconds,
             retry_period=wanted.retry_period_seconds,
         )
-        return Election(self._transport, self._clock, self._fence, settings, may_lead=self._karpenter.is_clear, rng=rng)
+        return Election(self._transport, self._clock, self._fence, settings, may_lead=self._may_lead, rng=rng)
 
     def _neighbours(self, rng: random.Random) -> KarpenterWatch:
         """Whether a Karpenter leads, where one is to be looked for."""
@@ -267,8 +274,40 @@ class Controller:
         if self._election is not None:
             await self._election.run(self._hold_office)
         else:
+            await self._lead_without_lease()
+
+    async def _lead_without_lease(self) -> None:
+        """Change the cluster at all times but beside a Karpenter."""
+        while True:
             self._fence.open()
-            await self._hold_office()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._hold_office)
+                await self._until_may_lead(False, PERMISSION_SECONDS)
+                self._fence.shut()
+                with anyio.move_on_after(SETTLING_SECONDS):
+                    await self._fence.empty()
+                group.cancel_scope.cancel()
+            self._fence.close()
+            await self._until_may_lead(True, _CLEAR_SECONDS)
+
+    async def _until_may_lead(self, wanted: bool, seconds: float) -> None:
+        """Return when that is the answer; it is asked for every so many seconds. No answer is none."""
+        while True:
+            await self._clock.sleep(seconds)
+            with suppress(ApiError):
+                if await self._may_lead() is wanted:
+                    return
+
+    async def _may_lead(self) -> bool:
+        """Whether no Karpenter leads; of one that has begun to while we lead, Events tell. Raises ApiError."""
+        is_clear = await self._karpenter.is_clear()
+        if not is_clear and self._is_in_office and (rival := self._karpenter.rival):
+            message = f"{rival.words}; gracectl stands by, and leaves terminations to it; {rival.remedy}"
+            subjects = [Subject(LEASES.api_version, LEASES.kind, *rival.lease, rival.uid)]
+            subjects += [Subject(NODES.api_version, NODES.kind, "", each.name, each.uid) for each in self.under_way()]
+            for subject in subjects:
+                self._recorder.record(subject, EventReason.KARPENTER_LEADS, message, "Warning")
+        return is_clear
 
     async def _hold_office(self) -> None:
         """Change the cluster until cancelled."""

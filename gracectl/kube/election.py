@@ -13,6 +13,7 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -40,6 +41,9 @@ JITTER = 1.2
 SETTLING_SECONDS = 0.75
 """What is under way when a term ends has so long for an answer before it is cancelled: most have it in milliseconds,
 and what has none delays the release."""
+
+PERMISSION_SECONDS = 15.0
+"""Whether we may lead is asked this often while we do."""
 
 FAREWELL_SECONDS = 2.0
 """A server that does not answer keeps nobody from ending: the lease then runs out by itself."""
@@ -97,6 +101,10 @@ class _Bell:
         """Return when it rings."""
         await self._rung.wait()
 
+    def ring(self) -> None:
+        """For a reason of somebody else's."""
+        self._rung.set()
+
     def silence(self) -> None:
         """Forget what has rung so far."""
         self._rung = anyio.Event()
@@ -146,9 +154,11 @@ class Election:
         may_lead: Callable[[], Awaitable[bool]] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`may_lead` is asked before the lease is taken: as long as it says no, or raises ApiError, we stand by."""
+        """`may_lead` is asked before the lease is taken: as long as it says no, or raises ApiError, we stand by. And it
+        is asked while we lead: when it says no, the lease is released, and we stand by."""
         self._clock = clock
         self._may_lead = may_lead
+        self._is_stopped = False
         self._fence = fence
         self._settings = settings
         self._rng = rng or random.Random()
@@ -206,6 +216,8 @@ class Election:
                     await self._acquire()
                     if await self._hold(lead):
                         break
+                    if self._is_stopped:
+                        await self._release()
             finally:
                 await self._release()
             group.cancel_scope.cancel()
@@ -266,6 +278,7 @@ class Election:
         """Run `lead` until we lose the lease; True if it has ended by itself."""
         has_ended = False
         office = anyio.CancelScope(shield=True)
+        self._is_stopped = False
         self._begin()
         try:
             async with anyio.create_task_group() as group:
@@ -278,6 +291,7 @@ class Election:
                     group.cancel_scope.cancel()
 
                 group.start_soon(live)
+                group.start_soon(self._watch_permission)
                 try:
                     reason = await self._keep()
                     logger.warning("leadership is lost: %s; what is under way is ended", reason, extra=self._log_keys)
@@ -288,6 +302,16 @@ class Election:
             self._fence.close()
             self._is_leading = False
         return has_ended
+
+    async def _watch_permission(self) -> None:
+        """Have the term ended when we may lead no longer. A server that does not answer changes nothing."""
+        if self._may_lead is None:
+            return
+        while not self._is_stopped:
+            await self._clock.sleep(PERMISSION_SECONDS)
+            with suppress(ApiError):
+                self._is_stopped = not await self._may_lead()
+        self._bell.ring()
 
     async def _settle(self) -> None:
         """Begin nothing more, and let what is under way have its answers, if they come soon."""
@@ -309,6 +333,9 @@ class Election:
             wait = min(began + settings.retry_period, expires) - self._clock.monotonic()
             with anyio.move_on_after(max(wait, 0.0)):
                 await self._bell.wait()
+            if self._is_stopped:
+                self._fence.shut()
+                return "it may not lead any more"
             self._bell.silence()
             began = self._clock.monotonic()
             left = expires - began

@@ -251,6 +251,8 @@ class EventReason(StrEnum):
     EVICTION_FAILED = "EvictionFailed"
     MULTIPLE_BUDGETS = "MultipleBudgets"
     """Pod: more than one budget selects it; the eviction API cannot serve that."""
+    KARPENTER_LEADS = "KarpenterLeads"
+    """Node, Lease: a Karpenter leads, so gracectl stands by, and leaves what was under way to it."""
     # what starts a termination by itself
     NODE_UNHEALTHY = "NodeUnhealthy"
     UNHEALTHY_NODES_HELD = "UnhealthyNodesHeld"

@@ -1,8 +1,9 @@
 """Whether a live Karpenter leads on this cluster, as its Lease shows it.
 
 It owns the same finalizer: where both act, one lets nodes go that the other still drains, and instances are left over.
-So nothing of ours begins while its Lease is fresh; one that has run out, or was released, is no obstacle. Whoever may
-not read Leases of a namespace sees no Karpenter there, which is told once and stops nobody.
+So nothing of ours begins while its Lease is fresh, and the leader looks again and steps back when one has come later;
+a Lease that has run out, or was released, is no obstacle. A controller that may not read Leases of a namespace sees no
+Karpenter there, which is told once and stops nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
     fresh if it stops now."""
 
     lease: Key
+    uid: str
     holder: str
     since: float | None
     renewed: float
@@ -133,6 +135,7 @@ def judged(lease: Lease, now: float) -> Rival | None:
         return None
     return Rival(
         lease=lease.key,
+        uid=lease.uid,
         holder=lease.holder,
         since=lease.acquire_time,
         renewed=lease.renew_time,

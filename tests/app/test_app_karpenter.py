@@ -9,10 +9,11 @@ from app.test_app_controller import EVERYTHING
 from support.inprocess import InProcessTransport
 from support.karpenter import HOLDER, karpenter_leads, karpenter_renews, leases_of
 from support.rights import RBAC, account_token, grant
-from support.stage import Stage, finalizers_of, staged, the_settings
+from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
 
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
+from gracectl.kube.settings import ELSEWHERE
 from gracectl.model import names
 from gracectl.sim.extensions.shipped import shipped_definitions
 from gracectl.sim.faults import Refuse, Rule
@@ -174,3 +175,84 @@ async def test_a_karpenter_that_never_held_its_lease_has_none() -> None:
     async with staged("n1") as stage:
         await stage.call("POST", leases_of("kube-system"), {"metadata": {"name": names.KARPENTER_LEASE}, "spec": {}})
         await a_controller(stage).check()
+
+
+# -- one that is installed later ---------------------------------------------------------------------------------------
+
+
+async def reported(stage: Stage) -> dict[str, list[str]]:
+    """By reason KarpenterLeads, what is told, by object."""
+    found: dict[str, list[str]] = {}
+    for name, reason, message in await stage.events():
+        if reason == "KarpenterLeads":
+            found.setdefault(name, []).append(message)
+    return found
+
+
+@pytest.mark.parametrize("has_lease", [True, False])
+async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_when_it_is_gone(
+    has_lease: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = Settings() if has_lease else the_settings()
+    async with staged("n1", "n2", settings=settings) as stage, stage.controller() as controller:
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await controller.wait_live()
+        begun = stage.clock.monotonic()
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.clock.sleep(begun + 14.9 - stage.clock.monotonic())
+        await karpenter_leads(stage)
+        assert [each.name for each in controller.under_way()] == ["n1"]
+        assert "karpenter" not in [check.name for check in controller.readiness()]
+        await stage.clock.sleep(0.2)
+        assert controller.under_way() == ()
+        await karpenter_renews(stage, 3)
+        stage.transport.executed.clear()
+        await stage.delete_node("n2")
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/a")
+        await karpenter_renews(stage, 60)
+        assert [each for each in writes(stage) if not each.endswith(" events")] == []
+        (told,) = [check for check in controller.readiness() if check.name == "karpenter"]
+        assert told.is_ok
+        assert HOLDER in told.seen
+        assert all(stage.node(name) for name in ("n1", "n2"))
+        if has_lease:
+            ours = await stage.call("GET", f"{leases_of(ELSEWHERE)}/{settings.leader_election.name}")
+            assert ours["spec"]["holderIdentity"] == ""
+        events = await reported(stage)
+        assert events.keys() == {"n1", names.KARPENTER_LEASE}
+        assert "gracectl stands by, and leaves terminations to it; uninstall Karpenter" in events["n1"][0]
+        gone = stage.clock.monotonic()
+        await stage.until_gone("n1", "n2")
+        # Its Lease runs out 14 s after the last second, and is looked at every two to 4.4 s; a drain takes two.
+        assert 14 <= stage.clock.monotonic() - gone <= 14 + 4.4 + 2.1
+        assert [check for check in controller.readiness() if check.name == "karpenter"] == []
+    told_of = [
+        each.message for each in caplog.records if "Karpenter leads" in each.message and "Event" not in each.message
+    ]
+    assert [each.split(":")[0] for each in told_of] == [
+        "a Karpenter leads on this cluster",
+        "no Karpenter leads any more",
+    ]
+
+
+async def test_a_leader_that_cannot_ask_goes_on() -> None:
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        stage.transport.before.add(Rule(fault=Refuse(500), path=names.KARPENTER_LEASE))
+        await stage.clock.sleep(100)
+        await stage.delete_node("n1")
+        start = stage.clock.monotonic()
+        assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.01)
+
+
+async def test_a_karpenter_where_none_is_looked_for_stops_nothing() -> None:
+    settings = the_settings(karpenter={"namespaces": []}, leaderElection={"enabled": False, "namespace": "ours"})
+    async with staged("n1", settings=settings) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await karpenter_leads(stage)
+        await karpenter_renews(stage, 40)
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert await reported(stage) == {}
