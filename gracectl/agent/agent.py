@@ -93,7 +93,8 @@ class Agent:
         sharing = Sharing()
         self.reflectors: tuple[Reflector[Any], ...] = (
             self._reflector(NODES.read_by(NodeDecoder(sharing)), self.nodes, named(self._name)),
-            self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(self._name)),
+            # Of 5,000 agents that begin at once each would have etcd read all pods for the few of its own.
+            self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(self._name), cached=True),
         )
         self._deleter = PodDeleter(means.deleting, self.pods, means.clock, means.eviction, self._deletion_backoff)
         self._announcer = AgentAnnouncer(means.recorder, self._name, self.node)
@@ -127,9 +128,11 @@ class Agent:
         self.nodes.subscribe(lambda old, new: self._node_changed())
         self.pods.subscribe(self._pod_changed)
 
-    def _reflector(self, resource: Resource[T], into: Cache[T], selection: Selection) -> Reflector[T]:
+    def _reflector(
+        self, resource: Resource[T], into: Cache[T], selection: Selection, *, cached: bool = False
+    ) -> Reflector[T]:
         # A server that is not there yet, or that does not know our rights yet, is waited for: machines boot.
-        settings = ReflectorSettings(selection=selection, proven=True)
+        settings = ReflectorSettings(selection=selection, proven=True, cached=cached)
         means = self._means
         return Reflector(means.client, resource, into, means.clock, settings=settings, rng=means.rng)
 

@@ -103,6 +103,8 @@ class Lane:
         self._backoff = backoff
         self._granted: dict[str, _Granted] = {}
         self._later: dict[str, float] = {}  # pods that were refused for themselves: not before this instant
+        # Of those, whom the budget has refused all the same: its versions at that refusal. News of it ends their wait.
+        self._refused_free: dict[str, tuple[str, ...]] = {}
         self._refusals: dict[str, int] = {}  # of pods that failed for themselves: the others go first
         self._closed_until = now  # nobody is asked: the server is busy or failing
         self._asleep_until = now  # only free pods are asked: the budget has refused
@@ -125,6 +127,7 @@ class Lane:
         """Take a pod out; what its eviction may have cost is still accounted for."""
         self.waiting.pop(uid, None)
         self._later.pop(uid, None)
+        self._refused_free.pop(uid, None)
         self._refusals.pop(uid, None)
 
     @property
@@ -211,6 +214,7 @@ class Lane:
         if ask.is_free:
             if ask.candidate.uid in self.waiting:
                 self._later[ask.candidate.uid] = now + wait
+                self._refused_free[ask.candidate.uid] = versions
             return
         self._asleep_until = now + wait
         self._refused_at = versions
@@ -234,6 +238,7 @@ class Lane:
             doublings = min(self._refusals.get(ask.candidate.uid, 0), _DOUBLINGS)
             own = min(longest, self._settings.backoff_initial_seconds * 2**doublings)
             self._later[ask.candidate.uid] = now + max(seconds, own)
+            self._refused_free.pop(ask.candidate.uid, None)
             self.put_last(ask)
 
     def put_last(self, ask: Ask) -> None:
@@ -252,6 +257,9 @@ class Lane:
     def _note_news(self, now: float, versions: tuple[str, ...]) -> None:
         if versions != self._seen:
             self._seen = versions
+            for uid in [uid for uid, refused_at in self._refused_free.items() if refused_at != versions]:
+                del self._refused_free[uid]
+                self._later.pop(uid, None)
             self._probe_at = now + self._settings.probe_seconds
 
     def _account(self, now: float, look: Look, budgets: tuple[PodDisruptionBudget, ...]) -> None:

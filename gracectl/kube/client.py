@@ -125,16 +125,25 @@ class KubeClient:
         return await self._decoded(resource, requests.get_request(resource, key), repeatable=True)
 
     async def list(
-        self, resource: Resource[T], *, namespace: str = "", selection: Selection = ALL
+        self, resource: Resource[T], *, namespace: str = "", selection: Selection = ALL, not_older: str = ""
     ) -> AsyncGenerator[Page[T], None]:
         """The objects page by page, all of one consistent version.
 
         Each page is repeated on a transient failure; Gone when the server compacted its history between two
-        pages. Pages have as many objects as fit into a bounded number of bytes.
+        pages. Pages have as many objects as fit into a bounded number of bytes. `not_older`: any version will do that
+        is not older than this one ("0": any at all), so that the server's cache can answer instead of etcd; it does so
+        in one page, and only if none is asked for.
         """
         token, limit = "", self._settings.page_size
         while True:
-            request = requests.list_request(resource, namespace, limit=limit, continue_token=token, selection=selection)
+            request = requests.list_request(
+                resource,
+                namespace,
+                limit=0 if not_older else limit,
+                continue_token=token,
+                selection=selection,
+                not_older=not_older,
+            )
             if limit > 1:
                 request = msgspec.structs.replace(request, largest=LARGEST_PAGE)
             try:
@@ -142,9 +151,11 @@ class KubeClient:
             except TooLarge:
                 if limit <= 1:
                     raise
-                limit = max(limit // 4, 1)
+                limit = limit if not_older else max(limit // 4, 1)
+                not_older = ""  # in pages, then
                 continue
             yield page
+            not_older = ""
             if not token:
                 return
             limit = max(limit // 2, 1) if size > HEAVY_PAGE else min(2 * limit, self._settings.page_size)

@@ -2,7 +2,7 @@
 
 The list is read in pages without a version, which is the consistent read. A list at version 0 would come from
 the server's cache, but a real server then ignores the limit and sends 150,000 pods in one body (recording
-`list-pages`).
+`list-pages`). Where many follow a few objects each, that is what they want (`cached`).
 
 Invariants: the old view stands until a new list is complete; a stream is resumed from the last version seen,
 of an event or a bookmark; history lost in either form (HTTP 410, or an ERROR event inside an HTTP 200) means
@@ -52,7 +52,8 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     `namespace`: where, over all of them unless one is named. `selection`: which of its objects; the cache holds
     those. `optional`: the server need not serve the resource at all; the cache is then live and empty, and the
     question is asked again every `absent`. `proven`: others have shown already that we may list and watch this, so
-    that a refusal is waited out from the beginning.
+    that a refusal is waited out from the beginning. `cached`: lists may come from the server's cache, whose lag the
+    watch then makes up for, but never lead back behind what was seen; for small selections of what is large.
 
     A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
     stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
@@ -70,6 +71,7 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     selection: Selection = ALL
     proven: bool = False
+    cached: bool = False
 
 
 class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +123,7 @@ class Reflector(Generic[T]):
         self._rng = rng or random.Random()
         self._backoff = Backoff(self._settings.initial_pause, self._settings.maximum_pause, jitter=0.5, rng=self._rng)
         self._version = ""
+        self._has_refused = False  # to list what its cache should have
         self._proven = self._settings.proven
         self._live = anyio.Event()
         self._absences = 0
@@ -185,7 +188,10 @@ class Reflector(Generic[T]):
         version = ""
         try:
             settings = self._settings
-            listing = self._client.list(self._resource, namespace=settings.namespace, selection=settings.selection)
+            not_older = (self._version or "0") if settings.cached and not self._has_refused else ""
+            listing = self._client.list(
+                self._resource, namespace=settings.namespace, selection=settings.selection, not_older=not_older
+            )
             async with aclosing(listing) as pages:
                 async for page in pages:
                     # Not two views of all that has not changed: a second one would be half of all that we hold.
@@ -194,8 +200,10 @@ class Reflector(Generic[T]):
                     version = page.resource_version
                     self._last_line = self._clock.monotonic()
         except ApiError as error:
+            self._has_refused = True  # etcd knows more than a cache that is not there yet, or too old
             await self._cannot_list(error)
             return False
+        self._has_refused = False
         self._absences = 0
         self._undecodable += len(undecodable)
         self._take_over(objects, undecodable)

@@ -105,9 +105,16 @@ def list_request(
     limit: int = 0,
     continue_token: str = "",
     selection: Selection = ALL,
+    not_older: str = "",
 ) -> Request:
-    """GET of one page of a list (the whole list when `limit` is 0)."""
-    query = (("limit", str(limit) if limit else ""), ("continue", continue_token), *selection.query())
+    """GET of one page of a list (the whole list when `limit` is 0). `not_older`: see KubeClient.list."""
+    query = (
+        ("limit", str(limit) if limit else ""),
+        ("continue", continue_token),
+        ("resourceVersion", not_older),
+        ("resourceVersionMatch", "NotOlderThan" if not_older else ""),
+        *selection.query(),
+    )
     return Request(
         method="GET", path=resource.path(namespace), query=tuple((name, value) for name, value in query if value)
     )

@@ -204,6 +204,9 @@ class NodeTermination:
                 self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            # Its pods are not those of whatever has its name now, however long a write for it may hang.
+            withdraw(self._tools, old.name)
         for node in (old, new):
             if node is not None and (node.name in self._register or _is_asked_for(node)):
                 self._queue.add(node.name)

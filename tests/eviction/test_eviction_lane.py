@@ -312,6 +312,25 @@ def test_a_free_pod_that_is_refused_waits_alone() -> None:
     assert world.asked().candidate.name == "web-1"
 
 
+def test_a_free_pod_that_is_refused_hears_news_of_the_budget() -> None:
+    """It was just edited, and the server names 10 s for what takes it milliseconds."""
+    world = World(a_pod("web-1", phase="Pending", ready=False), budgets=(a_budget(),))
+    assert world.refuse(retry_after=10.0).candidate.name == "web-1"
+    assert world.sleeps() == pytest.approx(10.0)
+    world.now += 0.05
+    world.show_budget()
+    assert world.asked().candidate.name == "web-1"
+
+
+def test_news_of_the_budget_does_not_hurry_a_pod_that_a_webhook_has_refused() -> None:
+    world = World(a_pod("web-1", phase="Pending", ready=False), budgets=(a_budget(),))
+    world.refuse(retry_after=10.0)
+    world.now += 10.0
+    world.lane.put_off(world.asked(), world.now, 30.0)
+    world.show_budget()
+    assert world.sleeps() == pytest.approx(30.0)
+
+
 def test_pods_under_two_budgets_are_tried_slowly_and_at_once_when_one_of_them_changes() -> None:
     world = World(a_pod("web-1"), budgets=(a_budget(), a_budget("api")))
     ask = world.asked()

@@ -143,6 +143,20 @@ async def test_lost_history_is_listed_anew_and_exactly_the_difference_is_told(
         assert world.transport.story == ["list leases", "watch leases @7", "list leases", "watch leases @30"]
 
 
+async def test_a_list_of_few_objects_may_come_from_the_servers_cache_but_never_leads_back() -> None:
+    world = World(ReflectorSettings(cached=True))
+    world.transport.answers.extend([page(7, lease("a", 3)), refusal(504, "Timeout"), page(9, lease("a", 8)), page(11)])
+    world.transport.streams.extend([[expired()], [expired()], [FOREVER]])
+    async with world.running(10):
+        lists = [dict(request.query) for _, request in world.transport.asked if "watch" not in dict(request.query)]
+    assert [(each.get("resourceVersion"), each.get("resourceVersionMatch"), each.get("limit")) for each in lists] == [
+        ("0", "NotOlderThan", None),
+        ("7", "NotOlderThan", None),
+        (None, None, "500"),  # a cache that has not come so far is not waited for
+        ("9", "NotOlderThan", None),
+    ]
+
+
 async def test_a_new_list_is_no_second_view_of_what_has_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     taken_over: list[list[Lease]] = []

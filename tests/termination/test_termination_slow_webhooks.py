@@ -79,3 +79,21 @@ async def test_a_condition_that_is_slow_is_written_all_the_same() -> None:
             drained = stage.condition("n1", names.DRAINED)
             assert drained is not None
             assert drained["reason"] == "Draining"
+
+
+async def test_pods_of_a_node_that_was_replaced_leave_the_queues_while_a_write_for_it_hangs() -> None:
+    async with staged("n1", settings=with_grace_period("15m")) as stage:
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 10.0)
+            assert controller.statistics().deleter.doomed == 1
+            # A deadline that somebody has moved is written anew; that hangs.
+            stage.transport.before.add(slow(30.0, "PATCH", "/nodes/n1$"))
+            later = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2100-01-01T00:00:00Z"}}}
+            await stage.patch_node("n1", later)
+            await until(stage, 12.0)
+            await stage.patch_node("n1", {"metadata": {"finalizers": []}})
+            await until(stage, 12.1)
+            assert controller.statistics().deleter.doomed == 0
