@@ -29,6 +29,11 @@ class Program:
         self.errors = errors
 
     @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """None while it runs; the negative number of a signal that ended it."""
         return self._process.returncode

@@ -5,7 +5,7 @@ Everything bears the story's run, and is taken away at the end, however the stor
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import anyio
 from benchmarks.ground.hollow import connected
 from e2e_support import manifests
 from e2e_support.definition import NODE_BUDGETS
+from e2e_support.forger import Forger, forger_before
 from e2e_support.names import LABEL
 from e2e_support.program import Program, running
 from e2e_support.sight import Scope, Sight
@@ -65,7 +66,7 @@ class Story:
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
-    async def controller(self, *, through: Wire | None = None, **settings: Any) -> Program:
+    async def controller(self, *, through: Wire | Forger | None = None, **settings: Any) -> Program:
         """Start a controller of the story's nodes, over a wire if one is given; it is killed when the story ends."""
         kubeconfig = through.kubeconfig if through else self.target.kubeconfig
         own = {
@@ -77,7 +78,7 @@ class Story:
         }
         return await self._stack.enter_async_context(running(kubeconfig, {**own, **settings}, self.folder))
 
-    async def agent(self, node: str, through: Wire | None = None, **settings: Any) -> Program:
+    async def agent(self, node: str, through: Wire | Forger | None = None, **settings: Any) -> Program:
         """Start the agent of a node; it is killed when the story ends."""
         kubeconfig = through.kubeconfig if through else self.target.kubeconfig
         arguments = ("agent", "--node-name", node)
@@ -87,6 +88,10 @@ class Story:
     async def wire(self) -> Wire:
         """A wire to the cluster on which evictions are counted and can be held; cut when the story ends."""
         return await self._stack.enter_async_context(wire_to(self.target.kubeconfig, self.folder))
+
+    async def forger(self, forgeries: Mapping[bytes, bytes]) -> Forger:
+        """A wire to the cluster on which answers are forged; cut when the story ends."""
+        return await self._stack.enter_async_context(forger_before(self.target.kubeconfig, self.folder, forgeries))
 
     # -- putting things in, and changing them --------------------------------------------------------------------------
 
