@@ -46,6 +46,8 @@ PATIENCE = 120.0
 """Seconds for what takes a few on an idle machine."""
 DEPTH = 9_990
 """One of the API server's own limits is 10,000."""
+AGAIN = 5
+"""So many of the objects come once more, in lines of watches."""
 FAR_FUTURE = "Fri, 01 Jan 2099 00:00:00 GMT"
 YEAR = "31536000"
 
@@ -238,7 +240,7 @@ async def besieged(
     await until_told(story, "both nodes are held", program, lambda: all(map(story.is_held, both)))
     held = Siege(story, forger, program, attacked, leaving, await lead(story))
     listed = forger.sent.copy()
-    for pod in hostile:
+    for pod in hostile[:AGAIN]:
         await story.patch("Pod", pod["metadata"]["name"], {"metadata": {"annotations": {"again": "true"}}})
     for mark in attack.forgeries:
         arrived = listed[mark]
@@ -252,7 +254,7 @@ async def test_another_node_is_drained_beside(story: Story, name: str) -> None:
     await siege.end()
     for mark in ATTACKS[name].forgeries:
         arrived = siege.forger.watched[mark]
-        assert arrived >= ATTACKS[name].pods or ATTACKS[name].others
+        assert arrived >= min(AGAIN, ATTACKS[name].pods) or ATTACKS[name].others
     if name in KEPT:
         pod = story.sees("Pod", "hostile-0")
         assert not is_terminating(pod)

@@ -75,7 +75,7 @@ class Program:
         """The entries of its log whose message contains these words."""
         return [entry for entry in self.entries() if words in entry["message"]]
 
-    async def until_said(self, words: str, seconds: float = 10.0) -> None:
+    async def until_said(self, words: str, seconds: float = 30.0) -> None:
         """Wait until its log contains a message with these words."""
         with anyio.move_on_after(seconds):
             while not self.said(words):
