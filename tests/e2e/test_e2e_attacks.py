@@ -105,11 +105,8 @@ ATTACKS: dict[str, Attack] = {
     "fields nested too deep": Attack({marked("nested"): nested()}, 1, annotated("nested")),
     UNKNOWN: Attack({marked("none"): b'"a":{"b":["c"]}'}, 1, lambda number: {"labels": {MARK: "none"}}),
     "bytes that are no text": Attack({marked("latin-1"): b'"a":"\xe9\xff"'}, 1, annotated("latin-1")),
-    "graces of 2^63-1": Attack(
-        {b'"terminationGracePeriodSeconds":7': b'"terminationGracePeriodSeconds":9223372036854775807'},
-        3,
-        lambda number: {"spec": {"terminationGracePeriodSeconds": 7}},
-    ),
+    # They overflow in the API server: their pods are told to end at an instant that has passed.
+    "graces of 2^63-1": Attack({}, 3, lambda number: {"spec": {"terminationGracePeriodSeconds": 2**63 - 1}}),
     "durations of 250 KB": Attack(
         {marked("long", DO_NOT_DISRUPT): marked("1h" + "0h" * 125_000, DO_NOT_DISRUPT)},
         100,

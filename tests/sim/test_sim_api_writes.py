@@ -8,6 +8,7 @@ import anyio
 import pytest
 from sim.caller import BUDGETS, LEASES, NODES, PODS, STRATEGIC, Caller
 
+from gracectl.model.times import parse_time
 from gracectl.runtime.clock import LoopClock
 from gracectl.sim.core import ApiServer
 from gracectl.sim.kinds.workloads import Plain
@@ -64,6 +65,24 @@ async def test_a_shorter_grace_that_is_over_by_a_part_of_a_second_is_over(
     await anyio.sleep(6.5)
     metadata = (await caller.ok("DELETE", f"{PODS}/a", gracePeriodSeconds=grace))["metadata"]
     assert (metadata["deletionTimestamp"][-3:], metadata["deletionGracePeriodSeconds"]) == answer
+
+
+@pytest.mark.parametrize(
+    ("grace", "end", "shorter"),
+    [
+        (2**63 - 1, "2026-11-24T22:56:05Z", "36Z"),
+        (10**10, "1759-03-26T17:08:12Z", "35Z"),  # what is overflown is no whole second
+        (2**40, "1795-10-17T00:58:39Z", "35Z"),
+        (9 * 10**9, "2312-02-06T14:56:06Z", "36Z"),
+    ],
+)
+async def test_a_grace_of_centuries_is_counted_as_go_does(grace: int, end: str, shorter: str) -> None:
+    caller = Caller(ApiServer(LoopClock(epoch=parse_time("2026-11-24T22:56:06Z"))))
+    await caller.pod("a", terminationGracePeriodSeconds=grace)
+    metadata = (await caller.ok("DELETE", f"{PODS}/a"))["metadata"]
+    assert (metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"]) == (end, grace)
+    metadata = (await caller.ok("DELETE", f"{PODS}/a", gracePeriodSeconds="30"))["metadata"]
+    assert (metadata["deletionTimestamp"][-3:], metadata["deletionGracePeriodSeconds"]) == (shorter, 30)
 
 
 async def test_generation_counts_changes_of_the_spec_and_the_deletion(caller: Caller) -> None:

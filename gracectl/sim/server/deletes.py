@@ -7,6 +7,7 @@ pod that goes at once shows two changes: its grace of 0, then its end.
 
 from __future__ import annotations
 
+from math import floor
 from typing import NamedTuple
 
 import msgspec
@@ -43,6 +44,11 @@ class Fate(NamedTuple):
     waits: bool
     object: JsonObject
     grace: int | None = None
+
+
+def _as_duration(seconds: int) -> float:
+    """Go counts nanoseconds in 64 bits: more than 292 years come out as anything (looked up at a server of 1.37)."""
+    return ((seconds * 10**9 + 2**63) % 2**64 - 2**63) / 10**9
 
 
 class Deleter:
@@ -168,14 +174,14 @@ class Deleter:
             if period is None:
                 return Begun(False, old, None)
             fresh = {**old, "metadata": bumped(metadata)}
-            return Begun(False, self._graced(fresh, self._stamps.seconds + period, period), period)
+            return Begun(False, self._graced(fresh, self._stamps.seconds + _as_duration(period), period), period)
         granted = metadata.get("deletionGracePeriodSeconds")
         if granted is None or resource.strategy.graceful_period(old, options.grace) is None:
             return Begun(False, old, None)
         if options.grace is None or options.grace >= granted:
             return Begun(True, old, granted)
         period = 1 if options.grace < 0 else options.grace
-        first = parse_time(metadata["deletionTimestamp"]) - granted
+        first = parse_time(metadata["deletionTimestamp"]) - _as_duration(granted)
         # Counted from the first DELETE, but never an instant that has passed (1.24 did not mind): that is as good as 1.
         end, now = first + period, self._stamps.seconds
         if end < now:
@@ -184,7 +190,7 @@ class Deleter:
 
     @staticmethod
     def _graced(old: JsonObject, end: float, period: int) -> JsonObject:
-        return with_metadata(old, deletionTimestamp=format_time(int(end)), deletionGracePeriodSeconds=period)
+        return with_metadata(old, deletionTimestamp=format_time(floor(end)), deletionGracePeriodSeconds=period)
 
     def _mark(self, object_: JsonObject) -> JsonObject:
         metadata = object_["metadata"]
