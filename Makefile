@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal chart test unit lint format conformance e2e bench bench-page micro bench-compare helm clean
+.PHONY: help demo example beforehand rehearsal chart test fuzz unit lint format conformance e2e bench bench-page micro bench-compare helm clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -42,6 +42,11 @@ chart: $(READY) helm ## write what follows from the chart's values: its schema, 
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	-@$(MAKE) --no-print-directory helm
 	$(BIN)/python -m pytest $(ARGS)
+
+SECONDS ?= 60
+
+fuzz: $(READY) ## hostile bytes for every decoder of what others have written, for SECONDS=60 (ARGS='pods headers': only these)
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz $(SECONDS) $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
 	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients --ignore tests/benchmarks $(ARGS)

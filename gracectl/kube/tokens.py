@@ -179,22 +179,11 @@ class Plugin:
             said = (done.stderr or b"").decode("utf-8", "replace").strip()
             raise self._failed(f"{command} failed with code {done.returncode}" + (f": {said}" if said else ""))
         try:
-            answer = self._parse(done.stdout)
+            answer = read_plugin_answer(done.stdout, self._api_version)
             expires = parse_time(answer.expiration_timestamp) if answer.expiration_timestamp else None
-        except (msgspec.DecodeError, ValueError) as error:
+        except ValueError as error:
             raise self._failed(f"{command} answered with something else than an ExecCredential: {error}") from error
         self._take(answer, expires)
-
-    def _parse(self, stdout: bytes) -> PluginAnswer:
-        credential = _CREDENTIAL.decode(stdout)
-        if credential.api_version != self._api_version:
-            raise ValueError(f"its apiVersion is {credential.api_version}, expected {self._api_version}")
-        answer = credential.status
-        if not answer.token and not (answer.client_certificate_data and answer.client_key_data):
-            raise ValueError("it has neither a token nor a certificate with its key")
-        if not is_header(answer.token):
-            raise ValueError("its token holds characters that no header can")
-        return answer
 
     def _take(self, answer: PluginAnswer, expires: float | None) -> None:
         self._ran_at = self._clock.monotonic()
@@ -211,6 +200,22 @@ class Plugin:
 
     def _failed(self, problem: str, remedy: str = "") -> CredentialsError:
         return CredentialsError(problem, source=self._source, field="exec", remedy=remedy)
+
+
+def read_plugin_answer(stdout: bytes, api_version: str) -> PluginAnswer:
+    """The credential that a plugin has printed. ValueError says what is wrong with it."""
+    try:
+        credential = _CREDENTIAL.decode(stdout)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    if credential.api_version != api_version:
+        raise ValueError(f"its apiVersion is {credential.api_version}, expected {api_version}")
+    answer = credential.status
+    if not answer.token and not (answer.client_certificate_data and answer.client_key_data):
+        raise ValueError("it has neither a token nor a certificate with its key")
+    if not is_header(answer.token):
+        raise ValueError("its token holds characters that no header can")
+    return answer
 
 
 class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,0 +1,514 @@
+"""One target for each decoder of foreign bytes, and for what is made of its values at once.
+
+A target is given bytes or a text, and lets no exception out but those that its subject documents.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from hypothesis import strategies as st
+from support.builders import NOW, a_node, a_pod
+from support.outlooks import foretold
+
+from fuzz.effort import assert_small, bounded_work
+from fuzz.material import documents, json_bytes, mostly_whole, recorded, texts, yaml_bytes
+from gracectl.admission.nodebudgets import NodeBudgetWriting
+from gracectl.admission.nodeclaims import NodeClaimWriting
+from gracectl.admission.nodes import NodeCreation
+from gracectl.admission.reviews import CannotTell, NotAReview, read_review, written
+from gracectl.cli.forecasts.report import as_json, report
+from gracectl.cloud.answers import read_answer, shown_text
+from gracectl.config.errors import ConfigError
+from gracectl.config.reading import load_settings
+from gracectl.kube.cache import Cache
+from gracectl.kube.errors import error_for, error_for_event
+from gracectl.kube.kubeconfig import CredentialsError, read_context
+from gracectl.kube.leases import WHOLE_LEASES
+from gracectl.kube.resources import untyped
+from gracectl.kube.skew import SkewEstimate
+from gracectl.kube.tokens import read_plugin_answer
+from gracectl.kube.transport import Request, Response
+from gracectl.model import names
+from gracectl.model.decode import (
+    decode_attachment,
+    decode_budget,
+    decode_claim,
+    decode_envelope,
+    decode_event,
+    decode_lease,
+    decode_meta,
+    decode_node,
+    decode_node_budget,
+    decode_page,
+    decode_pod,
+    decode_status,
+    decode_volume_claim,
+    unknown_pod,
+)
+from gracectl.model.durations import format_duration, parse_duration, parse_seconds
+from gracectl.model.intorpercent import scaled_value
+from gracectl.model.machine import decode_machine, decode_membership
+from gracectl.model.node import Node
+from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
+from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
+from gracectl.policy.budgets import may_leave
+from gracectl.policy.course import Going
+from gracectl.policy.deadlines import deadline_of, parse_grace_period
+from gracectl.policy.explain import brief, explain
+from gracectl.policy.nodebudgets import desired_of, problem_of
+from gracectl.policy.plan import NodeView, plan
+from gracectl.policy.protection import misspelt, protection_of
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.voluntary import triggers_of
+from gracectl.telemetry.spans import Trace
+
+SETTINGS: Final = PolicySettings()
+POLICY_SHARE: Final = 20
+"""What is decided of an object may take more work than decoding it."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What is fuzzed, by which inputs; `share`: how much more work than decoding it may be. `examples`: of an ordinary
+    run of the tests."""
+
+    name: str
+    inputs: st.SearchStrategy[Any]
+    run: Callable[[Any], None]
+    share: int = 1
+    examples: int = 24
+
+    def __call__(self, given: bytes | str) -> None:
+        """Try one input, within its bounds of work."""
+        with bounded_work(len(given), self.share):
+            self.run(given)
+
+
+TRACEPARENT: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+META: Final[dict[str, Any]] = {
+    "name": "a-1",
+    "namespace": "shop",
+    "uid": "u-1",
+    "resourceVersion": "7",
+    "generation": 2,
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+    "deletionTimestamp": "2026-01-01T00:10:00Z",
+    "deletionGracePeriodSeconds": 30,
+    "finalizers": [names.FINALIZER],
+    "labels": {"app": "web", names.LIFECYCLE_PHASE: "terminable"},
+    "annotations": {
+        names.DO_NOT_DISRUPT: "4h",
+        names.TERMINATION_TIMESTAMP: "2026-01-01T01:00:00Z",
+        names.KEEP_DRAINED: "2026-01-01T00:00:00Z",
+        names.TRACEPARENT: TRACEPARENT,
+    },
+    "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "r-1", "controller": True}],
+    "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {"f:phase": {}}}}],
+}
+CONDITIONS: Final = [
+    {
+        "type": "Ready",
+        "status": "False",
+        "reason": "KubeletNotReady",
+        "message": "no",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+]
+POD: Final = {
+    "kind": "Pod",
+    "metadata": META,
+    "spec": {
+        "nodeName": "n1",
+        "terminationGracePeriodSeconds": 30,
+        "priority": 0,
+        "priorityClassName": "high",
+        "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "e", "emptyDir": {}}],
+    },
+    "status": {"phase": "Running", "startTime": "2026-01-01T00:00:05Z", "conditions": CONDITIONS},
+}
+RUNNING: Final = {**POD, "metadata": {k: v for k, v in META.items() if not k.startswith("deletion")}}
+NODE: Final = {
+    "kind": "Node",
+    "metadata": META,
+    "spec": {
+        "unschedulable": True,
+        "providerID": "aws:///us-east-1a/i-1",
+        "taints": [{"key": names.DISRUPTED_TAINT_KEY, "value": "", "effect": "NoSchedule"}],
+    },
+    "status": {"conditions": CONDITIONS},
+}
+CLAIM: Final = {
+    "kind": "NodeClaim",
+    "metadata": META,
+    "spec": {"terminationGracePeriod": "1h30m", "expireAfter": "720h"},
+    "status": {"providerID": "aws:///us-east-1a/i-1", "nodeName": "n1", "conditions": CONDITIONS},
+}
+SELECTOR: Final = {
+    "matchLabels": {"app": "web"},
+    "matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "shop"]}],
+}
+BUDGET: Final = {
+    "kind": "PodDisruptionBudget",
+    "metadata": META,
+    "spec": {"selector": SELECTOR, "minAvailable": "50%", "unhealthyPodEvictionPolicy": "AlwaysAllow"},
+    "status": {
+        "observedGeneration": 2,
+        "disruptionsAllowed": 1,
+        "currentHealthy": 3,
+        "desiredHealthy": 2,
+        "expectedPods": 3,
+        "disruptedPods": {"web-1": "2026-01-01T00:00:00Z"},
+        "conditions": CONDITIONS,
+    },
+}
+NODE_BUDGET: Final = {
+    "kind": "NodeDisruptionBudget",
+    "metadata": META,
+    "spec": {"selector": SELECTOR, "maxUnavailable": "10%"},
+    "status": {"expectedNodes": 3, "disruptedNodes": {"n1": "2026-01-01T00:00:00Z"}, "conditions": CONDITIONS},
+}
+ATTACHMENT: Final = {
+    "kind": "VolumeAttachment",
+    "metadata": META,
+    "spec": {"nodeName": "n1", "source": {"persistentVolumeName": "v"}},
+    "status": {"attached": True},
+}
+VOLUME_CLAIM: Final = {"kind": "PersistentVolumeClaim", "metadata": META, "spec": {"volumeName": "v"}}
+LEASE: Final = {
+    "kind": "Lease",
+    "metadata": META,
+    "spec": {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:10.000000Z",
+        "leaseTransitions": 3,
+    },
+}
+MACHINE: Final = {
+    "kind": "Machine",
+    "metadata": META,
+    "spec": {"clusterName": "c", "providerID": "aws:///i-1"},
+    "status": {"phase": "Running", "conditions": CONDITIONS, "v1beta2": {"conditions": CONDITIONS}},
+}
+STATUS: Final = {
+    "kind": "Status",
+    "code": 429,
+    "reason": "TooManyRequests",
+    "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+    "details": {
+        "name": "web-1",
+        "kind": "pods",
+        "uid": "u",
+        "retryAfterSeconds": 10,
+        "causes": [{"reason": "DisruptionBudget", "message": "no", "field": "spec"}],
+    },
+}
+
+
+def _of_kind(made: Any) -> st.SearchStrategy[bytes]:
+    return json_bytes(made, made, *recorded(made["kind"]))
+
+
+def _decodes(decode: Callable[[bytes], Any], *more: Callable[[Any], None]) -> Callable[[bytes], None]:
+    """A target of a decoder: a value that is no larger than its bytes, of which more is made; or DecodeError."""
+
+    def run(body: bytes) -> None:
+        try:
+            value = decode(body)
+        except msgspec.DecodeError as error:
+            found = decode_envelope(body, error)
+            assert found.error
+            return
+        assert_small(value, len(body))
+        for each in more:
+            each(value)
+
+    return run
+
+
+def _done(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What comes of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+# -- what is made of objects -------------------------------------------------------------------------------------------
+
+
+def _plan_of(pod: Any) -> None:
+    for at in (None, NOW + 900, NOW - 1, LATEST):
+        view = NodeView(a_node(deletion_timestamp=NOW), (pod, a_pod("other")), {}, cordoned_at=NOW - 60, deadline=at)
+        decision = plan(view, NOW)
+        explain(decision)
+        brief(decision)
+        protection_of(pod, NOW, SETTINGS.protection)
+        misspelt(pod)
+
+
+def _forecast(body: bytes) -> None:
+    try:
+        pod = decode_pod(body)
+    except msgspec.DecodeError as error:
+        pod = unknown_pod(decode_envelope(body, error))
+    pod = msgspec.structs.replace(pod, uid="fuzzed", node_name="node-1")
+    node = a_node(deletion_timestamp=NOW)
+    for at in (None, NOW + 900):
+        view = NodeView(node, (pod, a_pod("other")), {}, cordoned_at=NOW, deadline=at)
+        as_json(report(foretold(Going(view, NOW))))
+
+
+def _ends_of(node: Any) -> None:
+    deadline_of(node, None, SETTINGS)
+    triggers_of([node], None, SETTINGS)
+    for condition in node.conditions:
+        format_time(condition.last_transition or 0.0)
+
+
+def _expiry_of(claim: Any) -> None:
+    deadline_of(None, claim, SETTINGS)
+    deadline_of(a_node(deletion_timestamp=NOW), claim, SETTINGS)
+    triggers_of([a_node()], claim, SETTINGS)
+
+
+def _allows(budget: Any) -> None:
+    may_leave(a_pod(), (budget,))
+
+
+def _counts(budget: Any) -> None:
+    problem_of(budget)
+    desired_of(budget, 10)
+
+
+def _page_of(page: Any) -> None:
+    for raw in page.items:
+        _decodes(decode_pod)(bytes(raw))
+
+
+def _event_of(event: Any) -> None:
+    for decode in (decode_pod, decode_meta):
+        _decodes(decode)(bytes(event.object))
+    str(error_for_event(Request(method="GET", path="/api/v1/pods", query=(("watch", "1"),)), event.object))
+
+
+def _refusal(body: bytes) -> None:
+    decode_status(body)
+    eviction = Request(method="POST", path="/api/v1/namespaces/shop/pods/web-1/eviction")
+    for request in (eviction, Request(method="GET", path="/api/v1/nodes/n1")):
+        for code in (400, 401, 403, 404, 409, 410, 422, 429, 500, 504, 599):
+            str(error_for(request, Response(status=code, body=body)))
+
+
+def _headers(text: str) -> None:
+    skew = SkewEstimate(lambda offset: None)
+    skew.observe(text, NOW, 0.1)
+    headers = {"retry-after": text}
+    str(error_for(Request(method="GET", path="/api/v1/nodes"), Response(status=429, headers=headers, body=b"")))
+
+
+# -- admission, plugins, providers -------------------------------------------------------------------------------------
+
+HANDLERS: Final = (NodeCreation(LabelSelector()), NodeClaimWriting(), NodeBudgetWriting(Cache[Node]("nodes")))
+
+
+def _review(now: Any, before: Any) -> dict[str, Any]:
+    request = {
+        "uid": "u",
+        "operation": "UPDATE",
+        "resource": {"group": "", "version": "v1", "resource": "nodes"},
+        "name": "a-1",
+        "userInfo": {"username": "somebody"},
+        "object": now,
+        "oldObject": before,
+        "dryRun": False,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def _reviews() -> st.SearchStrategy[bytes]:
+    """Of objects that were changed, and such as are none themselves."""
+    objects = documents((NODE, CLAIM, NODE_BUDGET))
+    changed = mostly_whole(st.builds(_review, objects, objects).map(msgspec.json.encode))
+    return changed | json_bytes(_review(NODE, NODE))
+
+
+def _admission(body: bytes) -> None:
+    try:
+        question = read_review(body)
+    except NotAReview:
+        return
+    for handler in HANDLERS:
+        try:
+            answer = _done(handler(question))
+        except (NotAReview, CannotTell):
+            continue
+        msgspec.json.decode(written(question.uid, answer))
+
+
+def _plugin(body: bytes) -> None:
+    try:
+        answer = read_plugin_answer(body, "client.authentication.k8s.io/v1")
+        if answer.expiration_timestamp:
+            parse_time(answer.expiration_timestamp)
+    except ValueError:
+        return
+    assert_small(answer, len(body))
+
+
+def _provider(body: bytes) -> None:
+    shown_text(body)
+    refused = _refusal_of(lambda: read_answer(body), ValueError)
+    assert len(refused) < 2_000
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _file(read: Callable[[Path], object], refusal: type[Exception]) -> Callable[[bytes], None]:
+    def run(body: bytes) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "file.yaml")
+            path.write_bytes(body)
+            assert len(_refusal_of(lambda: read(path), refusal)) < 10_000 + 10 * len(body)
+
+    return run
+
+
+def _refusal_of(call: Callable[[], object], refusal: type[Exception]) -> str:
+    """What the documented exception says; empty without one."""
+    try:
+        call()
+    except refusal as error:
+        return str(error)
+    return ""
+
+
+SETTINGS_FILE: Final = {
+    "nodeSelector": {"matchLabels": {"managed": "true"}},
+    "nodeGroups": [{"selector": {"matchLabels": {"pool": "a"}}, "terminationGracePeriod": "15m"}],
+    "drain": {"minimumSeconds": 5},
+    "eviction": {"qps": 20, "maxInFlight": 50},
+    "protection": {"maximumSeconds": 3600},
+    "provider": {"name": "exec", "options": {"command": ["/bin/true"], "timeoutSeconds": 5}},
+    "leaderElection": {"namespace": "kube-system", "name": "gracectl"},
+}
+KUBECONFIG: Final = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "c",
+    "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "shop"}}],
+    "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority": "ca.crt"}}],
+    "users": [{"name": "u", "user": {"tokenFile": "token", "exec": {"command": "./plugin", "args": ["a"]}}}],
+}
+
+
+def _context(path: Path) -> object:
+    return read_context((path,), None)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def _refuses(parse: Callable[[str], object], refusal: type[Exception] = ValueError) -> Callable[[str], None]:
+    def run(text: str) -> None:
+        assert len(_refusal_of(lambda: parse(text), refusal)) < 1_000 + 10 * len(text)
+
+    return run
+
+
+def _duration(text: str) -> None:
+    nanoseconds = parse_duration(text)
+    assert parse_duration(format_duration(nanoseconds)) == nanoseconds
+    parse_seconds(text)
+
+
+def _timestamp(text: str) -> None:
+    seconds = parse_time(text)
+    assert EARLIEST <= seconds <= LATEST
+    assert parse_time(format_time(seconds)) == seconds // 1
+    assert abs(parse_time(format_micro_time(seconds)) - seconds) < 1e-4
+
+
+def _protection(text: str) -> None:
+    for name in (names.DO_NOT_DISRUPT, names.DO_NOT_EVICT):
+        body = msgspec.json.encode({**RUNNING, "metadata": {**META, "annotations": {name: text}}})
+        _plan_of(decode_pod(body))
+
+
+def _scaled(text: str) -> None:
+    for value in (text, len(text)):
+        scaled_value(value, 10, round_up=True)
+
+
+def _trace(text: str) -> None:
+    trace = Trace.read(text)
+    assert trace is None or Trace.read(trace.traceparent(is_sampled=True)) == trace
+
+
+DURATIONS: Final = ("4h", "1h30m", "1.5s", "-5m", "2562047h47m16.854775807s", "720h", "Never")
+TIMES: Final = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456+02:00", "9999-12-31T23:59:59-23:59")
+PERCENTAGES: Final = ("50%", "100%", "+1%", "-10%", "9" * 300 + "%")
+QUERIES: Final = ("a=b,c!=d", "e in (f,g),!h,i>1", "app.kubernetes.io/name==web", "a notin ()")
+PAGE: Final = {"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [POD, RUNNING]}
+PLUGIN_ANSWER: Final = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "kind": "ExecCredential",
+    "status": {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"},
+}
+
+TARGETS: Final = (
+    Target("pods", _of_kind(POD) | _of_kind(RUNNING), _decodes(decode_pod, _plan_of), POLICY_SHARE),
+    Target("forecasts", _of_kind(POD) | _of_kind(RUNNING), _forecast, POLICY_SHARE),
+    Target("nodes", _of_kind(NODE), _decodes(decode_node, _ends_of)),
+    Target("node-claims", _of_kind(CLAIM), _decodes(decode_claim, _expiry_of)),
+    Target("budgets", _of_kind(BUDGET), _decodes(decode_budget, _allows)),
+    Target("node-budgets", _of_kind(NODE_BUDGET), _decodes(decode_node_budget, _counts)),
+    Target("attachments", _of_kind(ATTACHMENT), _decodes(decode_attachment)),
+    Target("volume-claims", _of_kind(VOLUME_CLAIM), _decodes(decode_volume_claim)),
+    Target("leases", _of_kind(LEASE), _decodes(decode_lease)),
+    Target("whole-leases", _of_kind(LEASE), _decodes(WHOLE_LEASES.decode)),
+    Target("untyped-objects", _of_kind(LEASE), _decodes(untyped)),
+    Target("machines", _of_kind(MACHINE), _decodes(decode_machine)),
+    Target("memberships", _of_kind(NODE), _decodes(decode_membership)),
+    Target("pages", json_bytes(PAGE), _decodes(decode_page, _page_of)),
+    Target(
+        "watch-lines",
+        json_bytes({"type": "ADDED", "object": POD}, {"type": "ERROR", "object": STATUS}),
+        _decodes(decode_event, _event_of),
+    ),
+    Target("refusals", _of_kind(STATUS), _refusal, 5),
+    Target("headers", texts("Thu, 01 Jan 2026 00:00:00 GMT", "30", "31536000"), _headers),
+    Target("admission-reviews", _reviews(), _admission),
+    Target("credential-plugins", json_bytes(PLUGIN_ANSWER), _plugin),
+    Target("provider-answers", json_bytes({"state": "gone", "message": "m", "remedy": "r"}), _provider),
+    Target("settings-files", yaml_bytes(SETTINGS_FILE), _file(load_settings, ConfigError), 100, 8),
+    Target("kubeconfigs", yaml_bytes(KUBECONFIG), _file(_context, CredentialsError), 100, 8),
+    Target("durations", texts(*DURATIONS, alphabet="0123456789.hmsnuµ+-"), _refuses(_duration)),
+    Target("grace-periods", texts(*DURATIONS, alphabet="0123456789hms"), _refuses(parse_grace_period)),
+    Target("timestamps", texts(*TIMES, alphabet="0123456789-+:.TZ"), _refuses(_timestamp)),
+    Target("protections", texts(*DURATIONS, "true", alphabet="0123456789hms"), _protection, POLICY_SHARE),
+    Target("int-or-percent", texts(*PERCENTAGES, alphabet="0123456789%+-"), _refuses(_scaled)),
+    Target("selector-texts", texts(*QUERIES, alphabet="ab,=!()<> in"), _refuses(parse_selector, SelectorError)),
+    Target(
+        "selectors",
+        json_bytes(SELECTOR).map(lambda body: body.decode("utf-8", "replace")),
+        _refuses(lambda text: read_selector(_plain(text)), SelectorError),
+    ),
+    Target("traceparents", texts(TRACEPARENT, alphabet="0123456789abcdef-"), _trace),
+)
+
+
+def _plain(text: str) -> object:
+    """JSON as plain values, as a settings file has them; the text itself where it is none."""
+    try:
+        return untyped(text.encode("utf-8", "replace"))
+    except msgspec.DecodeError:
+        return text
