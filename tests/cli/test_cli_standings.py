@@ -37,6 +37,7 @@ from gracectl.cli.standings.table import table
 from gracectl.cli.standings.views import JsonView, LiveView, PlainView, view_for
 from gracectl.model import names
 from gracectl.model.meta import Condition
+from gracectl.model.pod import UnknownPod
 from gracectl.model.times import format_time
 from gracectl.policy.plan import Outcome
 from gracectl.termination.sight import Interruption
@@ -112,6 +113,16 @@ def test_pods_under_a_budget_that_allows_one_go_in_their_turn() -> None:
         "shop/b": "waits for its turn under budget shop/web, which allows 1 now; 2nd of 2 in its lane, after shop/a",
         "shop/alone": "nothing holds it",
     }
+
+
+def test_a_pod_that_cannot_be_decoded_says_so_and_is_a_cause() -> None:
+    unknown = UnknownPod("shop", "unknown", "u", "7", "n1", error="no `int`")
+    scene = a_scene(observed(going(), pods=(unknown,)))
+    why = "cannot decide: unknown pod, its object cannot be decoded (no `int`)"
+    assert f"shop/unknown waiting 1:40 {why}" in flat(as_table(scene))
+    (cause,) = words.causes(scene)[0]
+    assert (cause.why, cause.pods) == (why, 1)
+    assert why in as_line(report(scene))
 
 
 def test_of_many_that_the_same_holds_a_few_are_named_and_the_others_counted() -> None:

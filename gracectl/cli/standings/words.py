@@ -16,7 +16,7 @@ from gracectl.cli.forecasts.words import cause_of, counted, held, in_lane
 from gracectl.cli.standings.follow import Gone, Scene
 from gracectl.model.times import format_time
 from gracectl.policy.explain import HELD, URGENCY, listed
-from gracectl.policy.plan import Outcome
+from gracectl.policy.plan import Blocker, Outcome
 from gracectl.termination.sight import Interruption
 from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStanding, State
 
@@ -179,7 +179,8 @@ def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
     held: dict[tuple[object, ...], list[tuple[str, PodStanding]]] = {}
     for node in scene.nodes:
         for pod in node.pods or ():
-            if pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE):
+            is_unknown = pod.entry.blocker is Blocker.UNDECODABLE
+            if is_unknown or pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE):
                 held.setdefault(_likeness(pod), []).append((node.name, pod))
     in_order = sorted(held.values(), key=lambda found: (URGENCY.index(_outcome(found)), -len(found)))
     told = tuple(
