@@ -368,8 +368,8 @@ class Controller:
         """The trace that a line of the log with these keys belongs to; None if there is none."""
         return self._tenure.journals.trace_id(keys)
 
-    def samples(self) -> Iterator[Sample]:
-        """What the metrics say now."""
+    def samples(self) -> Iterator[Sample | None]:
+        """What the metrics say now; see exposition.Source."""
         return chain(self._samples_of_work(), self._samples_of_protection(), self._samples_of_process())
 
     def _samples_of_work(self) -> Iterator[Sample]:
@@ -378,10 +378,10 @@ class Controller:
     def _work(self) -> Work:
         return self._tenure.work() if self._is_in_office else Work()
 
-    def _samples_of_protection(self) -> Iterator[Sample]:
+    def _samples_of_protection(self) -> Iterator[Sample | None]:
         settings = self._means.termination
-        found = census(self._observed, settings.node_selector, settings.policy.protection, self._clock.now())
-        return protection_samples(found, self._tallies)
+        found = yield from census(self._observed, settings.node_selector, settings.policy.protection, self._clock.now())
+        yield from protection_samples(found, self._tallies)
 
     def _samples_of_process(self) -> Iterator[Sample]:
         clients = (self._client.statistics(), self._deleting.statistics())

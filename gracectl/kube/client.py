@@ -50,9 +50,9 @@ _DECODED_BETWEEN_YIELDS = 100
 _BYTES_BETWEEN_YIELDS = 1024 * 1024
 
 LARGEST_PAGE, HEAVY_PAGE = 32 * 1024 * 1024, 8 * 1024 * 1024
-"""Bytes. A page that turns out to have more than the first is given up and asked for with fewer objects, but for one
-of a single object; after one of more than the second fewer are asked for, and more again after lighter ones. 500 pods
-have 3 MB, and the largest that a server stores, with every character escaped, 4.5 GB."""
+"""Bytes. A page of more than the first is abandoned and requested again with fewer objects, unless it is of one; after
+a page of more than the second `limit` is halved, after others doubled up to the page size. 500 ordinary pods have 3 MB;
+500 of the largest that a server stores, with every character escaped, 4.5 GB."""
 
 
 WRITE_PATIENCE_SECONDS = 40.0

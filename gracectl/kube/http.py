@@ -27,7 +27,7 @@ from yarl import URL
 from gracectl import __version__
 from gracectl.kube.credentials import Credentials, CredentialsError, Identity
 from gracectl.kube.errors import ApiError, TooLarge, Unauthorized, Unreachable
-from gracectl.kube.lines import LineCutter
+from gracectl.kube.lines import LineSplitter
 from gracectl.kube.operation import operation_of
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Request, Response, Stream
@@ -42,9 +42,9 @@ HEADERS: Final[Mapping[str, str]] = {
 
 # aiohttp does not wait for a TLS connection that was cut: it says good-bye before it closes, which takes a round trip.
 _FAREWELL = 0.25
-# What has arrived and nobody has taken is at most twice as much, on each connection.
+# Of each connection; aiohttp buffers twice as much.
 _READ_BUFFER = 512 * 1024
-# Bytes of a line after which all others have a turn: to decode it takes as long as a hundred that are usual.
+# Bytes of a line after which other tasks run first: decoding it takes as long as a hundred ordinary lines.
 _LARGE_LINE = 256 * 1024
 
 
@@ -205,17 +205,17 @@ class _HttpStream:
         self.headers = _lower(answer.headers)
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        cutter = LineCutter()
+        splitter = LineSplitter()
         while True:
             with _translated(self._request):
                 piece = await self._answer.content.readany()
             if not piece:
                 break
-            for line in cutter.cut(piece):
+            for line in splitter.feed(piece):
                 yield line
                 if len(line) > _LARGE_LINE:
                     await anyio.lowlevel.checkpoint()
-        if rest := cutter.rest():
+        if rest := splitter.rest():
             yield rest
 
     async def read(self) -> bytes:

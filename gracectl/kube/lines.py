@@ -1,8 +1,7 @@
-"""The lines of a watch, cut from what arrives: as long as an object can make them, and no longer.
+"""Splits the body of a watch into lines of bounded length.
 
-An object has 1.5 MiB in etcd, and its JSON six times that if each of its characters is escaped. A longer line is not
-worth a new list of everything: of it the head is kept, which says what has happened to which object, and the stream
-goes on behind it.
+An object has 1.5 MiB in etcd, and its JSON six times that if every character is escaped. Of a longer line only the head
+is kept, which names the object; the stream goes on behind it, without a new list.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ OVERSIZE: Final = "OVERSIZE"
 _BEGIN = re.compile(
     rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":\{(?:"(?:kind|apiVersion)":"[^"\\]*",)*"metadata":\{'
 )
-# What a server writes first of an object's metadata, before anything that an author can make long.
+# The first members of an object's metadata as a server writes them, before any that can be long.
 _MEMBER = re.compile(rb'"(\w+)":"([^"\\]*)",?')
 
 
@@ -32,7 +31,7 @@ class OversizeLine(bytes):
 
 
 class OversizeEvent(WatchEvent, frozen=True, kw_only=True):
-    """An event of type OVERSIZE: something has happened to an object, which was too much to read.
+    """An event of type OVERSIZE, for a line that was too long to be read.
 
     `happened`: ADDED, MODIFIED or DELETED, empty if not even that can be read; then there is no name either.
     """
@@ -44,7 +43,7 @@ class OversizeEvent(WatchEvent, frozen=True, kw_only=True):
     resource_version: str = ""
 
 
-class LineCutter:
+class LineSplitter:
     """Lines from pieces of any size, without their line feeds."""
 
     def __init__(self, longest: int = LONGEST_LINE, head: int = HEAD) -> None:
@@ -53,7 +52,7 @@ class LineCutter:
         self._parts: list[bytes] = []
         self._size = 0  # of the line that has begun
 
-    def cut(self, piece: bytes) -> list[bytes]:
+    def feed(self, piece: bytes) -> list[bytes]:
         """The lines that end in this piece."""
         *ended, begun = piece.split(b"\n")
         if ended:
@@ -84,21 +83,21 @@ class LineCutter:
 
 
 def read_head(line: OversizeLine) -> OversizeEvent:
-    """What can be told of the event; raises nothing."""
+    """The event, as far as the head has it; raises nothing."""
     begin = _BEGIN.match(line)
     if begin is None:
         return OversizeEvent(type=OVERSIZE, object=msgspec.Raw())
-    told: dict[bytes, str] = {}
+    members: dict[bytes, str] = {}
     at = begin.end()
     while member := _MEMBER.match(line, at):
-        told[member[1]] = member[2].decode("utf-8", "replace")
+        members[member[1]] = member[2].decode("utf-8", "replace")
         at = member.end()
     return OversizeEvent(
         type=OVERSIZE,
         object=msgspec.Raw(),
         happened=begin[1].decode(),
-        namespace=told.get(b"namespace", ""),
-        name=told.get(b"name", ""),
-        uid=told.get(b"uid", ""),
-        resource_version=told.get(b"resourceVersion", ""),
+        namespace=members.get(b"namespace", ""),
+        name=members.get(b"name", ""),
+        uid=members.get(b"uid", ""),
+        resource_version=members.get(b"resourceVersion", ""),
     )

@@ -329,7 +329,7 @@ class Reflector(Generic[T]):
         self._version = thing.resource_version
 
     def _pass_over(self, event: OversizeEvent) -> None:
-        """Go on behind a line that nobody reads: its object stays as it was last seen, unless it is gone."""
+        """Skip an event that was not read: the cached object stays as it is, unless it was deleted."""
         self._version = event.resource_version or self._version
         key = (event.namespace, event.name)
         if event.happened == "DELETED" and event.name:

@@ -1,7 +1,6 @@
-"""Label maps of a size that only an attack has, kept as the text that they are.
+"""Label maps of an unusual size, stored as text.
 
-An API server takes 90,000 labels on a pod. A dict of those has 20 MB, their text little more than one; they are
-looked at as seldom as the pod has a say in anything.
+An API server accepts 90,000 labels on a pod. As a dict they take 20 MB, as text little more than one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import accumulate, chain, pairwise
 class PackedLabels(Mapping[str, str]):
     """A map for reading only. Invariant: it answers what the dict that it was made from would answer, more slowly."""
 
-    __slots__ = ("_starts", "_text")
+    __slots__ = ("__weakref__", "_starts", "_text")
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         # Sorted by key; the server writes them so, then this takes no time.
@@ -55,8 +54,3 @@ class PackedLabels(Mapping[str, str]):
 
     def _word(self, number: int) -> str:
         return self._text[self._starts[number] : self._starts[number + 1]]
-
-
-def plain(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """The same labels, quick to look up."""
-    return labels.unpacked() if isinstance(labels, PackedLabels) else labels

@@ -2,8 +2,8 @@
 
 The pods of one workload have the same labels, owners and tolerations, and every pod of a node the same node name:
 kept once each, 150,000 pods fit into a few hundred bytes apiece. Invariant: a shared value is equal to what the object
-itself said, but for what no decision asks for in a part larger than any that is meant well. The pools forget what
-nobody holds any more, by themselves, so that churn does not make them grow, and neither do a few huge values.
+itself said, without what no decision reads if it is large. The pools drop values that have no other reference, by
+themselves, so that neither churn nor a few huge values make them grow.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SMALL: Final = 1024
 """A pool of fewer entries is not worth a look."""
 
 LARGE: Final = 4096
-"""Bytes of JSON. Labels, owners and tolerations of real pods have some hundreds; what has more than this is kept in
-little space rather than quick to read."""
+"""Bytes of JSON. Labels, owners and tolerations of ordinary pods have some hundreds; larger ones are stored for size,
+not for speed."""
 
 LONGEST_SHARED: Final = 512
-"""Characters: names have 253 at most, and a pool that kept every long text for its next reader could be filled."""
+"""Characters: names have 253 at most, and longer texts would fill the pool."""
 
 _LARGE_AT_ONCE: Final = 8 * 1024 * 1024
-"""Bytes of large parts that a pool reads before it looks whether anybody holds what it has read."""
+"""Bytes of large parts that a pool reads before it prunes."""
 
 
 class SharingStatistics(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Sharing:
 
 
 def is_large(raw: msgspec.Raw) -> bool:
-    """Whether so much JSON is worth the trouble of keeping it small."""
+    """Whether a part is stored for size."""
     return len(memoryview(raw)) > LARGE
 
 

@@ -7,8 +7,9 @@ the answer will be yes, and `status` can say why it will not be. Source: recordi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
 from enum import Enum, auto
+from typing import Final
 
 import msgspec
 
@@ -16,13 +17,15 @@ from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
 from gracectl.model.pod import Pod
-from gracectl.model.selectors import selects
 
 BudgetKey = tuple[str, str]
 """(namespace, name)"""
 
 LONGEST_FAILURE = 300
 """Characters of what a server says about a budget that it cannot count."""
+
+TOO_MANY: Final = 2
+"""So many budgets over one pod are a misconfiguration: the eviction API refuses it."""
 
 FREE_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
 
@@ -51,14 +54,21 @@ class BudgetVerdict(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def budgets_of(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> tuple[PodDisruptionBudget, ...]:
-    """The budgets among `budgets` (any namespace) that select the pod, ordered by name."""
-    return tuple(
-        sorted(
-            (b for b in budgets if b.namespace == pod.namespace and selects(b.selector, pod.labels)),
-            key=lambda b: b.name,
-        )
-    )
+def matching_budgets(
+    labels: Mapping[str, str], budgets: Iterable[PodDisruptionBudget]
+) -> Generator[int, None, tuple[PodDisruptionBudget, ...]]:
+    """Those of `budgets`, all of one namespace and sorted by name, that select a pod with these labels: the first two,
+    as a third changes nothing. Yields the effort of each match before it."""
+    found: list[PodDisruptionBudget] = []
+    for budget in budgets:
+        if budget.selector is None:
+            continue
+        yield budget.selector.effort(labels)
+        if budget.selector.matches(labels):
+            found.append(budget)
+            if len(found) == TOO_MANY:
+                break
+    return tuple(found)
 
 
 def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int = 0) -> BudgetVerdict:
@@ -68,9 +78,9 @@ def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int 
     """
     if not budgets or pod.phase in FREE_PHASES or pod.deletion_timestamp is not None:
         return BudgetVerdict(Leave.FREE)
-    if len(budgets) > 1:
-        listed = ", ".join(_called(b) for b in budgets)
-        reason = f"{len(budgets)} budgets select it ({listed}): the eviction API refuses such a pod"
+    if len(budgets) >= TOO_MANY:
+        listed = " and ".join(_called(b) for b in budgets[:TOO_MANY])
+        reason = f"budgets {listed} both select it: the eviction API refuses such a pod"
         return BudgetVerdict(Leave.AMBIGUOUS, reason)
     budget = budgets[0]
     if not pod.ready and lets_unready_go(budget):

@@ -36,8 +36,8 @@ OF_PROCESS: Final = ProcessCollector(registry=None)
 
 REST: Final = 4
 
-Source = Callable[[], Iterable[Sample]]
-"""Reads the statistics of some part; must be quick, as nothing else happens meanwhile."""
+Source = Callable[[], Iterable[Sample | None]]
+"""Reads the statistics of some part. It blocks the event loop up to the next None, which is no sample."""
 
 
 class Families:
@@ -98,7 +98,7 @@ class Exposition:
     async def render(self, accept: str = "") -> tuple[bytes, str]:
         """What is shown now, and its content type, in the best format that the `Accept` header takes.
 
-        Between two sources everybody else on the event loop has a turn.
+        Other tasks run between two sources, and wherever one gives None.
         """
         encoder, content_type = choose_encoder(accept)
         made = self._made
@@ -126,7 +126,11 @@ class Exposition:
         began = self._clock.monotonic()
         families = Families(self._others)
         for source in self._sources:
-            families.take(source())
+            for sample in source():
+                if sample is None:
+                    await anyio.lowlevel.checkpoint()
+                else:
+                    families.take((sample,))
             await anyio.lowlevel.checkpoint()
         ended = self._clock.monotonic()
         return _Reading(families, ended + (ended - began) * REST)

@@ -145,7 +145,7 @@ def forced_at(tools: Tools, ending: ClaimEnding, node: Node) -> float | None:
     if ending.deadline is None:
         return None
     now, deadline = tools.clock.now(), ending.deadline
-    decision = plan(tools.observed.view_of(node, tools.settings.policy, deadline), now)
+    decision = plan(tools.observed.view_without_budgets(node, tools.settings.policy, deadline), now)
     return min((entry.delete_at for entry in decision.pods if entry.delete_at is not None), default=deadline.at)
 
 

@@ -8,6 +8,7 @@ second for anything.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -37,8 +38,9 @@ MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 
 async def drain(tools: Tools, termination: Termination) -> Answer:
     """Offer the pods whose turn it is; done when nothing is waited for and the minimum time has passed."""
+    view = await _view_of(tools, termination)
     now = tools.clock.now()
-    decision = plan(view_of(tools, termination), now)
+    decision = plan(view, now)
     is_first_look = termination.plan is None
     termination.plan, termination.looked_at = decision, tools.clock.monotonic()
     termination.journal.planned(decision, now, tools.departures.note(termination.node.name, decision))
@@ -96,7 +98,8 @@ def order_deletions(tools: Tools, termination: Termination) -> None:
     node = termination.node
     deadline = tightest(termination.deadline, shown_deadline(tools, node))
     if deadline is not None:
-        view = msgspec.structs.replace(view_of(tools, termination), deadline=deadline.at)
+        view = tools.observed.view_without_budgets(node, tools.settings.policy, deadline)
+        view = msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
         tools.deleter.want(node.name, doomed(plan(view, tools.clock.now()), node.name))
 
 
@@ -134,9 +137,15 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
         announce(tools, termination.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
 
 
-def view_of(tools: Tools, termination: Termination) -> NodeView:
+async def _view_of(tools: Tools, termination: Termination) -> NodeView:
     """What the caches show of the node at this instant, and what the termination knows beyond that."""
-    view = tools.observed.view_of(termination.node, tools.settings.policy, termination.deadline)
+    node, policy, deadline = termination.node, tools.settings.policy, termination.deadline
+    if termination.is_overdue(tools.clock.now()):
+        view = tools.observed.view_without_budgets(node, policy, deadline)
+    else:
+        # Deletions for the deadline do not depend on budgets, and do not wait for them.
+        meanwhile = partial(order_deletions, tools, termination)
+        view = await tools.observed.view_in_slices(node, policy, deadline, meanwhile)
     return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
 
 

@@ -5,7 +5,7 @@ Joins what a cluster shows; the arithmetic is that of policy, so this says what 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -19,6 +19,7 @@ from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
 from gracectl.policy.budgets import Leave, failure_of, may_leave
+from gracectl.policy.explain import listed
 from gracectl.policy.kept import is_in_maintenance
 from gracectl.policy.nodebudgets import (
     Tally,
@@ -114,10 +115,9 @@ def pod_holdings(
     leaving = {
         node.name: why for node in observed.nodes.values() if (why := _why_it_empties(observed, node, settings, now))
     }
-    return tuple(
-        _pod_holding(budget, budgets, of_namespace.get(budget.namespace, ()), leaving)
-        for budget in sorted(budgets, key=lambda budget: budget.key)
-    )
+    in_order = sorted(budgets, key=lambda budget: budget.key)
+    over = _budgets_over(in_order, of_namespace)
+    return tuple(_pod_holding(budget, over, of_namespace.get(budget.namespace, ()), leaving) for budget in in_order)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -173,40 +173,48 @@ def _why_it_is_to_end(observed: Observed, node: Node, settings: TerminationSetti
 # -- pods --------------------------------------------------------------------------------------------------------------
 
 
-def _pod_holding(
-    budget: PodDisruptionBudget,
-    budgets: Collection[PodDisruptionBudget],
-    pods: Sequence[Pod],
-    leaving: dict[str, str],
-) -> PodHolding:
-    selected = [pod for pod in pods if selects(budget.selector, pod.labels)]
+Over = Mapping[str, Mapping[str, PodDisruptionBudget]]
+"""By pod UID, all budgets that select it, by name."""
+
+
+def _budgets_over(budgets: Sequence[PodDisruptionBudget], pods: Mapping[str, Sequence[Pod]]) -> Over:
+    """`pods` by namespace. Each selector meets each label map once: pods of one workload share theirs."""
+    in_namespace: dict[str, list[PodDisruptionBudget]] = {}
+    for budget in budgets:
+        in_namespace.setdefault(budget.namespace, []).append(budget)
+    found: dict[str, Mapping[str, PodDisruptionBudget]] = {}
+    of_labels: dict[tuple[str, int], Mapping[str, PodDisruptionBudget]] = {}
+    for namespace, those in in_namespace.items():
+        for pod in pods.get(namespace, ()):
+            place = (namespace, id(pod.labels))
+            if place not in of_labels:
+                of_labels[place] = {each.name: each for each in those if selects(each.selector, pod.labels)}
+            found[pod.uid] = of_labels[place]
+    return found
+
+
+def _pod_holding(budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: dict[str, str]) -> PodHolding:
+    selected = [pod for pod in pods if budget.name in over[pod.uid]]
     failure = failure_of(budget)
-    rivals = [
-        other
-        for other in sorted(budgets, key=lambda other: other.name)
-        if other.namespace == budget.namespace
-        and other.name != budget.name
-        and any(selects(other.selector, pod.labels) for pod in selected)
-    ]
+    rivals = {name for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values() for name in each}
     blocked = [
         Blocked(_called(pod), leaving.get(pod.node_name, ""))
         for pod in selected
-        if pod.name not in budget.disrupted_pods and _is_blocked(pod, budget, rivals)
+        if pod.name not in budget.disrupted_pods and _is_blocked(pod, over[pod.uid])
     ]
     return PodHolding(
         budget=budget,
         state=_pod_state(budget, failure),
-        problem=_pod_problem(selected, failure, [other.name for other in rivals]),
+        problem=_pod_problem(selected, failure, sorted(rivals - {budget.name})),
         holders=tuple(_pod_holders(budget, selected)),
         missing=max(budget.expected_pods - len(selected), 0),
         blocked=_waiting_first(blocked),
     )
 
 
-def _is_blocked(pod: Pod, budget: PodDisruptionBudget, rivals: Sequence[PodDisruptionBudget]) -> bool:
+def _is_blocked(pod: Pod, over: Mapping[str, PodDisruptionBudget]) -> bool:
     """Whether the eviction API would refuse it: a pod that is not Ready as well, unless its budget lets such go."""
-    over = (budget, *(other for other in rivals if selects(other.selector, pod.labels)))
-    return may_leave(pod, over).leave not in (Leave.FREE, Leave.ALLOWED)
+    return may_leave(pod, tuple(over.values())).leave not in (Leave.FREE, Leave.ALLOWED)
 
 
 def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> State:
@@ -221,7 +229,7 @@ def _pod_problem(selected: Sequence[Pod], failure: str | None, rivals: Sequence[
     if failure is not None:
         return failure
     if rivals:
-        return f"pods of it are under {', '.join(rivals)} as well: the eviction API refuses such pods"
+        return f"pods of it are under {listed(rivals)} as well: the eviction API refuses such pods"
     return "" if selected else "the selector selects no pod"
 
 

@@ -262,8 +262,13 @@ class NodeTermination:
         if budget is None or (old is not None and new is not None and old.generation == new.generation):
             return
         for name in self._register:
-            if any(pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)):
-                self._queue.add(name)
+            termination = self._register.get(name)
+            if termination is not None and any(
+                pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)
+            ):
+                # Its author may change it many times a second.
+                until = _calm_until(termination, is_urgent=False)
+                self._queue.add_after(name, until - self._tools.clock.monotonic())
 
 
 def _is_asked_for(node: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -17,7 +17,6 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.budgets import budgets_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.kept import is_kept
@@ -25,11 +24,12 @@ from gracectl.policy.ownership import belongs, living_beside, only_claim
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
 from gracectl.policy.settings import PolicySettings
+from gracectl.runtime.slices import Slices, run_at_once
+from gracectl.termination.matching import BY_NAMESPACE, BudgetMatcher, BudgetsByPod
 
 C = TypeVar("C", Node, NodeClaim)
 
 BY_NODE = "node"
-BY_NAMESPACE = "namespace"
 BY_PROVIDER_ID = "providerID"
 BY_ASKING = "asks for protection"
 
@@ -45,6 +45,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Live and empty where the cluster has no node claims."""
     instance_key: InstanceKey
     """By which two providerIDs are known to be of one instance."""
+    matcher: BudgetMatcher
+    slices: Slices
 
     async def wait_live(self) -> None:
         """Return when each cache has taken over its first complete list."""
@@ -154,30 +156,32 @@ class Observed(msgspec.Struct, frozen=True):
 
     def view_of(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
         """What is known of a node now, for a decision; its volumes are looked at when the pods are gone."""
-        pods = self.pods_on(node.name)
+        view = self.view_without_budgets(node, policy, deadline)
+        return msgspec.structs.replace(view, budgets=self.budgets_by_pod(view.pods))
+
+    async def view_in_slices(
+        self, node: Node, policy: PolicySettings, deadline: Deadline | None, before_waiting: Callable[[], None]
+    ) -> NodeView:
+        """The same, computed in slices. What changes meanwhile is an event of a cache, and a reason to look again."""
+        search = self.matcher.by_pod(self.pods_on(node.name))
+        budgets = await self.slices.run(search, before_waiting)
+        return msgspec.structs.replace(self.view_without_budgets(node, policy, deadline), budgets=budgets)
+
+    def view_without_budgets(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
+        """The same without budgets: enough to find the pods that stay, and those to delete for the deadline."""
         at = None if deadline is None else deadline.at
         return NodeView(
             node=node,
-            pods=pods,
-            budgets=self.budgets_by_pod(pods),
+            pods=self.pods_on(node.name),
+            budgets={},
             deadline=at,
             is_kept=is_kept(node),
             settings=policy,
         )
 
-    def budgets_by_pod(self, pods: tuple[Pod, ...]) -> dict[str, tuple[PodDisruptionBudget, ...]]:
-        """For each pod that some budget selects, by UID, those budgets."""
-        in_namespace = {ns: self.budgets.by_index(BY_NAMESPACE, ns) for ns in {pod.namespace for pod in pods}}
-        # Pods of one workload share one label map (model.sharing): their budgets are looked for once.
-        of_workload: dict[tuple[str, int], tuple[PodDisruptionBudget, ...]] = {}
-        found = {}
-        for pod in pods:
-            workload = (pod.namespace, id(pod.labels))
-            if workload not in of_workload:
-                of_workload[workload] = budgets_of(pod, in_namespace[pod.namespace])
-            if of_workload[workload]:
-                found[pod.uid] = of_workload[workload]
-        return found
+    def budgets_by_pod(self, pods: tuple[Pod, ...]) -> BudgetsByPod:
+        """For each pod that some budget selects, by UID, those budgets: one, or the first two."""
+        return run_at_once(self.matcher.by_pod(pods))
 
 
 def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
@@ -186,11 +190,12 @@ def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
     def of_instance(thing: Node | NodeClaim) -> tuple[str, ...]:
         return (key,) if (key := instance_key(thing.provider_id)) else ()
 
+    budgets: Cache[PodDisruptionBudget] = Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)})
     return Observed(
         instance_key=instance_key,
         nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance}),
         pods=Cache("pods", {BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else (), BY_ASKING: _asking}),
-        budgets=Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)}),
+        budgets=budgets,
         attachments=Cache("attachments", {BY_NODE: lambda attachment: (attachment.node_name,)}),
         claims=Cache(
             "claims",
@@ -199,6 +204,8 @@ def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
                 BY_PROVIDER_ID: of_instance,
             },
         ),
+        matcher=BudgetMatcher(budgets),
+        slices=Slices(),
     )
 
 

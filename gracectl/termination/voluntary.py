@@ -11,6 +11,7 @@ waits for, a change or an exact instant, and by nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from gracectl.disruption.gate import Refusal
@@ -116,7 +117,7 @@ class VoluntaryTermination:
             if key not in self._braked:
                 del self._standings[key]
             return self._at(later)
-        holds = () if is_forced else self._holds(unit, now)
+        holds = () if is_forced else await self._holds(unit, now)
         tell_of_elapsed(self._tools, unit, standing, due, holds)
         if holds or unit.is_contested:
             self._wait(unit, standing, due, holds)
@@ -165,13 +166,16 @@ class VoluntaryTermination:
         found = (node for node in unit.nodes if self._is_managed(node))
         return tuple(node for node in found if unit.claim is None or not self._observed.is_left_over(node))
 
-    def _holds(self, unit: Unit, now: float) -> tuple[Hold, ...]:
-        found: list[Hold] = []
-        for node in unit.nodes:
-            if grace_period_of(node, unit.claim, self._policy) is None:
-                pods = self._observed.pods_on(node.name)
-                found.extend(holds_of(pods, self._observed.budgets_by_pod(pods), now, self._policy))
-        return tuple(found)
+    async def _holds(self, unit: Unit, now: float) -> tuple[Hold, ...]:
+        waited_for = [node for node in unit.nodes if grace_period_of(node, unit.claim, self._policy) is None]
+        pods = {node.name: self._observed.pods_on(node.name) for node in waited_for}
+        those = tuple(chain.from_iterable(pods.values()))
+        # Whatever changes during a long search is news that wakes it.
+        self._waiting.put(unit.key, pods, {pod.namespace for pod in those})
+        budgets = await self._observed.slices.run(self._observed.matcher.by_pod(those))
+        self._waiting.drop(unit.key)
+        found = (holds_of(pods[node.name], budgets, now, self._policy) for node in waited_for)
+        return tuple(chain.from_iterable(found))
 
     def _braked_by_health(self, unit: Unit, standing: Standing, due: list[Trigger], now: float) -> list[Trigger]:
         """What is due, without that which the brake keeps; who is kept by it is woken when it is loosened."""

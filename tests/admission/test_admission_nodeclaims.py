@@ -176,7 +176,6 @@ async def test_finalizers_and_other_fields_of_a_claim_that_ends_come_and_go() ->
     assert await ask(handler, a_review("UPDATE", "nodeclaims", new, old)) == YES
 
 
-
 async def test_what_cannot_be_read_as_it_was_is_not_judged() -> None:
     old = a_claim({"terminationGracePeriod": 5})
     assert await ask(handler, a_review("UPDATE", "nodeclaims", a_claim({"terminationGracePeriod": 6}), old)) == YES

@@ -74,7 +74,7 @@ CASES: list[tuple[Pod, dict[str, Any], str, str]] = [
         a_replica(),
         {"budgets": (a_budget("also"), a_budget("web"))},
         "never",
-        "stays: 2 budgets select it (shop/also, shop/web): the eviction API refuses such a pod",
+        "stays: budgets shop/also and shop/web both select it: the eviction API refuses such a pod",
     ),
     (
         a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}),

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 import anyio
 import pytest
 from support.builders import NOW, a_budget, a_pod
-from support.eviction import EvictionServer
+from support.eviction import EvictionServer, a_candidate
 
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.deletion import Doomed
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.lane import Candidate
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
@@ -21,7 +20,6 @@ from gracectl.kube.retry import RetrySettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.budgets import budgets_of
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 
@@ -60,16 +58,7 @@ class Slow:
         return pods
 
     def want(self, node: str, pods: Iterable[Pod]) -> None:
-        self.evictor.want(
-            node,
-            [
-                Candidate(p.namespace, p.name, p.uid, node, tuple(b.key for b in budgets_of(p, self._all())), NOW)
-                for p in pods
-            ],
-        )
-
-    def _all(self) -> list[PodDisruptionBudget]:
-        return list(self.budgets.values())
+        self.evictor.want(node, [a_candidate(p, self.budgets.values(), node) for p in pods])
 
     def doom(self, node: str, pods: Iterable[Pod], deadline: float) -> None:
         self.deleter.want(node, [Doomed(p.namespace, p.name, p.uid, node, NOW + deadline) for p in pods])

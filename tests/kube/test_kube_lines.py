@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 from kube.reflecting import World
 from kube.scripted import event, lease, page
 
-from gracectl.kube.lines import LineCutter, OversizeEvent, OversizeLine, read_head
+from gracectl.kube.lines import LineSplitter, OversizeEvent, OversizeLine, read_head
 
 LONGEST, HEAD = 6, 3
 
 
 @given(st.text(alphabet="a\n", max_size=60).map(str.encode), st.lists(st.integers(0, 60)))
 def test_where_the_pieces_end_makes_no_difference(text: bytes, cuts: list[int]) -> None:
-    cutter, at, lines = LineCutter(LONGEST, HEAD), 0, []
+    splitter, at, lines = LineSplitter(LONGEST, HEAD), 0, []
     for cut in [*sorted(cuts), len(text)]:
-        lines += cutter.cut(text[at:cut])
+        lines += splitter.feed(text[at:cut])
         at = max(at, cut)
     *ended, begun = text.split(b"\n")
-    assert [*lines, cutter.rest()] == [line if len(line) <= LONGEST else line[:HEAD] for line in [*ended, begun]]
+    assert [*lines, splitter.rest()] == [line if len(line) <= LONGEST else line[:HEAD] for line in [*ended, begun]]
     assert [isinstance(line, OversizeLine) for line in lines] == [len(line) > LONGEST for line in ended]
 
 
-def told(line: bytes) -> tuple[str, str, str, str, str]:
+def head_of(line: bytes) -> tuple[str, str, str, str, str]:
     event = read_head(OversizeLine(line))
     return (event.happened, event.namespace, event.name, event.uid, event.resource_version)
 
@@ -53,7 +53,7 @@ META = b'"metadata":{"name":"web-1","generateName":"web-","namespace":"shop","ui
     ids=["changed", "gone", "annotations first", "no metadata first", "nonsense", "nothing"],
 )
 def test_what_a_head_tells(line: bytes, expected: tuple[str, str, str, str, str]) -> None:
-    assert told(line) == expected
+    assert head_of(line) == expected
 
 
 @given(st.binary(max_size=200))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -93,6 +93,41 @@ def test_all_parts_of_a_selector_must_match(
         naively(requirement, labels) for requirement in expressions
     )
     assert selector.matches(labels) is naive
+
+
+class Watched(dict[str, str]):
+    """Labels that count how often they are looked at."""
+
+    looks = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.looks += 1
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        for key in super().__iter__():
+            self.looks += 1
+            yield key
+
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
+@pytest.mark.parametrize(("requirements", "labels"), [(2_000, 10), (10, 2_000)])
+def test_a_match_takes_no_longer_than_the_shorter_of_the_two(operator: str, requirements: int, labels: int) -> None:
+    values = ("x",) if operator in ("In", "NotIn") else ()
+    wanted = operator in ("In", "Exists")
+    prefix = "l" if wanted else "r"
+    selector = LabelSelector({}, tuple(Requirement(f"{prefix}{n}", operator, values) for n in range(requirements)))
+    watched = Watched({f"l{n}": "x" for n in range(labels)})
+    assert selector.matches(watched) is (not wanted or requirements < labels)
+    assert watched.looks <= 11
 
 
 @given(queries(), LABELS)

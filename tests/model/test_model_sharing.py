@@ -124,7 +124,7 @@ def test_absent_and_null_are_empty() -> None:
 
 
 def large(labels: dict[str, str], **spec: Any) -> bytes:
-    """A pod, as an API server takes it from anybody who may create one."""
+    """A pod with these labels."""
     return msgspec.json.encode({"metadata": {"name": "large", "uid": "u", "labels": labels, **spec}})
 
 

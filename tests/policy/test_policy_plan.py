@@ -114,7 +114,7 @@ def test_pods_under_one_budget_take_turns() -> None:
     [
         ({}, [{"disruptions_allowed": 0, "current_healthy": 2}], "blocked", "allows no disruption now (2 of 3 healthy"),
         ({}, [{"generation": 2}], "blocked", "has just changed"),
-        ({}, [{}, {"name": "also"}], "blocked", "2 budgets select it (shop/web, shop/also)"),
+        ({}, [{}, {"name": "also"}], "blocked", "budgets shop/web and shop/also both select it"),
         ({"phase": "Pending", "ready": False}, [{}, {"name": "also"}], "evict", ""),
         ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 2}], "evict", ""),
         ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 1}], "blocked", "1 of 3 healthy, 2 required"),

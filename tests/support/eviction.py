@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import budgets_of
+from gracectl.model.selectors import selects
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence
@@ -103,6 +103,12 @@ class EvictionServer:
         return [name for _, name in self.asked]
 
 
+def a_candidate(pod: Pod, budgets: Iterable[PodDisruptionBudget], node: str = "n1") -> Candidate:
+    """A pod of a termination that began at NOW, with those of the budgets that select it."""
+    keys = (each.key for each in budgets if each.namespace == pod.namespace and selects(each.selector, pod.labels))
+    return Candidate(pod.namespace, pod.name, pod.uid, node, tuple(sorted(keys)), NOW)
+
+
 class EvictionStage:
     """An evictor, its caches and its server, on the loop's time."""
 
@@ -144,8 +150,7 @@ class EvictionStage:
         self.evictor.want(node, [self.candidate(pod, node) for pod in pods])
 
     def candidate(self, pod: Pod, node: str = "n1") -> Candidate:
-        budgets = tuple(budget.key for budget in budgets_of(pod, self.budgets.values()))
-        return Candidate(pod.namespace, pod.name, pod.uid, node, budgets, NOW)
+        return a_candidate(pod, self.budgets.values(), node)
 
 
 @asynccontextmanager

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import aiohttp
+import anyio
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -63,6 +65,31 @@ async def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     families = openmetrics(body.decode())  # type: ignore[no-untyped-call]
     assert [family.name for family in families] == [PROTECTED_PODS.name, PROTECTION_HELD.name]
+
+
+@pytest.mark.anyio
+async def test_others_run_wherever_a_source_lets_them() -> None:
+    story: list[str] = []
+
+    def source() -> Iterable[Sample | None]:
+        for number in range(3):
+            story.append(f"slice {number}")
+            yield None
+        yield from SAMPLES
+
+    async def other() -> None:
+        while True:
+            story.append("other")
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(other)
+        await anyio.lowlevel.checkpoint()
+        body, _ = await Exposition(StillClock(), (source,)).render()
+        group.cancel_scope.cancel()
+    assert PROTECTED_PODS.name in body.decode()
+    assert [each for each in story if each != "other"] == ["slice 0", "slice 1", "slice 2"]
+    assert all(story[story.index(f"slice {number}") + 1] == "other" for number in range(3))
 
 
 @pytest.mark.anyio
