@@ -176,7 +176,7 @@ class _WireEnvelope(wire.Object):
 class _WireListMeta(wire.Object):
     resource_version: str | None = None
     continue_: str | None = msgspec.field(default=None, name="continue")
-    remaining_item_count: wire.Integer | None = None
+    remaining_item_count: int | None = None
 
 
 class _WirePage(wire.Object):
@@ -195,13 +195,13 @@ class _WireDetails(wire.Object):
     name: str | None = None
     kind: str | None = None
     uid: str | None = None
-    retry_after_seconds: wire.Integer | None = None
+    retry_after_seconds: int | None = None
     causes: list[_WireCause] | None = None
 
 
 class _WireStatus(wire.Object):
     kind: str | None = None
-    code: wire.Integer | None = None
+    code: int | None = None
     reason: str | None = None
     message: str | None = None
     details: _WireDetails | None = None
