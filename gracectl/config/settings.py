@@ -16,6 +16,7 @@ from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.settings import (
+    DEFAULT_JITTER,
     DrainSettings,
     HealthSettings,
     NodeGroup,
@@ -23,6 +24,7 @@ from gracectl.policy.settings import (
     ProtectionSettings,
     ShutdownPeriods,
 )
+from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
 from gracectl.termination.settings import InstanceSettings, KarpenterSettings, TerminationSettings
@@ -65,6 +67,10 @@ class NodeGroupSettings(ShutdownPeriods, frozen=True, rename="camel", forbid_unk
     termination_grace_period: str | None = None
     """As in a NodeClaim (`15m`, `1h30m`); left out: no deadline."""
     drain: DrainSettings | None = None
+    expire_after: str | None = None
+    """The age at which nodes without a claim are terminated: a Go duration (`720h`); left out or `Never`: at none."""
+    expire_jitter: str | float | None = None
+    """The share of it by which a node is terminated earlier at most (`10%`, `0.1`); left out: 10%."""
 
     def group(self) -> NodeGroup:
         """As decisions read it. ValueError, with the field in front, for what cannot be read."""
@@ -73,7 +79,11 @@ class NodeGroupSettings(ShutdownPeriods, frozen=True, rename="camel", forbid_unk
             selector.validate()
         with named("terminationGracePeriod"):
             seconds = None if period is None else parse_grace_period(period)
-        return NodeGroup(selector, seconds, self.drain, self.order())
+        with named("expireAfter"):
+            expires = None if self.expire_after is None else parse_expire_after(self.expire_after)
+        with named("expireJitter"):
+            jitter = DEFAULT_JITTER if self.expire_jitter is None else parse_jitter(self.expire_jitter)
+        return NodeGroup(selector, seconds, self.drain, self.order(), expires, jitter)
 
 
 class LogSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -259,6 +259,7 @@ class EventReason(StrEnum):
     """Node: too many are unhealthy, so none is ended for that."""
     NODE_TERMINABLE = "NodeTerminable"
     CLAIM_EXPIRED = "ClaimExpired"
+    NODE_EXPIRED = "NodeExpired"
     INVALID_EXPIRE_AFTER = "InvalidExpireAfter"
     """Claim: its expireAfter cannot be read, so it never expires."""
     DISRUPTION_HELD = "DisruptionHeld"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import msgspec
 
@@ -128,6 +128,10 @@ class HealthSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     """End it at once, with everything on it, instead of as budgets and protection allow."""
 
 
+DEFAULT_JITTER: Final = 0.1
+"""Share of expireAfter by which nodes of one age expire apart."""
+
+
 class NodeGroup(msgspec.Struct, frozen=True):
     """What holds for the nodes that `selector` matches. None: what holds for all."""
 
@@ -136,6 +140,10 @@ class NodeGroup(msgspec.Struct, frozen=True):
     """For nodes whose claim has no TGP of its own, or that have no claim; None: they have no deadline."""
     drain: DrainSettings | None = None
     order: Order | None = None
+    expire_seconds: float | None = None
+    """The age at which nodes without a claim are terminated; None: never."""
+    expire_jitter: float = DEFAULT_JITTER
+    """The share of it by which a node is terminated earlier at most."""
 
 
 class PolicySettings(msgspec.Struct, frozen=True):

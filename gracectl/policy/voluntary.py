@@ -7,7 +7,9 @@ until its deadline to do what the pod asks for ("eventual disruption" of the gra
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
@@ -27,6 +29,8 @@ from gracectl.policy.health import ailments_of, first_to_end
 from gracectl.policy.kept import is_in_maintenance
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import PolicySettings
+
+_PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
 
 REMEDIES: Final = {
     Leave.SPENT: "give the budget more healthy pods or a wider bound",
@@ -60,8 +64,8 @@ def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: Policy
     """
     nodes = tuple(nodes)
     found = [trigger for node in nodes for trigger in (_unhealthy(node, settings), _terminable(node)) if trigger]
-    if claim is not None and (expired := _expired(claim)):
-        found.append(expired)
+    expiries = [_expired(claim)] if claim is not None else [_node_expired(node, settings) for node in nodes]
+    found += [expired for expired in expiries if expired is not None]
     return tuple(sorted(found, key=lambda trigger: list(Cause).index(trigger.cause)))
 
 
@@ -77,6 +81,45 @@ def expires_at(claim: NodeClaim) -> float | None:
     if seconds < 0:
         raise ValueError(f"{written!r} is negative")
     return claim.created + seconds
+
+
+def node_expires_at(node: Node, settings: PolicySettings) -> float | None:
+    """The instant at which a node without a claim reaches the age that its group gives it; None: never.
+
+    Its uid decides how much earlier than `expireAfter` that is, up to the jitter: nodes of one age expire apart, and
+    each at the same instant whatever has restarted. Never later than `expireAfter`.
+    """
+    group = settings.group_of(node.labels)
+    if group is None or group.expire_seconds is None:
+        return None
+    return node.created + group.expire_seconds * (1 - group.expire_jitter * _share_of(node.uid))
+
+
+def parse_expire_after(text: str) -> float | None:
+    """Seconds of an `expireAfter` such as `720h`; None for `Never`. ValueError for anything else."""
+    if text == names.NEVER:
+        return None
+    seconds = parse_seconds(text)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is not positive; give an age such as 720h, or {names.NEVER}")
+    return seconds
+
+
+def parse_jitter(value: str | float) -> float:
+    """The share that `10%` or `0.1` names. ValueError unless that lies from 0 to 1."""
+    if isinstance(value, str):
+        found = _PERCENTAGE.fullmatch(value)
+        share = math.nan if found is None else float(found[1]) / 100
+    else:
+        share = value
+    if not 0 <= share <= 1:
+        raise ValueError(f"{value!r} is neither a percentage from 0% to 100% nor a fraction from 0 to 1")
+    return share
+
+
+def _share_of(uid: str) -> float:
+    """From 0 to 1, evenly spread over all uids."""
+    return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:6]) / 2**48
 
 
 def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:
@@ -108,6 +151,17 @@ def _expired(claim: NodeClaim) -> Trigger | None:
         return None
     words = f"node claim {claim.name}, made {format_time(claim.created)}, has reached its expireAfter of "
     return Trigger(Cause.EXPIRED, at, words + str(claim.expire_after))
+
+
+def _node_expired(node: Node, settings: PolicySettings) -> Trigger | None:
+    at = node_expires_at(node, settings)
+    if at is None:
+        return None
+    words = (
+        f"node {node.name}, made {format_time(node.created)}, has reached the age of its node group (expireAfter, less "
+        "its jitter)"
+    )
+    return Trigger(Cause.EXPIRED, at, words)
 
 
 class Hold(msgspec.Struct, frozen=True):

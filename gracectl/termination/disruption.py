@@ -29,8 +29,9 @@ from gracectl.termination.unit import Unit
 REASONS = {
     Cause.UNHEALTHY: EventReason.NODE_UNHEALTHY,
     Cause.TERMINABLE: EventReason.NODE_TERMINABLE,
-    Cause.EXPIRED: EventReason.CLAIM_EXPIRED,
+    Cause.EXPIRED: EventReason.NODE_EXPIRED,
 }
+"""Of a claim that expires it is CLAIM_EXPIRED."""
 
 WARNINGS = frozenset(
     (
@@ -91,7 +92,8 @@ async def end(
     message = "is ended: " + "; ".join(trigger.words for trigger in due)
     if is_forced:
         message += "; at once, with everything on it (health.force)"
-    tell(tools, unit, standing, REASONS[due[0].cause], message)
+    is_claims_age = due[0].cause is Cause.EXPIRED and unit.claim is not None
+    tell(tools, unit, standing, EventReason.CLAIM_EXPIRED if is_claims_age else REASONS[due[0].cause], message)
     return None
 
 

@@ -220,6 +220,15 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ),
         ("health: {maximumUnhealthy: -5%}", "health.maximumUnhealthy: '-5%' is negative"),
         ("health: {maximumUnhealthy: many}", "health.maximumUnhealthy: 'many' is neither an integer nor a percentage"),
+        ("nodeGroups: [{selector: {}, expireAfter: 30d}]", "nodeGroups[0].expireAfter: '30d' is no duration"),
+        (
+            "nodeGroups: [{selector: {}, expireAfter: 0s}]",
+            "nodeGroups[0].expireAfter: '0s' is not positive",
+        ),
+        (
+            "nodeGroups: [{selector: {}, expireAfter: 1h, expireJitter: 2}]",
+            "nodeGroups[0].expireJitter: 2.0 is neither a percentage from 0% to 100% nor a fraction from 0 to 1",
+        ),
         (
             "health: {conditions: [{type: Ready, status: False, tolerationSeconds: 1}]}",
             "health.conditions[0].status: Expected `str`, got `bool` (false); put the word in quotes",

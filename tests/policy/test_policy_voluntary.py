@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_node, a_pod, owned_by
 
 from gracectl.model import names
@@ -13,8 +18,19 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod, Toleration, UnknownPod
-from gracectl.policy.settings import HealthSettings, PolicySettings, ProtectionSettings
-from gracectl.policy.voluntary import Cause, elapses_at, expires_at, explain_holds, holds_of, triggers_of
+from gracectl.model.selectors import LabelSelector
+from gracectl.policy.settings import HealthSettings, NodeGroup, PolicySettings, ProtectionSettings
+from gracectl.policy.voluntary import (
+    Cause,
+    elapses_at,
+    expires_at,
+    explain_holds,
+    holds_of,
+    node_expires_at,
+    parse_expire_after,
+    parse_jitter,
+    triggers_of,
+)
 
 SETTINGS = PolicySettings()
 TERMINABLE = {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}
@@ -199,3 +215,72 @@ def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() ->
     )
     message = explain_holds(holds_of([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
     assert message.startswith("pod shop/web-1 may not leave: budget shop/web allows no disruption now (2 of 3 healthy")
+
+
+# -- the age of nodes without a claim ----------------------------------------------------------------------------------
+
+
+def aging(jitter: float = 0.1, seconds: float | None = 1000.0) -> PolicySettings:
+    group = NodeGroup(LabelSelector(match_labels={"pool": "a"}), expire_seconds=seconds, expire_jitter=jitter)
+    return PolicySettings(node_groups=(group,))
+
+
+def test_a_node_expires_with_its_group() -> None:
+    node = a_node(created=NOW, labels={"pool": "a"}, conditions=(well(),))
+    assert node_expires_at(node, aging(jitter=0.0)) == NOW + 1000
+    assert node_expires_at(node, aging(seconds=None)) is None
+    assert node_expires_at(a_node(created=NOW, labels={"pool": "b"}), aging()) is None
+    [trigger] = triggers_of([node], None, aging(jitter=0.0))
+    assert (trigger.cause, trigger.at) == (Cause.EXPIRED, NOW + 1000)
+    assert trigger.words == (
+        "node n1, made 1970-01-12T13:46:40Z, has reached the age of its node group (expireAfter, less its jitter)"
+    )
+
+
+def test_the_age_of_a_node_with_a_claim_is_the_claims_business() -> None:
+    node = a_node(created=NOW, labels={"pool": "a"}, conditions=(well(),))
+    assert triggers_of([node], NodeClaim(name="c", uid="c", created=NOW), aging()) == ()
+
+
+@given(st.uuids(), st.floats(0, 1))
+def test_it_never_expires_later_nor_earlier_than_the_jitter_allows(uid: UUID, jitter: float) -> None:
+    node = msgspec.structs.replace(a_node(created=NOW, labels={"pool": "a"}), uid=str(uid))
+    at = node_expires_at(node, aging(jitter))
+    assert at is not None
+    assert NOW + 1000 * (1 - jitter) - 1e-3 <= at <= NOW + 1000
+    assert at == node_expires_at(node, aging(jitter))
+
+
+def test_nodes_of_one_age_expire_apart_and_always_alike() -> None:
+    nodes = [a_node(f"n{number}", created=NOW, labels={"pool": "a"}) for number in range(1000)]
+    found = sorted(at - NOW for node in nodes if (at := node_expires_at(node, aging())) is not None)
+    assert max(later - earlier for earlier, later in pairwise(found)) < 2.0  # of 100 s, by 1000 nodes
+    assert [found[0], found[-1]] == pytest.approx([900, 1000], abs=2)
+    at = node_expires_at(nodes[0], aging())
+    assert at == pytest.approx(NOW + 990.45, abs=0.01)  # by its uid alone: another process comes to the same
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("720h", 2592000.0), ("1h30m", 5400.0), ("0.5s", 0.5), (names.NEVER, None)]
+)
+def test_an_age_is_a_duration_or_never(text: str, seconds: float | None) -> None:
+    assert parse_expire_after(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-1h", "30d", "never", "720"])
+def test_what_is_no_age_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no duration|is not positive"):
+        parse_expire_after(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "share"), [("10%", 0.1), ("0%", 0.0), ("100%", 1.0), ("2.5%", 0.025), (0.25, 0.25), (0, 0.0), (1, 1.0)]
+)
+def test_a_jitter_is_a_percentage_or_a_fraction(value: str | float, share: float) -> None:
+    assert parse_jitter(value) == share
+
+
+@pytest.mark.parametrize("value", ["", "10", "-1%", "101%", "ten", -0.1, 1.5, 10, float("nan")])
+def test_what_is_no_jitter_is_refused(value: str | float) -> None:
+    with pytest.raises(ValueError, match="neither a percentage"):
+        parse_jitter(value)

@@ -41,6 +41,8 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
                 "selector": {"matchLabels": None, "matchExpressions": None},
                 "terminationGracePeriod": "5m",
                 "drain": None,
+                "expireAfter": None,
+                "expireJitter": None,
             },
         ),
         NOTHING,
