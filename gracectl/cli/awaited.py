@@ -67,7 +67,7 @@ class Awaited:
         elif node.state is State.ENDING and node.uid not in self._lost:
             self._lost.add(node.uid)
             yield f"{node.name} is being deleted by now: it does not stay, and is watched until it is gone"
-        elif node.state in (State.RETURNING, State.IDLE):
+        elif node.state in (State.RETURNING, State.PENDING, State.IDLE):
             del self._left[node.uid]
             self.has_failed = True
             yield f"{node.name} was given back by somebody before it was empty"

@@ -53,7 +53,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def status(cluster: ClusterChoice, nodes: NodeChoice | None, **wanted: Any) -> None:
     """Say which nodes are under way, and what holds them.
 
-    A node is under way while it is being deleted, drained for maintenance, or given back. Without NODE or a selector
+    A node is under way while it is being deleted, drained for maintenance, or given back, and while its termination for
+    health, label or age is due and waits. Without NODE or a selector
     all of them are shown. For each: the step where it stands, since when, how many pods are left, its deadline; for
     each pod that is held: why, for how long at least, and until when.
 
@@ -66,7 +67,7 @@ def status(cluster: ClusterChoice, nodes: NodeChoice | None, **wanted: Any) -> N
     -o json prints one object:
       at, settings, longestProtectionSeconds, interruption {since, error},
       controller {state [leads|nobody|unknown], lease, holder, renewed},
-      nodes [{name, uid, state [ending|kept|returning|idle], since,
+      nodes [{name, uid, state [ending|kept|returning|pending|idle], since,
         sinceSeconds, step, done, waitsFor, podsLeft,
         deadline {at, inSeconds, source, holder, gracePeriodSeconds},
         cautions [{kind, grave, message, objects}],

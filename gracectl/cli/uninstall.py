@@ -94,7 +94,7 @@ def _print(report: Report) -> None:
     for ending in report.endings:
         put(console, Text(words.of_ending(ending, is_foretold=report.dry_run)))
     for kept in report.kept:
-        put(console, Text(f"node {kept.node} is kept drained, and nobody gives it back any more; to give it back:"))
+        put(console, Text(f"node {kept.node} stays cordoned, and nothing gives it back any more; to give it back:"))
         for command in kept.commands:
             put(console, Text(f"  {command}"))
     for sentence in words.last_words(report):

@@ -27,8 +27,8 @@ OF_CONTROLLER: Final = Reach(live=RELOADABLE, idle=("agent", "featureGates"))
 OF_AGENT: Final = Reach(
     live=(*SHUTDOWN_PERIODS, "nodeGroups", "featureGates", "log.level"),
     idle=(
-        *("nodeSelector", "drain", "protection", "health", "instance", "provider", "leaderElection", "karpenter"),
-        *("plan", "admission"),
+        *("nodeSelector", "drain", "protection", "health", "voluntary", "instance", "provider", "leaderElection"),
+        *("karpenter", "plan", "admission"),
     ),
 )
 

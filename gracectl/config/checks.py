@@ -5,12 +5,17 @@ from __future__ import annotations
 from gracectl.config.naming import named
 from gracectl.config.settings import Settings
 from gracectl.policy.health import Tally
+from gracectl.policy.pace import validate_maximum
 
 
 def check(settings: Settings) -> None:
     """ValueError, with the field in front, for what the types alone cannot tell."""
     with named("health.maximumUnhealthy"):
         Tally(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
+    with named("voluntary.maximumAtOnce"):
+        validate_maximum(settings.voluntary.maximum_at_once)
+    with named("voluntary.pendingPatience"):
+        assert settings.voluntary.patience_seconds >= 0
     for field, initial, maximum in (
         ("eviction.backoff", settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds),
         ("instance.poll", settings.instance.poll_initial_seconds, settings.instance.poll_maximum_seconds),

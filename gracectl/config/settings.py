@@ -23,6 +23,7 @@ from gracectl.policy.settings import (
     PolicySettings,
     ProtectionSettings,
     ShutdownPeriods,
+    VoluntarySettings,
 )
 from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
@@ -41,6 +42,7 @@ RELOADABLE: Final = (
     "drain",
     "protection",
     "health",
+    "voluntary",
     "eviction",
     "instance",
     "plan",
@@ -117,6 +119,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()
+    voluntary: VoluntarySettings = VoluntarySettings()
     eviction: EvictionSettings = EvictionSettings()
     instance: InstanceSettings = InstanceSettings()
     provider: ProviderSettings = ProviderSettings()
@@ -154,5 +157,6 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
             order=self.order() or DEFAULT_ORDER,
             protection=self.protection,
             health=self.health,
+            voluntary=self.voluntary,
             node_groups=tuple(group.group() for group in self.node_groups),
         )

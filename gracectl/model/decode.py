@@ -371,6 +371,7 @@ def _node_annotations(read: wire.NodeAnnotations | None) -> Mapping[str, str]:
             names.KEEP_DRAINED: read.keep_drained,
             names.CORDONED: read.cordoned,
             names.UNCORDONED: read.uncordoned,
+            names.PENDING_CORDONED: read.pending_cordoned,
             names.SHUTDOWN_CORDONED: read.shutdown_cordoned,
         }
     )

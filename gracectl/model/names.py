@@ -40,6 +40,9 @@ CORDONED: Final = "gracectl.io/cordoned"
 off but our conditions."""
 UNCORDONED: Final = "gracectl.io/uncordoned"
 """On nodes that were given back while they were unhealthy: when (RFC 3339). Their health counts from then."""
+PENDING_CORDONED: Final = "gracectl.io/pending-cordoned"
+"""On nodes that are labelled terminable and wait: what comes off again when the label goes, words with commas
+between."""
 SHUTDOWN_CORDONED: Final = "gracectl.io/shutdown-cordoned"
 """On nodes whose machine shuts down, by the agent: what comes off again when the machine is up, words with commas
 between."""
@@ -66,7 +69,7 @@ POD_ANNOTATIONS: Final = frozenset({DO_NOT_DISRUPT, DO_NOT_EVICT, MIRROR_POD})
 """The annotations of a pod that a decision reads; the others are not kept in memory."""
 CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
-NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONED, SHUTDOWN_CORDONED}
+NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONED, PENDING_CORDONED, SHUTDOWN_CORDONED}
 """Likewise for nodes."""
 
 # -- labels -------------------------------------------------------------------------------------------
@@ -107,6 +110,8 @@ INSTANCE_GONE: Final = "InstanceGone"
 """Reason of INSTANCE_TERMINATING once the provider has said so: it is not asked about this instance any more."""
 STEP_FAILING: Final = "StepFailing"
 """Reason of those above while a step fails that has to be done first: what they wait for."""
+TERMINATION_PENDING: Final = "TerminationPending"
+"""Of nodes: to be terminated for their health, label or age, and waiting; the reason says for what."""
 SHUTTING_DOWN: Final = "ShuttingDown"
 """Of nodes, by the agent: the machine shuts down, and its pods leave range by range."""
 REGISTERED: Final = "Registered"

@@ -148,6 +148,7 @@ class NodeAnnotations(ClaimAnnotations):
     keep_drained: str | None = msgspec.field(default=None, name=names.KEEP_DRAINED)
     cordoned: str | None = msgspec.field(default=None, name=names.CORDONED)
     uncordoned: str | None = msgspec.field(default=None, name=names.UNCORDONED)
+    pending_cordoned: str | None = msgspec.field(default=None, name=names.PENDING_CORDONED)
     shutdown_cordoned: str | None = msgspec.field(default=None, name=names.SHUTDOWN_CORDONED)
 
 

@@ -128,6 +128,25 @@ class HealthSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     """End it at once, with everything on it, instead of as budgets and protection allow."""
 
 
+class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How many nodes are terminated at once for their health, their label or their age."""
+
+    maximum_at_once: Annotated[int, msgspec.Meta(ge=1)] | str = "10%"
+    """A number, or a percentage of the managed nodes: rounded down, but never less than one."""
+    wait_for_replacement: bool = True
+    """The place of a termination is free when its pods are Ready elsewhere; else when its node is gone."""
+    pending_patience: str = "5m"
+    """So long after its node is gone at most (a Go duration)."""
+
+    @property
+    def patience_seconds(self) -> float:
+        """`pending_patience` in seconds. ValueError if it cannot be read, or is negative."""
+        seconds = parse_seconds(self.pending_patience)
+        if seconds < 0:
+            raise ValueError(f"{self.pending_patience!r} is negative; give a duration such as 5m, or 0s")
+        return seconds
+
+
 DEFAULT_JITTER: Final = 0.1
 """Share of expireAfter by which nodes of one age expire apart."""
 
@@ -154,6 +173,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
     """The waves in which pods leave."""
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()
+    voluntary: VoluntarySettings = VoluntarySettings()
     node_groups: tuple[NodeGroup, ...] = ()
     """The first one whose selector matches a node's labels is its group."""
 

@@ -137,6 +137,26 @@ NODE_ENDS_HELD: Final = _gauge(
     help="Ends that wait until a NodeDisruptionBudget allows them: of nodes and claims that are to end by themselves, "
     "and of claims that somebody has deleted.",
 )
+VOLUNTARY_PENDING: Final = _gauge(
+    "voluntary_terminations_pending",
+    "reason",
+    help="Nodes and claims that are due for their health, label or age and wait, by what they wait for.",
+)
+VOLUNTARY_PENDING_OLDEST: Final = _gauge(
+    "voluntary_terminations_pending_oldest_seconds",
+    help="How long the one of them that waits longest has waited; 0 if none does.",
+)
+VOLUNTARY_PLACES: Final = _gauge(
+    "voluntary_places",
+    "state",
+    help="Terminations that count towards voluntary.maximumAtOnce, those asked for by hand included: the node is "
+    "ending, or its pods are not Ready elsewhere yet.",
+)
+VOLUNTARY_MAXIMUM: Final = _gauge(
+    "voluntary_places_maximum",
+    help="How many such places there are: voluntary.maximumAtOnce of the managed nodes; 0 where this process does not "
+    "lead.",
+)
 LANES: Final = _gauge("lanes", help="PodDisruptionBudgets under which pods wait to be evicted, over all nodes.")
 LANE_PODS: Final = _gauge(
     "lane_pods",

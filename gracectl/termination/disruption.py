@@ -48,6 +48,10 @@ class Standing(msgspec.Struct):
 
     uid: str
     retry: Backoff
+    has_failed: bool = False
+    """Its deletion was refused or failed when it was tried last."""
+    pending_since: float | None = None
+    """Since when (Unix seconds) it waits for something that keeps it from its end."""
     next_try: float = 0.0
     """Monotonic: the server has refused, and is not asked again before."""
     agreed_at: str = ""
@@ -58,21 +62,24 @@ class Standing(msgspec.Struct):
     """By pod uid, what keeps it until a known instant, or has kept it until one and nobody has been told."""
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """The server has agreed to the deletion; the watch will show it."""
+
+
+def is_agreed(unit: Unit, standing: Standing) -> bool:
+    """Whether the server has agreed to delete this very state."""
+    return bool(standing.agreed_at == unit.held.state.resource_version)
+
+
 async def end(
     tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool
-) -> Requeue | Refusal | None:
-    """Delete the unit for what is due, unless the server has agreed already, or is not to be asked just yet.
+) -> Begun | Requeue | Refusal | None:
+    """Delete the unit for what is due; its finalizer is on it, and the server has not agreed to that yet.
 
-    Returns the word of a node disruption budget that does not allow it now.
+    Returns the word of a node disruption budget that does not allow it now. None: a change that the watch will show has
+    to be looked at first.
     """
     held = unit.held
-    wait = standing.next_try - tools.clock.monotonic()
-    if wait > 0:
-        return Requeue(wait)
-    if standing.agreed_at == held.state.resource_version:
-        return None
-    if names.FINALIZER not in held.state.finalizers:
-        return None  # it would be gone at once, its pods with it; the keeper is on its way, and its write wakes us
     if is_forced and not _is_overdue(tools, held.state):
         await _pull_deadline(tools, held)
         return None  # our write wakes us, and all of this is looked at again
@@ -88,17 +95,18 @@ async def end(
         return Requeue(standing.retry.next())  # the watch will have shown by then what it has become
     except (Denied, Forbidden, Invalid) as refusal:
         return await _refused(tools, unit, standing, refusal)
-    standing.agreed_at = version
+    standing.agreed_at, standing.has_failed = version, False
     message = "is ended: " + "; ".join(trigger.words for trigger in due)
     if is_forced:
         message += "; at once, with everything on it (health.force)"
     is_claims_age = due[0].cause is Cause.EXPIRED and unit.claim is not None
     tell(tools, unit, standing, EventReason.CLAIM_EXPIRED if is_claims_age else REASONS[due[0].cause], message)
-    return None
+    return Begun()
 
 
 async def _refused(tools: Tools, unit: Unit, standing: Standing, refusal: ApiError) -> Requeue:
     """Somebody else may forbid it (a node disruption budget): that is his right, and people are told once."""
+    standing.has_failed = True
     asked_for = refusal.patience if isinstance(refusal, Denied) else 0.0
     seconds = max(standing.retry.next(), asked_for)
     standing.next_try = tools.clock.monotonic() + seconds

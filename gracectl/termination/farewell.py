@@ -25,6 +25,7 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.policy.kept import is_in_maintenance
+from gracectl.policy.pending import is_recorded
 from gracectl.runtime.clock import Clock
 from gracectl.termination.finalizer import removal
 from gracectl.termination.held import H
@@ -46,12 +47,15 @@ FINISHED: Final = (names.SUCCEEDED, names.FAILED)
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What of ours there is at one moment: nodes and claims with our finalizer, and nodes that are kept drained or are
-    being given back. `claims_resource`: where claims are written to; None: the cluster has none."""
+    """What of ours there is at one moment: nodes and claims with our finalizer, and nodes that are kept drained, are
+    being given back, or were cordoned while they waited to end.
+
+    `claims_resource`: where claims are written to; None: the cluster has none.
+    """
 
     nodes: tuple[Node, ...]
     claims: tuple[NodeClaim, ...]
-    in_maintenance: tuple[Node, ...]
+    cordoned: tuple[Node, ...]
     claims_resource: Resource[NodeClaim] | None
 
     @property
@@ -72,14 +76,19 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     held_by: tuple[str, ...] = ()
 
 
+def _is_cordoned(node: Node) -> bool:
+    """Whether a cordon of ours, or the request for it, is on it and no termination comes of it."""
+    return is_in_maintenance(node) or (is_recorded(node) and node.deletion_timestamp is None)
+
+
 async def survey(client: KubeClient) -> Survey:
     """What of ours there is now. Raises ApiError."""
-    nodes = await read_all(client, NODES, keep=lambda node: _has_ours(node) or is_in_maintenance(node))
+    nodes = await read_all(client, NODES, keep=lambda node: _has_ours(node) or _is_cordoned(node))
     found = await read_first_served(client, NODE_CLAIM_VERSIONS)
     return Survey(
         nodes=tuple(filter(_has_ours, nodes)),
         claims=() if found is None else tuple(filter(_has_ours, found[1])),
-        in_maintenance=tuple(filter(is_in_maintenance, nodes)),
+        cordoned=tuple(filter(_is_cordoned, nodes)),
         claims_resource=None if found is None else found[0],
     )
 

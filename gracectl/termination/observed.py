@@ -21,6 +21,7 @@ from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.kept import is_kept
 from gracectl.policy.ownership import belongs, living_beside, only_claim
+from gracectl.policy.pace import controller_of, is_starting
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
 from gracectl.policy.settings import PolicySettings
@@ -32,6 +33,7 @@ C = TypeVar("C", Node, NodeClaim)
 BY_NODE = "node"
 BY_PROVIDER_ID = "providerID"
 BY_ASKING = "asks for protection"
+BY_STARTING = "controller of a pod that is not Ready"
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -150,6 +152,10 @@ class Observed(msgspec.Struct, frozen=True):
         """The pods, few of all, that ask for protection, whatever comes of that, and would be waited for."""
         return self.pods.by_index(BY_ASKING, True)
 
+    def starting_of(self, controller: str) -> tuple[Pod, ...]:
+        """The pods of a workload controller, by its UID, that are to become Ready; "": those of all controllers."""
+        return self.pods.by_index(BY_STARTING, controller)
+
     def attachments_on(self, node: str) -> tuple[VolumeAttachment, ...]:
         """The volumes attached to a node."""
         return self.attachments.by_index(BY_NODE, node)
@@ -194,7 +200,14 @@ def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
     return Observed(
         instance_key=instance_key,
         nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance}),
-        pods=Cache("pods", {BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else (), BY_ASKING: _asking}),
+        pods=Cache(
+            "pods",
+            {
+                BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else (),
+                BY_ASKING: _asking,
+                BY_STARTING: _starting,
+            },
+        ),
         budgets=budgets,
         attachments=Cache("attachments", {BY_NODE: lambda attachment: (attachment.node_name,)}),
         claims=Cache(
@@ -212,6 +225,11 @@ def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
 def _asking(pod: Pod) -> tuple[bool, ...]:
     # Nobody has been stuck for long in 1970: what else passes a pod over does not depend on the time.
     return (True,) if asks_for_protection(pod) and pod.node_name and ignored(pod, now=0.0) is None else ()
+
+
+def _starting(pod: Pod) -> tuple[str, ...]:
+    # Nearly all pods are Ready, and stand in no such index.
+    return (controller, "") if is_starting(pod) and (controller := controller_of(pod)) else ()
 
 
 def is_held(thing: Node | NodeClaim) -> bool:

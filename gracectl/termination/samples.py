@@ -11,6 +11,7 @@ import msgspec
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.samples import deadline_samples, eviction_samples
+from gracectl.policy.pending import Reason
 from gracectl.runtime.histogram import nothing_in
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
@@ -27,12 +28,17 @@ from gracectl.telemetry.metrics import (
     TERMINATION_DURATION,
     TERMINATION_OLDEST,
     TERMINATIONS,
+    VOLUNTARY_MAXIMUM,
+    VOLUNTARY_PENDING,
+    VOLUNTARY_PENDING_OLDEST,
+    VOLUNTARY_PLACES,
     Sample,
 )
 from gracectl.telemetry.samples import queue_samples, timer_samples
 from gracectl.termination import kept_walk, node_walk, nodeclaim
 from gracectl.termination.census import Census
 from gracectl.termination.ending import Progress
+from gracectl.termination.pace import STATES, PaceStatistics
 from gracectl.termination.remaining import Remaining
 from gracectl.termination.tallies import END_KINDS, EndKind, Tallies
 
@@ -54,6 +60,7 @@ QUEUES: Final = (
     "nodes-overlooked",
     "nodeclaims",
     "voluntary",
+    "voluntary-pending",
     "finalizers",
     "finalizers-nodeclaims",
     "misspellings",
@@ -78,6 +85,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     deleter: DeleterStatistics = DeleterStatistics()
     held_by_node_budgets: Mapping[str, int] = {}
     """How many of HELD wait for a budget for nodes."""
+    pace: PaceStatistics = PaceStatistics()
     queues: Mapping[str, QueueStatistics] = msgspec.field(
         default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
     )
@@ -97,10 +105,21 @@ def work_samples(work: Work, tallies: Tallies, now: float) -> Iterator[Sample]:
         yield Sample(PODS_DRAINED, (how,), number)
     for held in HELD:
         yield Sample(NODE_ENDS_HELD, (held,), work.held_by_node_budgets.get(held, 0))
+    yield from _samples_of_pace(work.pace, now)
     yield from eviction_samples(work.evictor)
     yield from deadline_samples(work.deleter)
     yield from timer_samples(work.deleter.wheel)
     yield from queue_samples(work.queues)
+
+
+def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
+    for reason in Reason:
+        yield Sample(VOLUNTARY_PENDING, (reason.value,), pace.pending.get(reason, 0))
+    since = pace.pending_since
+    yield Sample(VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))
+    for state in STATES:
+        yield Sample(VOLUNTARY_PLACES, (state,), pace.places.get(state, 0))
+    yield Sample(VOLUNTARY_MAXIMUM, (), pace.maximum)
 
 
 def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:

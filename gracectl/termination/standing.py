@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from gracectl.model import names
+from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.cautions import Caution, Kind, in_order, shutdown_of
@@ -20,9 +21,10 @@ from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.explain import brief, by_urgency, held_since, listed
 from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, kept_since
 from gracectl.policy.lanes import Place, lanes_of, places_of
+from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
 from gracectl.termination.observed import Observed, is_held
-from gracectl.termination.outlook import deadline_if_deleted, is_draining, obstacles_of, origin_if_deleted
+from gracectl.termination.outlook import LONGEST, deadline_if_deleted, is_draining, obstacles_of, origin_if_deleted
 from gracectl.termination.settings import TerminationSettings
 from gracectl.termination.termination import KEPT
 from gracectl.termination.unmanaged import complaint
@@ -41,6 +43,8 @@ class State(StrEnum):
     ENDING = "ending"
     KEPT = "kept"
     RETURNING = "returning"
+    PENDING = "pending"
+    """To be terminated for its health, label or age, and waiting."""
     IDLE = "idle"
 
 
@@ -119,8 +123,8 @@ class Memory:
 
 
 def is_under_way(node: Node) -> bool:
-    """Whether somebody has asked for its end, for its drain, or for its return."""
-    return node.deletion_timestamp is not None or is_in_maintenance(node)
+    """Whether its end, its drain or its return was asked for, or its end is due and waits."""
+    return node.deletion_timestamp is not None or is_in_maintenance(node) or is_pending(node)
 
 
 def standings(
@@ -207,6 +211,17 @@ def _standing(
     state = _state(node)
     if state is State.IDLE:
         return NodeStanding(node=node, state=state, since=None, obstacles=tuple(shutdown_of(node)))
+    if state is State.PENDING:
+        condition = condition_of(node.conditions, names.TERMINATION_PENDING)
+        assert condition is not None
+        return NodeStanding(
+            node=node,
+            state=state,
+            since=pending_since((node,), now),
+            step="pending",
+            waits_for=harmless(f"{condition.reason}: {condition.message}", LONGEST),
+            obstacles=tuple(shutdown_of(node)),
+        )
     is_ending = state is State.ENDING
     step, waits_for = _step(node, settings, decision)
     return NodeStanding(
@@ -226,7 +241,9 @@ def _state(node: Node) -> State:
         return State.ENDING
     if is_kept(node):
         return State.KEPT
-    return State.RETURNING if is_given_back(node) else State.IDLE
+    if is_given_back(node):
+        return State.RETURNING
+    return State.PENDING if is_pending(node) else State.IDLE
 
 
 def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> tuple[str, str]:

@@ -38,6 +38,7 @@ from gracectl.termination.misspelt import Misspellings
 from gracectl.termination.node import NodeTermination
 from gracectl.termination.nodeclaim import NodeClaimTermination
 from gracectl.termination.observed import Observed
+from gracectl.termination.pending import PendingNodes
 from gracectl.termination.pods import PodAnnouncer
 from gracectl.termination.samples import QUEUES, Work
 from gracectl.termination.settings import TerminationSettings
@@ -125,7 +126,8 @@ class Tenure:
         self.terminations = NodeTermination(tools, backoff)
         self.claims = NodeClaimTermination(tools, backoff)
         self._roll = means.roll
-        self._voluntary = VoluntaryTermination(tools, backoff)
+        self._pending = PendingNodes(tools, backoff)
+        self._voluntary = VoluntaryTermination(tools, backoff, self._pending)
         self._keeper = FinalizerKeeper(tools, backoff)
         self._misspellings = Misspellings(tools)
         tell_of_undecodable(tools)
@@ -140,6 +142,7 @@ class Tenure:
             "finalizer keeper": self._keeper.run,
             "node terminations": self.terminations.run,
             "voluntary terminations": self._voluntary.run,
+            "pending nodes": self._pending.run,
             "node claim terminations": self.claims.run,
             "misspellings": self._misspellings.run,
             "node disruption budgets": self._counting.run,
@@ -164,6 +167,7 @@ class Tenure:
             *self.terminations.queues(),
             self.claims.statistics(),
             self._voluntary.statistics(),
+            self._pending.statistics(),
             *self._keeper.queues(),
             self._misspellings.statistics(),
             self._counting.statistics(),
@@ -180,6 +184,7 @@ class Tenure:
                 "voluntary": self._voluntary.held_by_node_budgets(),
                 "nodeclaim": self.claims.held_by_node_budgets(),
             },
+            pace=self._voluntary.statistics_of_pace(),
             queues=dict(zip(QUEUES, queues, strict=True)),
         )
 

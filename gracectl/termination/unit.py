@@ -15,7 +15,7 @@ from gracectl.termination.held import AnyHeld, Held
 class UnitKey(NamedTuple):
     """What ends as one, by the name of the object whose DELETE ends it."""
 
-    kind: Literal["claim", "node", "brake"]
+    kind: Literal["claim", "node", "brake", "pace"]
     name: str
 
     def __str__(self) -> str:
@@ -24,6 +24,10 @@ class UnitKey(NamedTuple):
 
 BRAKE = UnitKey("brake", "of the unhealthy")
 """Not a unit: the look at whether those that are kept by the brake may go on."""
+
+
+PACE = UnitKey("pace", "of voluntary terminations")
+"""Not a unit either: the look at whether those that wait for a place may begin."""
 
 
 class Unit(msgspec.Struct, frozen=True):

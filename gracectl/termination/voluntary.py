@@ -10,13 +10,15 @@ waits for, a change or an exact instant, and by nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
 from gracectl.disruption.gate import Refusal
-from gracectl.kube.errors import ApiError
+from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Unreachable
 from gracectl.kube.resources import NODES
+from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
@@ -27,6 +29,8 @@ from gracectl.policy.budgets import lets_unready_go
 from gracectl.policy.deadlines import grace_period_of
 from gracectl.policy.nodebudgets import may_let_go
 from gracectl.policy.ownership import only_claim
+from gracectl.policy.pace import Rank, rank_of
+from gracectl.policy.pending import Pending, Reason, pending_since
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import (
     Cause,
@@ -43,10 +47,12 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.termination.announce import announce
 from gracectl.termination.brake import Brake
-from gracectl.termination.disruption import Standing, end, give_back, is_pulled, tell, tell_of_elapsed
+from gracectl.termination.disruption import Standing, end, give_back, is_agreed, is_pulled, tell, tell_of_elapsed
 from gracectl.termination.held import Held
+from gracectl.termination.pace import Pace, PaceStatistics
+from gracectl.termination.pending import PendingNodes
 from gracectl.termination.steps import Tools
-from gracectl.termination.unit import BRAKE, Unit, UnitKey
+from gracectl.termination.unit import BRAKE, PACE, Unit, UnitKey
 from gracectl.termination.waiting import Waiting
 
 WORKERS = 10
@@ -61,7 +67,7 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 class VoluntaryTermination:
     """Reconciles units; owns what is remembered of each."""
 
-    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
+    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff], marks: PendingNodes) -> None:
         self._tools = tools
         self._observed = tools.observed
         self._backoff = backoff
@@ -69,6 +75,10 @@ class VoluntaryTermination:
         self._brake = Brake(tools.settings.node_selector, self._policy.health)
         self._braked: set[UnitKey] = set()
         self._waiting = Waiting()
+        self._pace = Pace(tools, lambda: self._queue.add(PACE))
+        self._marks = marks
+        self._pending: dict[UnitKey, Pending] = {}
+        self._noted: set[UnitKey] = set()  # whether it waits was said by the last decision, or is left as it was
         self._standings: dict[UnitKey, Standing] = {}
         self._unreadable: dict[UnitKey, tuple[str, str | None]] = {}  # uid and expireAfter that people were told of
         self._observed.nodes.subscribe(self._node_changed, replay=True)
@@ -92,17 +102,39 @@ class VoluntaryTermination:
         """How many units wait until a budget for nodes allows their end."""
         return self._waiting.for_node_budgets()
 
+    def statistics_of_pace(self) -> PaceStatistics:
+        """Who waits, and how many places there are."""
+        return PaceStatistics(
+            pending=Counter(each.reason for each in self._pending.values()),
+            pending_since=min((each.since for each in self._pending.values()), default=None),
+            places=self._pace.statistics(),
+            maximum=self._pace.maximum,
+        )
+
     async def reconcile(self, key: UnitKey) -> Requeue | None:
         """Find out whether the unit is to end, and if so, delete it; safe to repeat."""
         if key == BRAKE:
             return self._look_at_brake()
+        if key == PACE:
+            return await self._look_at_pace()
         self._waiting.drop(key)
         self._braked.discard(key)
         unit = self._unit(key)
         if unit is None:
             self._standings.pop(key, None)
             self._unreadable.pop(key, None)
+            self._pace.forget(key)
+            self._noted.discard(key)
+            self._note_pending(key, self._nodes_of(key))
             return None
+        again = await self._decide(unit)
+        if key not in self._noted:
+            self._note_pending(key, self._managed(unit))
+        return again
+
+    async def _decide(self, unit: Unit) -> Requeue | None:
+        key = unit.key
+        self._noted.discard(key)
         self._tell_of_expiry(unit)
         now = self._tools.clock.now()
         triggers = triggers_of(self._managed(unit), unit.claim, self._policy)
@@ -110,6 +142,8 @@ class VoluntaryTermination:
         standing = self._standing(unit)
         due = self._braked_by_health(unit, standing, [trigger for trigger in triggers if trigger.at <= now], now)
         is_forced = self._policy.health.force and any(trigger.cause is Cause.UNHEALTHY for trigger in due)
+        if not due or (is_pulled(unit.held.state) and not is_forced):
+            self._pace.leave(key)
         if is_pulled(unit.held.state) and not is_forced:
             await give_back(self._tools, unit.held)
             return Requeue(GIVEN_BACK_SECONDS)
@@ -120,13 +154,36 @@ class VoluntaryTermination:
         holds = () if is_forced else await self._holds(unit, now)
         tell_of_elapsed(self._tools, unit, standing, due, holds)
         if holds or unit.is_contested:
+            self._pace.leave(key)
             self._wait(unit, standing, due, holds)
             return self._at(later, elapses_at(holds))
-        answer = await end(self._tools, unit, standing, due, is_forced=is_forced)
+        if is_agreed(unit, standing):
+            return None
+        pause = standing.next_try - self._tools.clock.monotonic()
+        # Without our finalizer it would be gone at once, its pods with it; the keeper's write wakes us.
+        if pause > 0 or names.FINALIZER not in unit.held.state.finalizers:
+            self._pace.leave(key)
+            return Requeue(pause) if pause > 0 else None
+        if not self._pace.has_place(key, self._rank(unit, standing, due)):
+            self._noted.add(key)
+            if self._pace.is_denied(key):
+                self._wait_for_place(unit, standing, due)
+            return self._at(later)
+        return await self._end(unit, standing, due, is_forced=is_forced) or self._at(later)
+
+    async def _end(self, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool) -> Requeue | None:
+        """With a place; it is kept until the watch shows what was begun."""
+        try:
+            answer = await end(self._tools, unit, standing, due, is_forced=is_forced)
+        except ApiError as error:
+            standing.has_failed = True
+            self._pace.leave(unit.key, in_doubt=isinstance(error, ServerFault | RequestTimeout | Unreachable))
+            raise
+        if isinstance(answer, Requeue | Refusal):
+            self._pace.leave(unit.key)
         if isinstance(answer, Refusal):
             self._wait_for_budget(unit, standing, due, answer)
-            return self._at(later)
-        return answer
+        return answer if isinstance(answer, Requeue) else None
 
     @property
     def _policy(self) -> PolicySettings:
@@ -154,6 +211,18 @@ class VoluntaryTermination:
         nodes = tuple(node for node in nodes if node.deletion_timestamp is None)
         is_contested = any(only_claim(self._observed.claims_of(node)) is None for node in nodes)
         return Unit(key, nodes, claim, Held(self._tools.claim_resource(), claim), is_contested)
+
+    def _nodes_of(self, key: UnitKey) -> tuple[Node, ...]:
+        """The managed nodes that this key decides about, though nothing of it could be ended."""
+        if key.kind == "node":
+            node = self._observed.node(key.name)
+            found: tuple[Node, ...] = (
+                () if node is None or only_claim(self._observed.claims_of(node)) is not None else (node,)
+            )
+        else:
+            claim = self._observed.claim(key.name)
+            found = () if claim is None else self._observed.nodes_of(claim)
+        return tuple(node for node in found if node is not None and self._is_managed(node))
 
     def _is_managed(self, node: Node) -> bool:
         return self._tools.settings.node_selector.matches(node.labels)
@@ -206,12 +275,49 @@ class VoluntaryTermination:
         message = f"is to end ({due[0].words}), but {explain_holds(holds)}"
         gist = f"{holds[0].pod.uid} {holds[0].remedy}"
         tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
+        is_protected = any(hold.protection is not None for hold in holds)
+        self._mark(unit, standing, Reason.PROTECTION if is_protected else Reason.BUDGET, message)
 
     def _wait_for_budget(self, unit: Unit, standing: Standing, due: list[Trigger], refusal: Refusal) -> None:
         self._waiting.put(unit.key, node_budgets=(refusal.budget,))
         message = f"is to end ({due[0].words}), but {refusal}"
         gist = f"{refusal.budget} {refusal.leave}"
         tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
+        self._mark(unit, standing, Reason.NODE_BUDGET, message)
+
+    def _wait_for_place(self, unit: Unit, standing: Standing, due: list[Trigger]) -> None:
+        """The words stay the same as long as it waits."""
+        waits = f"waits for its turn: {self._pace}"
+        if self._policy.voluntary.wait_for_replacement:
+            waits += ", and the pods of each are Ready elsewhere before the next one"
+        message = f"is to end ({due[0].words}), but {waits}; to let it end now, delete it"
+        tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, "pace")
+        self._mark(unit, standing, Reason.PACE, message)
+
+    def _mark(self, unit: Unit, standing: Standing, reason: Reason, message: str) -> None:
+        """The unit waits: on its nodes, and in the metrics."""
+        if standing.pending_since is None:
+            standing.pending_since = pending_since(unit.nodes, self._tools.clock.now())
+        self._note_pending(unit.key, self._managed(unit), Pending(reason, message, standing.pending_since))
+
+    def _note_pending(self, key: UnitKey, nodes: Iterable[Node], pending: Pending | None = None) -> None:
+        if pending is not None:
+            self._pending[key] = pending
+            self._noted.add(key)
+        else:
+            self._pending.pop(key, None)
+            if (standing := self._standings.get(key)) is not None:
+                standing.pending_since = None
+        self._marks.decided(nodes, pending)
+
+    def _rank(self, unit: Unit, standing: Standing, due: list[Trigger]) -> Rank:
+        created = min([unit.held.state.created, *(node.created for node in unit.nodes)])
+        return rank_of(due, created, unit.key.name, has_failed=standing.has_failed)
+
+    async def _look_at_pace(self) -> Requeue | None:
+        for key in await self._pace.grant():
+            self._queue.add(key)
+        return self._at(self._pace.looks_at())
 
     def _look_at_brake(self) -> Requeue | None:
         now = self._tools.clock.now()
@@ -283,6 +389,7 @@ class VoluntaryTermination:
         for claim in self._observed.claims.values():
             self._queue.add(UnitKey("claim", claim.name))
         self._queue.add(BRAKE)
+        self._queue.add(PACE)
 
     def _look_at_node(self, node: Node) -> None:
         """At its own unit, at those of its claims, and of other nodes of those: which one is left over may change."""

@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
         "maximumUnhealthy": "20%",
         "force": False,
     },
+    "voluntary": {"maximumAtOnce": "10%", "waitForReplacement": True, "pendingPatience": "5m"},
     "eviction": {
         "qps": 100.0,
         "burst": 100,
@@ -220,6 +221,13 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ),
         ("health: {maximumUnhealthy: -5%}", "health.maximumUnhealthy: '-5%' is negative"),
         ("health: {maximumUnhealthy: many}", "health.maximumUnhealthy: 'many' is neither an integer nor a percentage"),
+        ("voluntary: {maximumAtOnce: 0}", "voluntary.maximumAtOnce: Expected `int` >= 1"),
+        ("voluntary: {maximumAtOnce: 0%}", "voluntary.maximumAtOnce: '0%' lets no termination begin; give at least 1"),
+        ("voluntary: {maximumAtOnce: 101%}", "voluntary.maximumAtOnce: '101%' is more than 100%; to end all of them"),
+        ("voluntary: {maximumAtOnce: few}", "voluntary.maximumAtOnce: 'few' is neither an integer nor a percentage"),
+        ("voluntary: {pendingPatience: 5}", "voluntary.pendingPatience: Expected `str`, got `int`"),
+        ("voluntary: {pendingPatience: soon}", "voluntary.pendingPatience: 'soon' is no duration"),
+        ("voluntary: {pendingPatience: -5m}", "voluntary.pendingPatience: '-5m' is negative; give a duration such as"),
         ("nodeGroups: [{selector: {}, expireAfter: 30d}]", "nodeGroups[0].expireAfter: '30d' is no duration"),
         (
             "nodeGroups: [{selector: {}, expireAfter: 0s}]",

@@ -66,5 +66,5 @@ def test_the_readme_and_the_messages_send_people_there() -> None:
     part = readme.partition("\n## Settings\n")[2].partition("\n## ")[0]
     assert "(docs/settings.md)" in part
     named = re.findall(r"^\| `([^`]+)`", part, re.MULTILINE)
-    assert len(named) == 5
+    assert len(named) == 6
     assert set(named) <= set(fields())

@@ -12,6 +12,7 @@ from gracectl.config import Settings
 from gracectl.eviction.samples import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.kube.tally import VERBS
 from gracectl.model import names
+from gracectl.policy.pending import Reason
 from gracectl.telemetry.metrics import CATALOGUE
 from gracectl.termination.samples import QUEUES, STEPS
 
@@ -33,6 +34,8 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_node_budgets": (("allowing", "spent", "uncounted", "unobserved"),),
     "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused", "unknown"),),
     "gracectl_node_ends_held": (("voluntary", "nodeclaim"),),
+    "gracectl_voluntary_terminations_pending": (tuple(reason.value for reason in Reason),),
+    "gracectl_voluntary_places": (("ending", "replacing"),),
     "gracectl_lane_pods": (("none", "one", "several"),),
     "gracectl_lane_oldest_wait_seconds": (("none", "one", "several"),),
     "gracectl_lane_wait_seconds": (("none", "one", "several"),),

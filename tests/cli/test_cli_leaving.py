@@ -9,6 +9,7 @@ from support.kept import keep
 from support.leaving import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.rights import account_token, grant, rule
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
+from support.voluntary import TERMINABLE
 
 from gracectl.cli.leaving.report import Outcome
 from gracectl.config import ConfigError, Settings
@@ -245,6 +246,21 @@ async def test_kept_nodes_are_named_with_what_gives_them_back() -> None:
             "kubectl taint node n1 karpenter.sh/disrupted-",
             "kubectl label node n1 node.kubernetes.io/exclude-from-external-load-balancers-",
             "kubectl annotate node n1 gracectl.io/keep-drained- gracectl.io/cordoned-",
+        )
+
+
+async def test_nodes_that_were_cordoned_while_they_waited_are_named_with_what_opens_them() -> None:
+    async with staged("n1", "n2", "n3", settings=the_settings(leaderElection={"enabled": True})) as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+            await stage.patch_node("n1", TERMINABLE)
+            await stage.until(lambda: bool((stage.node("n1") or {})["spec"].get("unschedulable")))
+            report = await Leaving(stage).run()
+        (cordoned,) = report.kept
+        assert cordoned.commands == (
+            "kubectl uncordon n1",
+            "kubectl annotate node n1 gracectl.io/pending-cordoned-",
         )
 
 

@@ -25,6 +25,7 @@ from support.standings import (
     many,
     nothing,
     observed,
+    pending,
     replica,
     several,
 )
@@ -41,7 +42,7 @@ from gracectl.model.pod import UnknownPod
 from gracectl.model.times import format_time
 from gracectl.policy.plan import Outcome
 from gracectl.termination.sight import Interruption
-from gracectl.termination.standing import State
+from gracectl.termination.standing import State, is_under_way
 
 every_scene = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 
@@ -205,10 +206,24 @@ def test_that_it_may_be_old_is_said_first() -> None:
             going(conditions=(Condition(names.DRAINED, "True"),), finalizers=("a.io/x",)),
             "at step finalizer: others hold it: finalizer a.io/x",
         ),
+        (
+            pending(),
+            "n1: waiting to end for 1:40, since 1970-01-12T13:45:00Z; at step pending: Pace: waits for its turn",
+        ),
     ],
 )
 def test_what_is_said_of_a_node(node: Any, expected: str) -> None:
     assert expected in flat(as_table(a_scene(observed(node))))
+
+
+def test_a_node_that_is_due_and_waits_is_under_way_until_it_is_deleted() -> None:
+    assert is_under_way(pending())
+    scene = a_scene(observed(pending(), going("n2", conditions=pending().conditions)))
+    assert words.title(scene).startswith("1 node is ending, 1 is waiting to end (")
+    (told, other) = msgspec.json.decode(as_line(report(scene)))["nodes"]
+    assert (told["state"], told["step"], told["sinceSeconds"]) == ("pending", "pending", 100.0)
+    assert told["waitsFor"] == "Pace: waits for its turn"
+    assert (told["deadline"], told["pods"], other["state"]) == (None, [], "ending")
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[0] == f"finalizer of {len(before)} nodes  taken off"
     assert "node going was being deleted and vanishes; 0 pods had not finished there; its instance" in result.stdout
-    assert "node kept is kept drained, and nobody gives it back any more; to give it back:\n" in result.stdout
+    assert "node kept stays cordoned, and nothing gives it back any more; to give it back:\n" in result.stdout
     assert "  kubectl uncordon kept\n" in result.stdout
     assert re.search(r"The Lease kube-system/gracectl is held until \S+, so that no controller", result.stdout)
     assert re.search(r"leads no more; what it has sent may arrive for another 1\d s", result.stderr)

@@ -42,6 +42,12 @@ def kept(name: str = "n1", *, since: float = 100.0, **fields: Any) -> Node:
     return going(name, **{**defaults, **fields})
 
 
+def pending(name: str = "n1") -> Node:
+    """A node that is due for its label, and has waited for its turn for 100 seconds."""
+    waits = Condition(names.TERMINATION_PENDING, "True", "Pace", "waits for its turn", last_transition=NOW - 100)
+    return a_node(name, conditions=(*READY, waits), finalizers=(names.FINALIZER,))
+
+
 def observed(*nodes: Node, pods: tuple[Pod, ...] = (), **caches: Any) -> Observed:
     found = observe_nothing_yet()
     found.nodes.replace(nodes)

@@ -13,6 +13,8 @@ from support.stage import Stage
 
 TERMINABLE = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
 NOT_TERMINABLE: Any = {"metadata": {"labels": {names.LIFECYCLE_PHASE: None}}}
+AT_ONCE: Any = {"voluntary": {"maximumAtOnce": "100%", "waitForReplacement": False}}
+"""Settings that pace no termination, for what is about something else."""
 ON_LOST_NODES = [{"key": names.UNREACHABLE_TAINT_KEY, "operator": "Exists", "effect": "NoExecute"}]
 """Tolerations of a pod that stays where it is however long its node is not heard of."""
 

@@ -17,6 +17,7 @@ import yaml
 from gracectl.agent.samples import Outcome
 from gracectl.eviction.samples import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.kube.retry import outcome_of
+from gracectl.policy.pending import Reason
 from gracectl.telemetry.metrics import CATALOGUE, Metric
 from gracectl.termination.departures import Manner
 from gracectl.termination.samples import QUEUES, STEPS
@@ -45,6 +46,8 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_terminations", "step"): {step for steps in STEPS.values() for step in steps},
     ("gracectl_termination_oldest_seconds", "kind"): set(STEPS),
     ("gracectl_termination_step_duration_seconds", "kind"): set(STEPS),
+    ("gracectl_termination_duration_seconds", "kind"): set(STEPS),
+    ("gracectl_voluntary_terminations_pending", "reason"): {reason.value for reason in Reason},
     ("gracectl_blocked_pods", "reason"): {"budget", "misconfiguration", "protection", "wave"},
     ("gracectl_pods_drained_total", "how"): {manner.value for manner in Manner},
     ("gracectl_deadline_pods", "state"): {"armed", "overdue", "failing"},
@@ -219,6 +222,7 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
         "Evictions and budgets",
         "Budgets for nodes",
         "Admission",
+        "Voluntary terminations",
         "Deadlines",
         "Protection",
         "API server, watches and provider",

@@ -14,7 +14,7 @@ from support.stage import (
     staged,
     the_settings,
 )
-from support.voluntary import TERMINABLE, deletions, lost_at
+from support.voluntary import AT_ONCE, TERMINABLE, deletions, lost_at
 
 from gracectl.model import names
 from gracectl.sim.faults import Refuse, Rule
@@ -40,7 +40,7 @@ def unavailable(stage: Stage) -> int:
 
 
 async def test_labelled_nodes_end_as_fast_as_their_budget_allows_and_no_faster() -> None:
-    async with staged() as stage, stage.controller() as controller:
+    async with staged(settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
         await stage.add_nodes(*pool(10), labels=POOL)
         await create_node_budget(stage, minAvailable=8)
         await stage.settle(controller)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import NOW, a_node
 from support.stage import Stage, a_pod_manifest, staged, the_settings
-from support.voluntary import TERMINABLE
+from support.voluntary import AT_ONCE, TERMINABLE
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
@@ -124,7 +124,7 @@ async def test_when_all_are_cut_off_at_once_none_is_ended() -> None:
 
 @pytest.mark.anyio
 async def test_as_many_as_may_be_are_ended_in_one_instant() -> None:
-    async with staged(*TEN) as stage, stage.controller() as controller:
+    async with staged(*TEN, settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await cut_off(stage, "n0", "n1")
         start = stage.clock.monotonic()
@@ -154,7 +154,7 @@ async def test_one_that_falls_ill_later_holds_the_others_though_it_is_still_tole
 async def test_a_node_that_has_been_told_to_end_still_counts_until_it_is_gone() -> None:
     """Or an outage that spreads would take the cluster fifth by fifth."""
     slow = CloudSettings(terminate_delay=1500.0)
-    async with staged(*TEN, cloud=slow) as stage, stage.controller() as controller:
+    async with staged(*TEN, cloud=slow, settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await cut_off(stage, "n0", "n1")
         start = stage.clock.monotonic()
@@ -176,7 +176,7 @@ async def test_a_node_that_has_been_told_to_end_still_counts_until_it_is_gone() 
 
 @pytest.mark.anyio
 async def test_others_that_come_make_room() -> None:
-    async with staged(*TEN[:5]) as stage, stage.controller() as controller:
+    async with staged(*TEN[:5], settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await cut_off(stage, "n0", "n1")
         await stage.clock.sleep(1000)

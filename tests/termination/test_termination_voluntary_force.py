@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 from support.voluntary import (
+    AT_ONCE,
     NOT_TERMINABLE,
     ON_LOST_NODES,
     TERMINABLE,
@@ -25,7 +26,8 @@ from gracectl.sim.world.nodeclaims import ClaimSpec
 
 pytestmark = pytest.mark.anyio
 
-FORCED = the_settings(health={"force": True, "maximumUnhealthy": "100%"})
+FORCING: Any = {"health": {"force": True, "maximumUnhealthy": "100%"}}
+FORCED = the_settings(**FORCING)
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
 
 
@@ -54,8 +56,8 @@ async def test_forced_the_deadline_is_now_and_holds_for_everybody() -> None:
 
 
 async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_not() -> None:
-    slow = CloudSettings(terminate_delay=120.0)
-    async with staged("n1", "n2", settings=FORCED, cloud=slow) as stage, stage.controller() as controller:
+    slow, settings = CloudSettings(terminate_delay=120.0), the_settings(**FORCING, **AT_ONCE)
+    async with staged("n1", "n2", settings=settings, cloud=slow) as stage, stage.controller() as controller:
         await stage.settle(controller)
         now = stage.clock.now()
         for node, seconds in (("n1", 100), ("n2", 100_000)):

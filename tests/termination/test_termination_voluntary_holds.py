@@ -42,7 +42,9 @@ async def test_the_node_is_deleted_in_the_very_second_in_which_the_last_protecti
         before = controller.statistics().voluntary_terminations.handed_out
         await stage.clock.sleep(ends - 0.1 - stage.clock.monotonic())
         assert controller.statistics().voluntary_terminations.handed_out == before
-        assert (stage.node("n1") or {})["spec"].get("unschedulable") is None
+        spec = (stage.node("n1") or {})["spec"]
+        assert spec["unschedulable"]
+        assert names.DISRUPTED_TAINT_KEY not in {taint["key"] for taint in spec.get("taints", [])}
         await stage.until_gone("n1")
         [(at, name)] = deleted(stage)
         assert name == "n1"

@@ -239,7 +239,7 @@ class Uninstall:
                 EndingReport(each.node or None, each.claim or None, each.instance or None, each.pods, each.held_by)
                 for each in ends
             ),
-            kept=tuple(KeptReport(node.name, words.give_back(node)) for node in seen.in_maintenance),
+            kept=tuple(KeptReport(node.name, words.give_back(node)) for node in seen.cordoned),
             definitions=tuple(self._definitions),
             notes=tuple(self._notes),
         )

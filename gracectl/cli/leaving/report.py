@@ -46,7 +46,8 @@ class EndingReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KeptReport(msgspec.Struct, frozen=True):
-    """A node that is kept drained, or was being given back, and the commands that give it back."""
+    """A node that is kept drained, was being given back, or was cordoned while it waited to end, and the commands that
+    give it back."""
 
     node: str
     commands: tuple[str, ...]

@@ -82,14 +82,15 @@ def taken_over(previous: str, seconds: float) -> str:
 
 
 def give_back(node: Node) -> tuple[str, ...]:
-    """The commands after which nothing of its maintenance is left on a node, with nobody's help."""
+    """The commands after which nothing of its maintenance, or of the cordon of a node that waited, is left on a node,
+    with nobody's help."""
     marks = marks_of(node)
     commands = [f"kubectl uncordon {node.name}"] if node.unschedulable else []
     if Mark.TAINT in marks:
         commands.append(f"kubectl taint node {node.name} {names.DISRUPTED_TAINT_KEY}-")
     if Mark.LABEL in marks:
         commands.append(f"kubectl label node {node.name} {names.EXCLUDE_FROM_LOAD_BALANCERS}-")
-    ours = [key for key in (names.KEEP_DRAINED, names.CORDONED) if key in node.annotations]
+    ours = [key for key in (names.KEEP_DRAINED, names.CORDONED, names.PENDING_CORDONED) if key in node.annotations]
     return (*commands, f"kubectl annotate node {node.name} " + " ".join(f"{key}-" for key in ours))
 
 

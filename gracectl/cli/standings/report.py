@@ -57,7 +57,7 @@ class DeadlineReport(Reported, frozen=True):
 
 
 class NodeReport(Reported, frozen=True, kw_only=True):
-    """A node. `state`: ending, kept, returning or idle. `pods` null: they have not been listed yet."""
+    """A node. `state`: ending, kept, returning, pending or idle. `pods` null: they have not been listed yet."""
 
     name: str
     uid: str

@@ -42,6 +42,7 @@ STATES = {
     State.ENDING: "ending",
     State.KEPT: "kept drained",
     State.RETURNING: "given back",
+    State.PENDING: "waiting to end",
     State.IDLE: "left alone",
 }
 
@@ -116,7 +117,7 @@ def time_of(node: NodeStanding, at: float) -> str:
 
 def left_of(node: NodeStanding) -> str:
     """How many pods hold it."""
-    if not node.step or node.state is State.RETURNING:
+    if not node.step or node.state in (State.RETURNING, State.PENDING):
         return ""
     return "?" if node.pods is None else str(len(node.pods))
 

@@ -1,0 +1,117 @@
+"""How many voluntary terminations are under way at once, which begins next, and when one has given up its place.
+
+A termination takes a place from its DELETE on: until our finalizer is off its node and its claim and, with
+`voluntary.waitForReplacement`, until the pods that it has displaced are Ready elsewhere. Terminations that were asked
+for by hand take places as well, as they cost the same capacity, and wait for none.
+Source: ADR 0035; the termination seed ("rate limiting node termination").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.intorpercent import scaled_value
+from gracectl.model.pod import Pod
+from gracectl.policy.evictability import FINISHED
+from gracectl.policy.settings import VoluntarySettings
+from gracectl.policy.voluntary import Cause, Trigger
+
+K = TypeVar("K")
+
+CREATED_WITHIN_SECONDS: Final = 5.0
+"""A workload's controller has created the replacements of pods this long after their node is gone."""
+
+
+class Rank(msgspec.Struct, frozen=True, order=True):
+    """Place in the order of those that wait; the least begins first.
+
+    Health before the label before expiry; of one cause the one that has been due for longest, then the oldest object.
+    `has_failed`: its deletion was refused or failed, so it does not keep others from the place that it cannot use.
+    """
+
+    has_failed: bool
+    cause: int
+    due: float
+    created: float
+    name: str
+
+
+def rank_of(due: Sequence[Trigger], created: float, name: str, *, has_failed: bool = False) -> Rank:
+    """The rank of an object with these triggers, of which there is at least one."""
+    order = list(Cause)
+    cause, at = min((order.index(trigger.cause), trigger.at) for trigger in due)
+    return Rank(has_failed, cause, at, created, name)
+
+
+def maximum_of(settings: VoluntarySettings, managed: int) -> int:
+    """How many terminations may be under way before none begins by itself, of so many managed nodes.
+
+    A percentage is rounded down, and is never less than one.
+    """
+    return max(1, scaled_value(settings.maximum_at_once, managed, round_up=False))
+
+
+def validate_maximum(value: int | str) -> None:
+    """ValueError if this is neither a number of at least 1 nor a percentage from 1% to 100%."""
+    share = scaled_value(value, 100, round_up=False)
+    if share < 1:
+        raise ValueError(f"{value!r} lets no termination begin; give at least 1 or 1%")
+    if isinstance(value, str) and share > 100:
+        raise ValueError(f"{value!r} is more than 100%; to end all of them at once, say 100%")
+
+
+def next_to_begin(waiting: Mapping[K, Rank], places: int) -> list[K]:
+    """Which of those that wait begin now, best rank first."""
+    return sorted(waiting, key=lambda key: waiting[key])[:places] if places > 0 else []
+
+
+class Place(msgspec.Struct):
+    """The place of one termination. Instants are Unix seconds, of the server's clock."""
+
+    since: float
+    """When its deletion was asked for."""
+    controllers: set[str]
+    """UIDs of the workload controllers that had pods on its nodes meanwhile."""
+    gone: float | None = None
+    """Since when nothing of it is held any more; None: it is."""
+
+    def is_taken(self, is_replaced: bool, now: float, settings: VoluntarySettings) -> bool:
+        """Whether it counts. `is_replaced`: no replacement of its pods is there that is not Ready."""
+        if self.gone is None:
+            return True
+        if not settings.wait_for_replacement or not self.controllers:
+            return False
+        if now >= self.gone + settings.patience_seconds:
+            return False
+        return not is_replaced or now < self.gone + CREATED_WITHIN_SECONDS
+
+    def looks_at(self, now: float, settings: VoluntarySettings) -> float | None:
+        """The next instant at which the clock alone may free it; None: there is none."""
+        if self.gone is None:
+            return None
+        instants = (self.gone + CREATED_WITHIN_SECONDS, self.gone + settings.patience_seconds)
+        return min((at for at in instants if at > now), default=None)
+
+
+def controller_of(pod: Pod) -> str:
+    """UID of the controller that replaces the pod elsewhere; empty if none does."""
+    owner = next((owner for owner in pod.owners if owner.controller), None)
+    return "" if owner is None or owner.kind in (names.DAEMON_SET, names.NODE_KIND) else owner.uid
+
+
+def is_starting(pod: Pod) -> bool:
+    """Whether it is to become Ready, and is not."""
+    return not pod.ready and pod.deletion_timestamp is None and pod.phase not in FINISHED
+
+
+def is_replaced(starting: Iterable[Pod], since: float) -> bool:
+    """Whether none of these pods, which are not Ready, replaces one of a termination that was asked for at `since`.
+
+    Pods that were there before are not Ready for a reason of their own. Creation is known in whole seconds.
+    """
+    return all(pod.created < math.floor(since) for pod in starting)

@@ -1,0 +1,98 @@
+"""Nodes that are to be terminated voluntarily and must wait: why, and the cordon of those that are labelled terminable.
+
+The cordon is spec.unschedulable alone: the pods stay, and so does their traffic. A record on the node says that it is
+ours, so that an operator's own stays. Invariant: a node with a record is not cordoned again, so `kubectl uncordon`
+counts until the label has gone.
+Source: ADR 0036; the termination seed ("will cordon but wait to drain").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from gracectl.model import names
+from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
+from gracectl.policy.cordon import Mark, recorded
+from gracectl.policy.kept import is_in_maintenance
+
+Patched = dict[str, object]
+
+
+class Reason(StrEnum):
+    """What a termination waits for; the reason of its condition."""
+
+    PROTECTION = "Protected"
+    BUDGET = "PodDisruptionBudget"
+    NODE_BUDGET = "NodeDisruptionBudget"
+    PACE = "Pace"
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """That a termination waits, and why, for people. `since`: Unix seconds."""
+
+    reason: Reason
+    message: str
+    since: float
+
+
+def is_terminable(node: Node) -> bool:
+    """Whether the label asks for its termination."""
+    return node.labels.get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
+
+
+def is_pending(node: Node) -> bool:
+    """Whether its condition says that its termination waits."""
+    condition = condition_of(node.conditions, names.TERMINATION_PENDING)
+    return node.deletion_timestamp is None and condition is not None and condition.status == names.TRUE
+
+
+def pending_since(nodes: Iterable[Node], now: float) -> float:
+    """Since when a termination of these nodes waits, as their conditions tell; `now` if none does."""
+    shown = (condition_of(node.conditions, names.TERMINATION_PENDING) for node in nodes if is_pending(node))
+    turned = [each.last_transition for each in shown if each is not None and each.last_transition is not None]
+    return min([*turned, now])
+
+
+def is_recorded(node: Node) -> bool:
+    """Whether the node has been cordoned by us while it waited."""
+    return names.PENDING_CORDONED in node.annotations
+
+
+def is_open(node: Node) -> bool:
+    """Whether the node takes pods."""
+    return node.ready and not node.unschedulable and node.deletion_timestamp is None
+
+
+def leaves_room(open_nodes: int, managed: int) -> bool:
+    """Whether one more of the nodes that take pods may be cordoned: at least half of the managed nodes are left."""
+    return 2 * (open_nodes - 1) >= managed
+
+
+def cordoned(node: Node) -> Patched | None:
+    """What cordons a node that waits, with the record; None: it is not labelled, cordoned already, or not ours to
+    cordon."""
+    if not is_terminable(node) or node.deletion_timestamp is not None or is_in_maintenance(node):
+        return None
+    if node.unschedulable or is_recorded(node):
+        return None
+    record = {names.PENDING_CORDONED: recorded((Mark.UNSCHEDULABLE,))}
+    return {"metadata": {"annotations": record}, "spec": {"unschedulable": True}}
+
+
+def uncordoned(node: Node) -> Patched | None:
+    """What takes the cordon off a node whose label has gone; None: there is none of ours, or it stays.
+
+    A node in maintenance keeps the cordon, which its own record has by then or will have.
+    """
+    if not is_recorded(node) or node.deletion_timestamp is not None:
+        return None
+    without: Patched = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}}
+    if is_in_maintenance(node):
+        return without
+    if is_terminable(node):
+        return None
+    return {**without, "spec": {"unschedulable": None}} if node.unschedulable else without

@@ -1,0 +1,96 @@
+"""Ten nodes that are labelled at once end one after the other, and their pods find a place; against any cluster."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from e2e_support.story import Story
+
+from gracectl.model import names
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180)]
+
+TERMINABLE: dict[str, Any] = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
+NOT_TERMINABLE: dict[str, Any] = {"metadata": {"labels": {names.LIFECYCLE_PHASE: None}}}
+SLOW_TO_START = {"start-seconds": "1", "ready-seconds": "1"}
+
+
+def most_without_a_place(story: Story, bound: dict[str, set[str]], since: int) -> tuple[int, int]:
+    """How many pods were there at once, at most, that were neither Ready nor told to end; and how many on one of these
+    nodes, of which `bound` says which pods they had. After the first `since` events of the journal."""
+    unready: set[str] = set()
+    most, fullest = 0, max(len(pods) for pods in bound.values())
+    for seen in story.sight.journal[since:]:
+        if seen.kind != "Pod":
+            continue
+        conditions = seen.object.get("status", {}).get("conditions") or ()
+        is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        is_over = seen.type == "DELETED" or "deletionTimestamp" in seen.object["metadata"]
+        (unready.discard if is_ready or is_over else unready.add)(seen.uid)
+        on = bound.get(seen.object["spec"].get("nodeName", ""), set())
+        (on.discard if seen.type == "DELETED" else on.add)(seen.uid)
+        most, fullest = max(most, len(unready)), max(fullest, *(len(pods) for pods in bound.values()))
+    return most, fullest
+
+
+def is_cordoned(story: Story, node: str) -> bool:
+    return bool(story.sees("Node", node)["spec"].get("unschedulable"))
+
+
+async def status(story: Story, node: str) -> dict[str, Any]:
+    """What is said of a node in JSON."""
+    command = [sys.executable, "-m", "gracectl", "status", "--kubeconfig", str(story.target.kubeconfig)]
+    done = await anyio.run_process([*command, "-o", "json", node])
+    (found,) = msgspec.json.decode(done.stdout)["nodes"]
+    return dict(found)
+
+
+async def test_of_ten_labelled_nodes_never_more_than_the_maximum_end_at_once(story: Story) -> None:
+    controller = await story.controller(voluntary={"maximumAtOnce": 2, "waitForReplacement": False})
+    ten = await story.nodes(*"abcdefghij")
+    for name in ten:
+        await story.patch("Node", name, TERMINABLE)
+    await story.until_gone(*ten[:3], seconds=60)
+    controller.send(signal.SIGKILL)
+    await controller.ended(10)
+    await story.controller(voluntary={"maximumAtOnce": 2, "waitForReplacement": False})
+    await story.until_gone(*ten, seconds=90)
+    assert 1 <= story.most_ending() <= 2
+
+
+async def test_no_more_pods_are_without_a_place_than_those_of_the_node_under_way(story: Story) -> None:
+    await story.controller()
+    six = await story.nodes(*"abcdef")
+    await story.workload("Deployment", "web", 12, replicas=12, behaviour=SLOW_TO_START)
+    labelled = six[:3]
+    bound = {name: {pod["metadata"]["uid"] for pod in story.pods_on(name)} for name in labelled}
+    begun = len(story.sight.journal)
+    for name in labelled:
+        await story.patch("Node", name, TERMINABLE)
+    await story.until_gone(*labelled, seconds=120)
+    await story.sight.until("all pods are Ready elsewhere", lambda: len(story.healthy("web")) == 12)
+    assert story.most_ending() == 1
+    most, fullest = most_without_a_place(story, bound, begun)
+    assert 0 < most <= fullest
+
+
+async def test_a_node_that_waits_says_why_and_takes_no_pods_until_its_label_goes(story: Story) -> None:
+    await story.controller()
+    waiting, _, _ = await story.nodes("a", "b", "c")
+    await story.pod("guarded", on=waiting, annotations={names.DO_NOT_DISRUPT: "true"})
+    await story.patch("Node", waiting, TERMINABLE)
+    await story.sight.until("it is cordoned", lambda: is_cordoned(story, waiting))
+    await story.sight.until("it says why", lambda: story.condition(waiting, names.TERMINATION_PENDING))
+    assert story.condition(waiting, names.TERMINATION_PENDING)["reason"] == "Protected"
+    told = await status(story, waiting)
+    assert (told["state"], told["step"]) == ("pending", "pending")
+    assert "guarded" in told["waitsFor"]
+    await story.patch("Node", waiting, NOT_TERMINABLE)
+    await story.sight.until("it takes pods again", lambda: not is_cordoned(story, waiting))
+    await story.sight.until("nothing is left", lambda: not story.condition(waiting, names.TERMINATION_PENDING))
+    assert names.PENDING_CORDONED not in story.sees("Node", waiting)["metadata"].get("annotations", {})

@@ -1,0 +1,105 @@
+"""The cordon of a node that is labelled terminable and waits; and what of it comes off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders import NOW, a_node
+
+from gracectl.model import names
+from gracectl.model.meta import Condition
+from gracectl.model.node import Node
+from gracectl.policy.pending import cordoned, is_pending, leaves_room, pending_since, uncordoned
+
+LABEL = {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}
+RECORD = {names.PENDING_CORDONED: "unschedulable"}
+KEPT = {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}
+OPEN: Any = {"metadata": {"annotations": RECORD}, "spec": {"unschedulable": True}}
+CLOSED: Any = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}, "spec": {"unschedulable": None}}
+FORGET: Any = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "change"),
+    [
+        ({"labels": LABEL}, OPEN),
+        ({}, None),
+        ({"labels": {names.LIFECYCLE_PHASE: "other"}}, None),
+        ({"labels": LABEL, "unschedulable": True}, None),  # an operator's cordon gets no record of ours
+        ({"labels": LABEL, "annotations": RECORD, "unschedulable": True}, None),
+        ({"labels": LABEL, "annotations": RECORD}, None),  # uncordoned by hand: that counts
+        ({"labels": LABEL, "annotations": KEPT}, None),
+        ({"labels": LABEL, "deletion_timestamp": NOW}, None),
+    ],
+)
+def test_what_cordons_a_node_that_waits(fields: Any, change: Any) -> None:
+    assert cordoned(a_node(**fields)) == change
+
+
+@pytest.mark.parametrize(
+    ("fields", "change"),
+    [
+        ({"annotations": RECORD, "unschedulable": True}, CLOSED),
+        ({"annotations": RECORD}, FORGET),  # uncordoned by hand
+        ({"unschedulable": True}, None),  # an operator's
+        ({"labels": LABEL, "annotations": RECORD, "unschedulable": True}, None),
+        ({"annotations": {**RECORD, **KEPT}, "unschedulable": True}, FORGET),  # maintenance has a record of its own
+        ({"labels": LABEL, "annotations": {**RECORD, **KEPT}, "unschedulable": True}, FORGET),
+        ({"annotations": RECORD, "unschedulable": True, "deletion_timestamp": NOW}, None),
+    ],
+)
+def test_what_takes_the_cordon_off(fields: Any, change: Any) -> None:
+    assert uncordoned(a_node(**fields)) == change
+
+
+def applied(node: Node, change: Any) -> Node:
+    annotations = {**node.annotations, **change.get("metadata", {}).get("annotations", {})}
+    spec = change.get("spec", {})
+    return msgspec.structs.replace(
+        node,
+        annotations={key: value for key, value in annotations.items() if value is not None},
+        unschedulable=bool(spec.get("unschedulable", node.unschedulable)),
+    )
+
+
+STEPS = ("label", "unlabel", "cordon by hand", "uncordon by hand", "ours")
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=20), st.booleans())
+def test_without_the_label_a_node_is_as_operators_have_left_it(steps: list[str], at_first: bool) -> None:
+    node, by_hand = a_node(unschedulable=at_first), at_first
+    for step in [*steps, "unlabel", "ours"]:
+        is_ours = names.PENDING_CORDONED in node.annotations
+        if step == "ours":
+            change = uncordoned(node) or cordoned(node)
+            node = node if change is None else applied(node, change)
+            assert uncordoned(node) is None
+            assert cordoned(node) is None  # one write, and nothing is left to be done
+        elif step in ("label", "unlabel"):
+            node = msgspec.structs.replace(node, labels=LABEL if step == "label" else {})
+        else:
+            wants = step == "cordon by hand"
+            if is_ours and wants:
+                continue  # of a node that we have cordoned it cannot be seen
+            node, by_hand = msgspec.structs.replace(node, unschedulable=wants), wants
+    assert node.unschedulable is by_hand
+    assert names.PENDING_CORDONED not in node.annotations
+
+
+@pytest.mark.parametrize(
+    ("open_nodes", "managed", "has_room"), [(10, 10, True), (6, 10, True), (5, 10, False), (2, 2, True), (1, 1, False)]
+)
+def test_half_of_the_nodes_go_on_taking_pods(open_nodes: int, managed: int, has_room: bool) -> None:
+    assert leaves_room(open_nodes, managed) is has_room
+
+
+def test_since_when_it_waits_stands_in_the_condition() -> None:
+    waits = Condition(names.TERMINATION_PENDING, "True", "Pace", "", last_transition=NOW - 60)
+    over = msgspec.structs.replace(waits, status="False")
+    assert pending_since([a_node(conditions=(waits,)), a_node("n2")], NOW) == NOW - 60
+    assert pending_since([a_node(conditions=(over,))], NOW) == NOW
+    assert not is_pending(a_node(conditions=(waits,), deletion_timestamp=NOW))
