@@ -266,8 +266,8 @@ class NodeTermination:
             if termination is not None and any(
                 pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)
             ):
-                # Its author may change it many times a second.
-                until = _calm_until(termination, is_urgent=False)
+                # As news of a pod: its author may change it many times a second.
+                until = _calm_until(termination, is_urgent=True)
                 self._queue.add_after(name, until - self._tools.clock.monotonic())
 
 
