@@ -358,7 +358,7 @@ class KubeClient:
                 raise Withdrawn(operation)
             began = self._clock.monotonic()
             try:
-                return await self._attempt(request, operation, finish=finish)
+                return await self._attempt(request, operation, began, finish=finish)
             except ApiError as error:
                 patience = patience or Patience(self._settings.retry, self._rng, repeatable=repeatable)
                 seconds = patience.seconds(error)
@@ -368,9 +368,8 @@ class KubeClient:
             await self._clock.sleep(seconds)
             self._tally.note_retry()
 
-    async def _attempt(self, request: Request, operation: Operation, *, finish: bool) -> Response:
+    async def _attempt(self, request: Request, operation: Operation, began: float, *, finish: bool) -> Response:
         is_write = request.method != "GET"
-        began = self._clock.monotonic()
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
             with anyio.fail_after(request.timeout, shield=finish and is_write) as scope:

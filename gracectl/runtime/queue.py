@@ -75,7 +75,8 @@ class WorkQueue(Generic[K]):
         self._make_backoff = backoff or partial(Backoff, 0.05, 60.0, rng=random.Random(0))
         self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of handing out
         self._shares: Shares[K] | None = None
-        self._parked: dict[Hashable, OrderedDict[K, float]] = {}  # ready as well: by group, those passed over
+        # Ready as well: by group, those passed over; the group whose turn is next comes first.
+        self._parked: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
         self._parked_in: dict[K, Hashable] = {}
         self._processing: dict[K, float] = {}  # since when
         self._again: set[K] = set()  # added while they are being processed
@@ -206,11 +207,13 @@ class WorkQueue(Generic[K]):
                 raise anyio.WouldBlock
             return self._ready.popitem(last=False)
         shares.sort(now)
-        if self._parked and (group := shares.neediest(self._parked)) is not None:
+        if self._parked and (group := shares.first(self._parked)) is not None:
             keys = self._parked[group]
             key, since = keys.popitem(last=False)
             del self._parked_in[key]
-            if not keys:
+            if keys:
+                self._parked.move_to_end(group)  # the others' turn
+            else:
                 del self._parked[group]
             shares.begin(key, group, now)
             return key, since

@@ -109,22 +109,15 @@ class Shares(Generic[K]):
         """Whether work of this group may begin now."""
         return (self._slow if group in self._slow_groups else self._quick).admits(group)
 
-    def neediest(self, groups: Iterable[Hashable]) -> Hashable | None:
-        """Of the groups that may begin something, the one that has the fewest places; None if none may."""
-        found, fewest = None, -1
+    def first(self, groups: Iterable[Hashable]) -> Hashable | None:
+        """The first of the groups that may begin something; None if none may."""
         is_slow_full = len(self._slow.work) >= self._slow.count
         if is_slow_full and self.is_full:
             return None
         for group in groups:
-            if is_slow_full and group in self._slow_groups:
-                continue
-            if self.admits(group):
-                taken = self._quick.taken_by.get(group, 0) + self._slow.taken_by.get(group, 0)
-                if taken == 0:
-                    return group
-                if fewest < 0 or taken < fewest:
-                    found, fewest = group, taken
-        return found
+            if (not is_slow_full or group not in self._slow_groups) and self.admits(group):
+                return group
+        return None
 
     def begin(self, key: K, group: Hashable, now: float) -> None:
         """Work on this key begins; `admits` has been asked."""

@@ -85,7 +85,7 @@ class ShuttingMachine:
         self.clock = ShiftedClock(stage.clock, ahead)
         self.line = stage.transport.line()
         self.pods: Cache[Pod] = Cache("pods")
-        once = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=1))
+        once = ClientSettings(timeout=10.0, write_timeout=10.0, retry=RetrySettings(attempts=1))
         client = KubeClient(self.line, self.clock, settings=once, rng=random.Random(1))
         backoff = partial(Backoff, 0.1, 10.0, jitter=0.0)
         self.deleter = PodDeleter(client, self.pods, self.clock, EvictionSettings(), backoff)

@@ -48,7 +48,7 @@ async def test_a_node_that_cannot_be_written_is_told_of(path: str) -> None:
             await delete_at_start(stage, "n1")
             await until(stage, 55.0)
             assert await told(stage, "n1", "StepFailing") == []
-            await until(stage, 3600.0)
+            await until(stage, 600.0)
             (message,) = await told(stage, "n1", "StepFailing")
             assert message.startswith("step cordon fails: patch nodes n1: forbidden")
             drained = stage.condition("n1", names.DRAINED)
