@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
+from gracectl.app import controller as controllers
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.sim.server.api import JsonObject
@@ -38,10 +40,13 @@ def patiently(**fields: Any) -> Settings:
 
 @asynccontextmanager
 async def lasting(*nodes: str, settings: Settings | None = None, **options: Any) -> AsyncIterator[Stage]:
-    """A stage for stories that take days: kubelets are heard of when their pods do something, Events are kept."""
+    """A stage for stories that take days: kubelets are heard of when their pods do something, Events are kept, and no
+    Karpenter is looked for."""
     rare = {"parts": FEW, "kubelet": SILENT, "node_grace_seconds": 1e7, "event_seconds": 1e7}
+    never = patch.object(controllers, "PERMISSION_SECONDS", 1e9)
     async with staged(*nodes, settings=settings or patiently(), **{**rare, **options}) as stage:
-        yield stage
+        with never:
+            yield stage
 
 
 def protected(name: str, value: str | None, node: str = "n1", **more: Any) -> JsonObject:
