@@ -26,13 +26,12 @@ import msgspec
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized
-from gracectl.kube.lines import OversizeEvent
+from gracectl.kube.lines import LONGEST_LINE, OversizeEvent
 from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Resource
 from gracectl.kube.watching import Undecodable, WatchFailed
 from gracectl.model.decode import UndecodableObject, WatchEvent, decode_envelope, decode_meta
-from gracectl.model.foreign import harmless
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
@@ -329,18 +328,23 @@ class Reflector(Generic[T]):
         self._version = thing.resource_version
 
     def _pass_over(self, event: OversizeEvent) -> None:
-        """Skip an event that was not read: the cached object stays as it is, unless it was deleted."""
+        """Skip an event that was not read: its object is undecodable, unless it was deleted; the cached state of it, if
+        there is one, stays, as the head does not say on which node it is."""
         self._version = event.resource_version or self._version
         key = (event.namespace, event.name)
         if event.happened == "DELETED" and event.name:
             self._cache.remove(key)
             return
         self._undecodable += 1
+        if event.name:
+            error = f"its line of the watch has more than {LONGEST_LINE:,} bytes; make it smaller"
+            uid, version = event.uid, event.resource_version
+            self._cache.set_aside(UndecodableObject(*key, uid, version, node_name="", error=error))
+            return
         logger.warning(
-            "%s of %s: too long to be read, and passed over: %s is kept as it was last seen; make it smaller",
-            event.happened or "a line of the watch",
+            "watch of %s: a line has more than %s bytes, and its head names no object: skipped; make it smaller",
             self._followed,
-            harmless("/".join(filter(None, key))) or "an object that cannot be named",
+            f"{LONGEST_LINE:,}",
             extra={"resource": self._resource.qualified},
         )
 

@@ -81,6 +81,9 @@ async def test_one_line_is_no_reason_to_list_anew(caplog: pytest.LogCaptureFixtu
         assert world.transport.story == ["list leases", "watch leases @7", "watch leases @10"]
         assert world.news == ["+a:a", "+b:b", "-b:b", "+c:c"]
         assert world.reflector.statistics().undecodable == 2
-    assert "MODIFIED of leases" in caplog.text
-    assert "n/a is kept as it was last seen" in caplog.text
-    assert "an object that cannot be named" in caplog.text
+        assert [(found.key, found.uid, found.resource_version) for found in world.cache.undecodable] == [
+            (("n", "a"), "uid-a", "8")
+        ]
+        assert world.cache.get("n", "a") is not None
+    assert "leases n/a: cannot be decoded, and is set aside: its line of the watch has more than" in caplog.text
+    assert "a line has more than 33,554,432 bytes, and its head names no object" in caplog.text
