@@ -58,9 +58,10 @@ class LineSplitter:
         if ended:
             self._add(ended[0])
             ended[0] = self.rest()
-            for number, line in enumerate(ended):
-                if len(line) > self._longest:
-                    ended[number] = OversizeLine(line[: self._head])
+            if len(piece) > self._longest:
+                ended[1:] = [
+                    OversizeLine(line[: self._head]) if len(line) > self._longest else line for line in ended[1:]
+                ]
         self._add(begun)
         return ended
 
