@@ -1,5 +1,5 @@
-"""What somebody else keeps in files: our certificate, as cert-manager does in a mounted Secret, and the authorities of
-API servers' client certificates.
+"""Certificates in files that others keep: the server's own (as cert-manager does in a mounted Secret), and the
+authorities of API servers' client certificates.
 
 The files are read again and again, and what is new in them is offered. Invariant: what cannot be read, or does not
 belong together, changes nothing, and is told once.

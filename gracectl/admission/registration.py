@@ -1,8 +1,8 @@
-"""The webhook configurations: made, mended, and told whom to trust, by whoever leads.
+"""The webhook configurations: created, repaired and given the authority to trust, by the leader.
 
-They are looked at every few seconds; who changes one finds it as it was soon after. With `register: false` they are
-somebody else's (a chart's), and only the authority is written into the webhooks that bear our names; where somebody
-else tells that, too, they are not even read.
+They are looked at every few seconds, and a change by hand is undone soon after. With `register: false` they belong to
+the chart, and only the authority is written into the webhooks of our names; where cert-manager writes that too, they
+are not even read.
 """
 
 from __future__ import annotations

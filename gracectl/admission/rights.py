@@ -11,7 +11,7 @@ from gracectl.kube.resources import SECRETS, Resource
 
 
 def admission_rights(settings: AdmissionSettings) -> tuple[Right, ...]:
-    """None if nobody is to ask us. One Secret, and the two configurations of our name, if we write to them at all; only
+    """None without admission. One Secret, and the two configurations of our name, if we write to them at all; only
     making them cannot be granted by name."""
     if not settings.is_wanted:
         return ()

@@ -104,7 +104,7 @@ class NodeAgent:
         )
 
     def heed(self, skew: SkewEstimate | None) -> None:
-        """To be called before `run`: what `skew` makes of the server's clock is shown to whoever asks how we are."""
+        """To be called before `run`: what `skew` makes of the server's clock is shown by metrics and probes."""
         self._skew = skew
 
     async def run(self, stop: anyio.Event) -> None:

@@ -179,7 +179,7 @@ class Controller:
         )
 
     def heed(self, skew: SkewEstimate | None) -> None:
-        """To be called before `run`: what `skew` makes of the server's clock is shown to whoever asks how we are."""
+        """To be called before `run`: what `skew` makes of the server's clock is shown by metrics and probes."""
         self._skew = skew
 
     def follow(self, read: Callable[[], Settings]) -> None:

@@ -103,7 +103,7 @@ class Lane:
         self._backoff = backoff
         self._granted: dict[str, _Granted] = {}
         self._later: dict[str, float] = {}  # pods that were refused for themselves: not before this instant
-        # Of those, whom the budget has refused all the same: its versions at that refusal. News of it ends their wait.
+        # Of those that the budget has refused all the same: its versions at that refusal. News of it ends their wait.
         self._refused_free: dict[str, tuple[str, ...]] = {}
         self._refusals: dict[str, int] = {}  # of pods that failed for themselves: the others go first
         self._closed_until = now  # nobody is asked: the server is busy or failing

@@ -9,7 +9,7 @@ from gracectl.kube.tally import ClientStatistics
 from gracectl.telemetry.health import Check
 
 SILENCED_SECONDS = 120.0
-"""A server that has been busy for so long, or whoever answers in its place, keeps us from our work."""
+"""Seconds. A server that says "busy" for longer, or a proxy in its place, stops the program from doing its work."""
 
 
 def check_of_silence(clients: Iterable[ClientStatistics], now: float) -> Check:

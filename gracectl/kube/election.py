@@ -102,7 +102,7 @@ class _Bell:
         await self._rung.wait()
 
     def ring(self) -> None:
-        """For a reason of somebody else's."""
+        """For a reason outside the election."""
         self._rung.set()
 
     def silence(self) -> None:

@@ -97,8 +97,8 @@ class Tally:
         if now - self._told >= _QUIET_SECONDS:
             self._told = now
             logger.warning(
-                "%s: Retry-After is %g s: only %g s are waited, as nobody may silence us for long; look at what stands "
-                "between here and the API server",
+                "%s: Retry-After is %g s: only %g s are waited; look for a proxy between here and the API server that "
+                "answers in its place",
                 error,
                 error.asked_for,
                 error.patience,

@@ -225,7 +225,7 @@ class EventReason(StrEnum):
     STEP_FAILING = "StepFailing"
     """Node, claim: a step of its end, or the keeping of its finalizer, has failed for a minute."""
     CORDON_UNDONE = "CordonUndone"
-    """Node: what its cordon has put on it is taken off again, by a webhook or by somebody else."""
+    """Node: what its cordon has put on it is taken off again, by a webhook or another controller."""
     FINALIZER_ADDED = "FinalizerAdded"
     FINALIZER_REMOVED = "FinalizerRemoved"
     UNMANAGED_NODE_HELD = "UnmanagedNodeHeld"

@@ -1,7 +1,7 @@
 """Calls that go on when their caller has ceased to wait for them; for each key one at a time.
 
-A write may take as long as the webhooks behind it; whoever walks through the steps of a node has other things to do by
-then, and to cancel it would mean never to succeed. Invariants: a call under way is joined, not begun again; it ends by
+A write may take as long as the webhooks behind it; the steps of a node must go on meanwhile, and to cancel the write
+would mean never to succeed. Invariants: a call under way is joined, not begun again; it ends by
 itself, or with `run`.
 """
 
@@ -31,7 +31,7 @@ class _Call:
 
 
 class Background:
-    """See the module. Somebody has to `run` it."""
+    """See the module. Calls run only while `run` does."""
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, _Call] = {}
@@ -79,7 +79,7 @@ class Background:
         try:
             under_way.value = await call()
             under_way.has_failed = False
-        except Exception as error:  # whatever it is, whoever attends is told
+        except Exception as error:  # whatever it is, the caller gets it
             under_way.error = error
             if not under_way.attending:
                 logger.warning("%s", error)

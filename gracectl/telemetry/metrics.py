@@ -295,7 +295,7 @@ API_THROTTLED_SECONDS: Final = _counter(
     "api_throttled_seconds_total", help="The patience that busy servers have asked for, all together."
 )
 API_PATIENCE_CUT: Final = _counter(
-    "api_patience_cut_total", help="Answers whose Retry-After was longer than anybody may silence us."
+    "api_patience_cut_total", help="Answers whose Retry-After was cut to what the client waits at most."
 )
 API_DATES_REFUSED: Final = _counter(
     "api_dates_refused_total",

@@ -1,9 +1,9 @@
 """The first step: a node and its claim end together, so that both share one clock.
 
-The claim is found anew on each walk. A node that belongs to several claims is treated as having none, and somebody is
-told; so is one that is left over, since its claim is that of the node that lives on. Invariant: whatever a claim does,
-its node ends by the deadline. So what cannot be done about the claim is told, and tried again with the next walk; only
-the node's finalizer waits for it, since nobody else would delete the claim.
+The claim is found anew on each walk. A node that belongs to several claims is treated as having none, and an Event
+says so; so is one that is left over, since its claim is that of the node that lives on. Invariant: whatever a claim
+does, its node ends by the deadline. So what cannot be done about the claim is told, and tried again with the next
+walk; only the node's finalizer waits for it, since nothing else would delete the claim.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from gracectl.termination.termination import Termination
 async def cordon(tools: Tools, termination: Termination) -> Answer:
     """Set spec.unschedulable, the taint and the load balancer label in one write.
 
-    Somebody may undo it, a webhook in the very write: then it is written again, less and less often, and the drain goes
-    on as long as anything keeps new pods off. Without that the node waits, for its deadline at the latest.
+    A webhook (in the very write) or a controller may undo it: then it is written again, less and less often, and the
+    drain goes on as long as anything keeps new pods off. Without that the node waits, for its deadline at the latest.
     """
     needed: Callable[[Node], JsonPatch | None] = missing_on_kept if termination.is_kept else missing
     before = termination.node
@@ -46,7 +46,7 @@ async def cordon(tools: Tools, termination: Termination) -> Answer:
             termination.cordoned_at = tools.clock.now()
         return Proceed()
     wait = max(termination.next_cordon - tools.clock.monotonic(), 0.0)
-    return Wait(wait, "its cordon is undone by somebody else, and it would take new pods")
+    return Wait(wait, "its cordon is undone by a webhook or another controller, and it would take new pods")
 
 
 def _tell_of_undoing(tools: Tools, termination: Termination, undone: Collection[Mark]) -> None:
@@ -70,7 +70,7 @@ async def _written(tools: Tools, termination: Termination, needed: Callable[[Nod
         return after
 
     if termination.is_kept:
-        return await write()  # whoever gives the node back breaks it off
+        return await write()  # the return of the node breaks it off
     # The deadline does not: the server may be as slow as its webhooks.
     return await tools.background.attend(("cordon", termination.uid), write)
 

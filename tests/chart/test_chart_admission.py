@@ -96,7 +96,7 @@ def test_a_certificate_of_cert_manager_bears_the_names_that_are_asked_for(name: 
     issuers = {each["metadata"]["name"]: each["spec"] for each in release.of_kind("Issuer")}
     assert bool(issuers) == bool(authority) == (name == "cert-manager")
     if name == "cert-manager":
-        # Its authority outlives it, so that nobody trusts another one when it is renewed.
+        # Its authority outlives it, so that a renewal changes no trust.
         assert issuers[certificate["issuerRef"]["name"]] == {"ca": {"secretName": authority[0]["secretName"]}}
         assert issuers[authority[0]["issuerRef"]["name"]] == {"selfSigned": {}}
     assert _mounted(release)["/tls"] == certificate["secretName"]

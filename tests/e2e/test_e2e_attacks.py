@@ -308,7 +308,7 @@ async def test_dates_of_a_far_year_and_patience_for_one(story: Story) -> None:
     siege.forger.pauses += [(EVICTION, YEAR), (LEASE, YEAR)]
     await siege.end()
     assert siege.forger.pauses == [], "both were told"
-    assert siege.forger.answers > 25, "enough for whoever counts them"
+    assert siege.forger.answers > 25, "enough answers were forged"
     assert not is_terminating(story.sees("Pod", "hostile-0"))
     assert story.sight.get("Node", siege.attacked) is not None
 

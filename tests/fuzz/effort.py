@@ -15,7 +15,7 @@ CALLS, BYTES = 60_000, 100_000
 
 
 class TooMuchWork(BaseException):
-    """More calls than the input is worth. Not an Exception: whoever handles those must not handle this."""
+    """More calls than the input is worth. Not an Exception: handlers of those must not handle this."""
 
 
 @contextmanager

@@ -240,7 +240,7 @@ async def _tamper(place: Place, kind: str) -> None:
 
 
 async def _inject(place: Place) -> None:
-    """As cert-manager's cainjector does: whom to trust."""
+    """As cert-manager's cainjector does: write the authority."""
     for kind in CONFIGURATIONS:
         path = f"{ADMISSION}/{kind}/{place.stage.settings.admission.name}"
         webhooks = (await place.stage.call("GET", path))["webhooks"]

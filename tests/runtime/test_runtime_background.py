@@ -1,4 +1,4 @@
-"""Background: what takes longer than anybody waits goes on, and is not begun twice."""
+"""Background: what takes longer than its caller waits goes on, and is not begun twice."""
 
 from __future__ import annotations
 

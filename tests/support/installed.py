@@ -119,7 +119,7 @@ def for_a_test(settings: JsonObject, folder: Path) -> Settings:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     paths = [str(folder / name) for name in contents]
-    if not read.admission.certificates.ca_file:  # it is told by somebody else
+    if not read.admission.certificates.ca_file:  # it is written from outside
         paths[2] = ""
     files = CertificateFiles(*paths)
     return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, certificates=files))

@@ -40,7 +40,7 @@ async def take(request: web.BaseRequest, bodies: Bodies) -> web.Response:
 
 
 async def big(request: web.BaseRequest, _: Bodies) -> web.Response:
-    """More than sockets hold of an answer that nobody reads."""
+    """More than sockets hold of an answer that is not read."""
     return web.Response(body=b"x" * 32 * MIB)
 
 

@@ -1,4 +1,4 @@
-"""What keeps failing is told, once; what somebody undoes is written again with patience, and does not stop a drain."""
+"""What keeps failing is told, once; what is undone is written again with patience, and does not stop a drain."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def test_pods_of_a_node_that_was_replaced_leave_the_queues_while_a_write_f
             await delete_at_start(stage, "n1")
             await until(stage, 10.0)
             assert controller.statistics().deleter.doomed == 1
-            # A deadline that somebody has moved is written anew; that hangs.
+            # A deadline that was moved by hand is written anew; that hangs.
             stage.transport.before.add(slow(30.0, "PATCH", "/nodes/n1$"))
             later = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2100-01-01T00:00:00Z"}}}
             await stage.patch_node("n1", later)

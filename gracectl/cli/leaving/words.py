@@ -82,8 +82,8 @@ def taken_over(previous: str, seconds: float) -> str:
 
 
 def give_back(node: Node) -> tuple[str, ...]:
-    """The commands after which nothing of its maintenance, or of the cordon of a node that waited, is left on a node,
-    with nobody's help."""
+    """The commands after which nothing of its maintenance, or of the cordon of a node that waited, is left on a node:
+    they need no controller."""
     marks = marks_of(node)
     commands = [f"kubectl uncordon {node.name}"] if node.unschedulable else []
     if Mark.TAINT in marks:

@@ -1,8 +1,8 @@
 """Whether an instance is the one behind a node, by what EC2 says of it.
 
-A providerID is written by the kubelet, and so by whoever has its credentials: it may name any other node's instance.
+A providerID is written by the kubelet, and so by any holder of its credentials: it may name another node's instance.
 The zone must be the instance's. The node's name, to which the credentials are bound, decides where EC2 has made it; the
-addresses, which the kubelet writes as well, where somebody has chosen the name.
+addresses, which the kubelet writes as well, where the name was chosen by hand.
 """
 
 from __future__ import annotations

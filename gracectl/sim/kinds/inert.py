@@ -1,7 +1,7 @@
 """Kinds that are kept, checked against their types and shown, and on which nothing acts: so that charts can be applied.
 
-A CronJob here never runs, an Ingress lets nobody in, a ResourceQuota limits nothing, a ValidatingAdmissionPolicy denies
-nothing.
+A CronJob here never runs, an Ingress lets no traffic in, a ResourceQuota limits nothing, a ValidatingAdmissionPolicy
+denies nothing.
 """
 
 from __future__ import annotations
