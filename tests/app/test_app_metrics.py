@@ -18,6 +18,7 @@ from gracectl.termination.samples import QUEUES, STEPS
 
 pytestmark = pytest.mark.anyio
 
+CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
 RESOURCES = (
     "nodes",
     "pods",
@@ -29,7 +30,9 @@ RESOURCES = (
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_drains_standing_still": (("node", "kept"),),
     "gracectl_pods_left": (("delete", "evict", "blocked", "waiting", "protected", "terminating"),),
-    "gracectl_blocked_pods": (("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave"),),
+    "gracectl_blocked_pods": (
+        ("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "undecodable"),
+    ),
     "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),
     "gracectl_node_budgets": (("allowing", "spent", "uncounted", "unobserved"),),
     "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused", "unknown"),),
@@ -62,7 +65,8 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("handshake", "header", "body", "writing", "crowded"),
     ),
     "gracectl_trace_spans_total": (("exported", "failed", "dropped"),),
-    "gracectl_cached_objects": (("nodes", "pods", "budgets", "attachments", "claims", "node-budgets"),),
+    "gracectl_cached_objects": (CACHES,),
+    "gracectl_undecodable_objects": (CACHES,),
     "gracectl_api_request_duration_seconds": (VERBS,),
     **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("lists_total", "streams_total", "stalls_total")},
     **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("failures_total", "events_total", "silence_seconds")},
