@@ -29,6 +29,9 @@ from gracectl.termination.unit import UnitKey
 DOUBT_SECONDS: Final = 60.0
 """How long a DELETE without an answer may still be carried out: API servers end a request after that time."""
 
+EARLIER_SECONDS: Final = 30.0
+"""How long a new leader waits for pods that may replace those of nodes that were gone before it; most do not."""
+
 STATES: Final = ("ending", "replacing")
 """Of a place that is taken: its node is there, or the replacements of its pods are not Ready."""
 
@@ -175,11 +178,12 @@ class Pace:
         for claim in claims:
             if (known := self._observed.claim(claim.name)) is not None and known.uid == claim.uid:
                 self._claim_changed(known, claim)
-        now = self._tools.clock.now()
-        since = now - self._settings.patience_seconds
+        now, patience = self._tools.clock.now(), self._settings.patience_seconds
+        since = now - patience
         starting = [pod for pod in self._observed.starting_of("") if not is_replaced((pod,), since)]
         if starting:
-            self._earlier = Place(since, {controller_of(pod) for pod in starting}, gone=now)
+            waited = max(patience - EARLIER_SECONDS, 0.0)
+            self._earlier = Place(since, {controller_of(pod) for pod in starting}, gone=now - waited)
         self._is_confirmed = True
 
     # -- what the watch shows ------------------------------------------------------------------------------------------

@@ -247,6 +247,17 @@ async def test_a_crash_lets_no_more_go_at_once(lives_for: float) -> None:
         assert most_pending <= fullest + 3  # what moved to a node that went later is its pod by then
 
 
+async def test_a_workload_that_never_gets_ready_holds_a_new_leader_up_for_half_a_minute() -> None:
+    async with staged(*TEN[:4]) as stage:
+        await stage.cluster.create(a_workload("Deployment", "broken", 1, behaviour={"never-ready": "true"}))
+        await stage.clock.sleep(1)
+        empty = next(name for name in TEN if not stage.pods_on(name))
+        start = await label(stage, empty)
+        async with stage.controller():
+            await stage.until_gone(empty)
+        assert ended(stage) == pytest.approx({empty: start + 30}, abs=0.1)
+
+
 async def test_what_the_watch_does_not_show_yet_is_asked_for_before_the_first_one_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
