@@ -107,7 +107,7 @@ class PodDecoder:
             owners=share.owners(meta.owner_references),
             created=_created(meta.creation_timestamp),
             started=_instant(status.start_time),
-            deletion_timestamp=_instant(meta.deletion_timestamp),
+            deletion_timestamp=_end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
             deletion_grace_seconds=_grace(meta.deletion_grace_period_seconds),
             grace_seconds=_grace(spec.termination_grace_period_seconds),
             priority=spec.priority,
@@ -327,6 +327,19 @@ def _grace(seconds: int | None) -> int | None:
     if seconds is None or -LONGEST_GRACE <= seconds <= LONGEST_GRACE:
         return seconds
     return LONGEST_GRACE if seconds > 0 else -LONGEST_GRACE
+
+
+def _end_of_grace(moment: datetime | None, seconds: int | None) -> float | None:
+    """The end of the grace as it is read.
+
+    Servers count nanoseconds in 64 bits: the end of more than 292 years is written as an instant that has passed, and
+    the pod would be taken for one that should have gone long ago.
+    """
+    ends = _instant(moment)
+    if ends is None or seconds is None or (grace := _grace(seconds)) in (None, seconds):
+        return ends
+    counted = (seconds * 10**9 + 2**63) % 2**64 - 2**63
+    return in_range(ends - counted / 10**9 + grace)
 
 
 def _is_ready(conditions: Iterable[wire.PodCondition] | None) -> bool:

@@ -100,13 +100,21 @@ def many_requirements() -> bytes:
 UNKNOWN = "an object that is none"
 """Its pod holds its node: nothing is known of it."""
 
+GRACES = "graces of centuries"
+"""They overflow in the API server: their pods are told to end at an instant that has passed."""
 
 ATTACKS: dict[str, Attack] = {
     "fields nested too deep": Attack({marked("nested"): nested()}, 1, annotated("nested")),
     UNKNOWN: Attack({marked("none"): b'"a":{"b":["c"]}'}, 1, lambda number: {"labels": {MARK: "none"}}),
     "bytes that are no text": Attack({marked("latin-1"): b'"a":"\xe9\xff"'}, 1, annotated("latin-1")),
-    # They overflow in the API server: their pods are told to end at an instant that has passed.
-    "graces of 2^63-1": Attack({}, 3, lambda number: {"spec": {"terminationGracePeriodSeconds": 2**63 - 1}}),
+    GRACES: Attack(
+        {},
+        3,
+        lambda number: {
+            "spec": {"terminationGracePeriodSeconds": (2**63 - 1, 10**10, 2**40)[number]},
+            "behaviour": {"stop-seconds": ("1", "4", "4")[number]},
+        },
+    ),
     "durations of 250 KB": Attack(
         {marked("long", DO_NOT_DISRUPT): marked("1h" + "0h" * 125_000, DO_NOT_DISRUPT)},
         100,
@@ -140,7 +148,10 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 class Siege(NamedTuple):
-    """A controller that leads, a node that is attacked, and one that is not, with three pods under a budget."""
+    """A controller that leads, a node that is attacked, and one that is not, with three pods under a budget.
+
+    `node`, `pods`: the attacked node and what is on it, as they were.
+    """
 
     story: Story
     forger: Forger
@@ -148,6 +159,8 @@ class Siege(NamedTuple):
     attacked: str
     leaving: str
     lead: Lead
+    node: JsonObject
+    pods: list[JsonObject]
 
     async def end(self) -> None:
         """Delete both nodes; the one that is not attacked must go, and nothing must have happened to the controller."""
@@ -239,7 +252,9 @@ async def besieged(
     program = await story.controller(through=forger, leaderElection=election, **settings)
     both = (attacked, leaving)
     await until_told(story, "both nodes are held", program, lambda: all(map(story.is_held, both)))
-    held = Siege(story, forger, program, attacked, leaving, await lead(story))
+    objects = [story.sees("Pod", pod["metadata"]["name"]) for pod in hostile]
+    found = story.sees("Node", attacked), objects
+    held = Siege(story, forger, program, attacked, leaving, await lead(story), *found)
     listed = forger.sent.copy()
     for pod in hostile[:AGAIN]:
         await story.patch("Pod", pod["metadata"]["name"], {"metadata": {"annotations": {"again": "true"}}})
@@ -256,6 +271,14 @@ async def test_another_node_is_drained_beside(story: Story, name: str) -> None:
     for mark in ATTACKS[name].forgeries:
         arrived = siege.forger.watched[mark]
         assert arrived >= min(AGAIN, ATTACKS[name].pods) or ATTACKS[name].others
+    if name == GRACES:
+        await siege.unharmed(until=siege.attacked)
+        gone = story.sight.gone("Node", siege.node)
+        for pod in siege.pods:
+            over = story.sight.over(pod)
+            assert over, "the node has gone from under a pod"
+            assert gone
+            assert over.version < gone.version
     if name == UNKNOWN:
         told = partial(story.events_about, story.sees("Pod", "hostile-0"), "Undecodable")
         await story.sight.until("the pod is told of", told)

@@ -11,6 +11,7 @@ from gracectl.model.decode import (
 )
 from gracectl.model.meta import OwnerReference
 from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod, Toleration
+from gracectl.model.times import parse_time
 
 
 def test_a_whole_pod() -> None:
@@ -119,6 +120,25 @@ def test_a_grace_of_ages_is_one_of_68_years(seconds: int, read: int) -> None:
     meta = META | {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": seconds}
     pod = decode_pod(encoded(metadata=meta, spec={"terminationGracePeriodSeconds": seconds}))
     assert (pod.deletion_grace_seconds, pod.grace_seconds) == (read, read)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written", "read"),
+    [
+        (2**63 - 1, "2026-11-24T22:56:05Z", LONGEST_GRACE),
+        (10**10, "1759-03-26T17:08:13Z", LONGEST_GRACE),
+        (2**40, "1795-10-17T00:58:40Z", LONGEST_GRACE),
+        (9 * 10**9, "2312-02-06T14:56:06Z", LONGEST_GRACE),
+        (LONGEST_GRACE, "2094-12-13T02:10:13Z", LONGEST_GRACE),
+    ],
+)
+def test_a_grace_that_has_overflown_in_the_server_ends_no_earlier_than_one_that_has_not(
+    seconds: int, written: str, read: int
+) -> None:
+    """What a server of 1.37 wrote at 22:56:06, in the order of the graces."""
+    meta = META | {"deletionTimestamp": written, "deletionGracePeriodSeconds": seconds}
+    ends = decode_pod(encoded(metadata=meta)).deletion_timestamp
+    assert ends == pytest.approx(parse_time("2026-11-24T22:56:06Z") + read, abs=1)
 
 
 @pytest.mark.parametrize(
