@@ -131,7 +131,7 @@ async def test_a_webhook_that_strips_a_part_of_the_cordon_does_not_stop_the_drai
             assert "taken off again" in message
             assert message.endswith("and the drain goes on")
             await stage.until_gone("n1")
-            assert len(node_patches(stage)) < 30  # in ten minutes
+            assert len(node_patches(stage)) < 40  # in ten minutes
 
 
 async def test_a_webhook_that_strips_all_of_the_cordon_is_asked_with_patience_and_the_deadline_is_kept() -> None:
@@ -144,8 +144,8 @@ async def test_a_webhook_that_strips_all_of_the_cordon_is_asked_with_patience_an
             await delete_at_start(stage, "n1")
             await until(stage, 595.0)
             assert evictions(stage) == []
-            # the deadline; then after 1, 2, 4, ... 60 s
-            assert len(node_patches(stage)) - before <= 1 + 7 + 9 + 1
+            # the deadline; then after 2, 4, ... ms, up to 60 s
+            assert len(node_patches(stage)) - before <= 1 + 16 + 9 + 1
             (message,) = await told(stage, "n1", "CordonUndone")
             assert message.endswith("and no pod is asked to leave until the node takes no new ones")
             await stage.until_gone("n1")

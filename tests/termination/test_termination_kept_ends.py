@@ -155,7 +155,8 @@ async def test_a_node_whose_keeping_hangs_ends_by_its_deadline_all_the_same(path
             await until(stage, 30.0)
             assert deletions(stage) == [("job", 12.0, 8)]
             (at,) = asked_to_end(stage)
-            assert 20.0 <= at <= 21.0
+            # Conditions hold up nothing: the node ends when its pod is gone.
+            assert (12.0 if path.endswith("status") else 20.0) <= at <= 21.0
             stage.transport.before.remove(silence)
             await stage.until_gone("n1")
 
