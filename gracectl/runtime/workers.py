@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 import anyio
-import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.fence import FenceClosed
@@ -60,7 +59,6 @@ async def run_workers(
     # One task takes keys and starts another for each: many tasks that wait for the same queue would all wake for a key.
     async with anyio.create_task_group() as group:
         while True:
-            await anyio.lowlevel.checkpoint()  # what the last one has brought about comes before the next one
             group.start_soon(work, await queue.get())
             with suppress(anyio.WouldBlock):
                 while in_bursts:

@@ -346,7 +346,8 @@ async def test_the_documented_rights_are_enough() -> None:
         assert report.failures == ()
         assert report.endings[0].pods == 1
         assert held(stage) == []
-        assert {each.status for each in leaving.wire.executed} <= {200, 201, 404}
+        # 409: the controller has written the node in between; it is read and written again.
+        assert {each.status for each in leaving.wire.executed} <= {200, 201, 404, 409}
 
 
 async def test_what_one_may_not_do_is_named_with_the_right_and_the_rest_is_done() -> None:
