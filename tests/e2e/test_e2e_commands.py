@@ -104,7 +104,7 @@ def is_free(story: Story, node: str) -> bool:
 async def test_a_drain_goes_on_when_its_command_is_interrupted(story: Story) -> None:
     await story.controller()
     (node,) = await story.nodes("a")
-    slow = await story.pod("slow", on=node, behaviour={"stop-seconds": "3"})
+    slow = await story.pod("slow", on=node, behaviour={"stop-seconds": "12"})
     async with running(story, "drain", node) as (process, lines):
         await lines.until(f"{node}: ending for")
         await story.sight.until("the pod is asked", lambda: story.sight.asked(slow))
