@@ -39,10 +39,11 @@ from gracectl.kube.tally import ClientStatistics, Tally
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watching import Watch
 from gracectl.model.decode import UndecodableObject, decode_envelope, decode_page_in_slices
-from gracectl.model.untrusted import Decoder, Slices
+from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed
 from gracectl.runtime.ratelimit import TokenBucket
+from gracectl.runtime.slices import Slices
 
 # A pod takes 30 µs to decode: this keeps the event loop's longest pause while listing at a few milliseconds. Where
 # objects are large, it is their bytes that take the time.
@@ -315,7 +316,7 @@ class KubeClient:
         """A page, the token of the next one, and its size in bytes."""
         response = await self._call(request, repeatable=True)
         try:
-            page = await _unhurried(decode_page_in_slices(response.body))
+            page = await Slices().run(decode_page_in_slices(response.body))
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), f"a list of {resource.plural}", error) from error
         items: builtins.list[T] = []
@@ -414,17 +415,6 @@ class _ServedVersion(msgspec.Struct):
 
 _VERSION = Decoder(_Version)
 _SERVED_VERSION = Decoder(_ServedVersion)
-
-
-async def _unhurried(slices: Slices[T]) -> T:
-    """What comes of these slices; others go on between them."""
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        await anyio.lowlevel.checkpoint()
 
 
 def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerFault:

@@ -11,7 +11,7 @@ import msgspec
 
 from gracectl.model import wire
 from gracectl.model.foreign import harmless
-from gracectl.model.untrusted import Decoder, Slices, finish
+from gracectl.model.untrusted import Decoder, Sliced, finish
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def decode_page(body: bytes | msgspec.Raw) -> ListPage:
     return finish(decode_page_in_slices(body))
 
 
-def decode_page_in_slices(body: bytes | msgspec.Raw) -> Slices[ListPage]:
+def decode_page_in_slices(body: bytes | msgspec.Raw) -> Sliced[ListPage]:
     """The same in slices: see Decoder.decode_in_slices."""
     read = yield from _PAGE.decode_in_slices(body)
     return ListPage(

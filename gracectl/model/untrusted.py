@@ -18,7 +18,7 @@ import msgspec
 
 T = TypeVar("T")
 Bytes = bytes | str | msgspec.Raw
-Slices = Generator[None, None, T]
+Sliced = Generator[None, None, T]
 
 MAXIMUM_DEPTH: Final = 64
 """Objects and arrays within each other that are kept; what is read is nested ten deep."""
@@ -43,7 +43,7 @@ class Decoder(Generic[T]):
             value = finish(self._decode_mended(raw, error))
         return value
 
-    def decode_in_slices(self, raw: Bytes) -> Slices[T]:
+    def decode_in_slices(self, raw: Bytes) -> Sliced[T]:
         """The same of a body so large that mending it would hold up all others: a generator, between whose steps the
         caller may do something else, and whose return value is the value."""
         try:
@@ -52,7 +52,7 @@ class Decoder(Generic[T]):
             value = yield from self._decode_mended(raw, error)
         return value
 
-    def _decode_mended(self, raw: Bytes, error: Exception) -> Slices[T]:
+    def _decode_mended(self, raw: Bytes, error: Exception) -> Sliced[T]:
         body = raw.encode("utf-8", "replace") if isinstance(raw, str) else bytes(raw)
         mended = yield from _mend(body)
         try:
@@ -68,7 +68,7 @@ class Decoder(Generic[T]):
         return value
 
 
-def finish(slices: Slices[T]) -> T:
+def finish(slices: Sliced[T]) -> T:
     """What comes of slices that are taken all at once."""
     while True:
         try:
@@ -83,13 +83,13 @@ def mend(body: bytes) -> bytes:
     return finish(_mend(body))
 
 
-def _mend(body: bytes) -> Slices[bytes]:
+def _mend(body: bytes) -> Sliced[bytes]:
     if body.count(b"[") + body.count(b"{") > MAXIMUM_DEPTH:
         body = yield from _shallow(body)
     return _INSTANT.sub(_in_range, body)
 
 
-def _shallow(body: bytes) -> Slices[bytes]:
+def _shallow(body: bytes) -> Sliced[bytes]:
     """The body with null for each part that is nested too deeply."""
     kept: list[bytes] = []
     kept_from = depth = at = steps = 0
