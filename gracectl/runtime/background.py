@@ -1,8 +1,7 @@
 """Calls that go on when their caller has ceased to wait for them; for each key one at a time.
 
 A write may take as long as the webhooks behind it; the steps of a node must go on meanwhile, and to cancel the write
-would mean never to succeed. Invariants: a call under way is joined, not begun again; it ends by
-itself, or with `run`.
+would mean never to succeed. Invariants: a call under way is joined, not begun again; it ends by itself, or with `run`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from gracectl.eviction.lane import Candidate
 from gracectl.kube.conditions import Word
 from gracectl.model import names
 from gracectl.model.times import format_time
-from gracectl.policy.deadlines import tightest
+from gracectl.policy.deadlines import Deadline, tightest
 from gracectl.policy.explain import brief, explain, left_behind
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 from gracectl.termination.announce import announce
@@ -98,8 +98,7 @@ def order_deletions(tools: Tools, termination: Termination) -> None:
     node = termination.node
     deadline = tightest(termination.deadline, shown_deadline(tools, node))
     if deadline is not None:
-        view = tools.observed.view_without_budgets(node, tools.settings.policy, deadline)
-        view = msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
+        view = view_without_budgets(tools, termination, deadline)
         tools.deleter.want(node.name, doomed(plan(view, tools.clock.now()), node.name))
 
 
@@ -137,15 +136,21 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
         announce(tools, termination.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
 
 
+def view_without_budgets(tools: Tools, termination: Termination, deadline: Deadline | None) -> NodeView:
+    """What the caches show of the node at this instant, and what the termination knows beyond that, for decisions that
+    no budget changes: which pods stay, and which are deleted for the deadline."""
+    view = tools.observed.view_without_budgets(termination.node, tools.settings.policy, deadline)
+    return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
+
+
 async def _view_of(tools: Tools, termination: Termination) -> NodeView:
-    """What the caches show of the node at this instant, and what the termination knows beyond that."""
-    node, policy, deadline = termination.node, tools.settings.policy, termination.deadline
+    """The same with budgets, as long as they count."""
+    node, deadline = termination.node, termination.deadline
     if termination.is_overdue(tools.clock.now()):
-        view = tools.observed.view_without_budgets(node, policy, deadline)
-    else:
-        # Deletions for the deadline do not depend on budgets, and do not wait for them.
-        meanwhile = partial(order_deletions, tools, termination)
-        view = await tools.observed.view_in_slices(node, policy, deadline, meanwhile)
+        return view_without_budgets(tools, termination, deadline)
+    # Deletions for the deadline do not depend on budgets, and do not wait for them.
+    meanwhile = partial(order_deletions, tools, termination)
+    view = await tools.observed.view_in_slices(node, tools.settings.policy, deadline, meanwhile)
     return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
 
 

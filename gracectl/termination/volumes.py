@@ -13,9 +13,10 @@ from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.plan import NodeView, plan
+from gracectl.policy.plan import plan
 from gracectl.termination.announce import announce
 from gracectl.termination.conditions import set_condition
+from gracectl.termination.drain import view_without_budgets
 from gracectl.termination.steps import Answer, Proceed, Tools, Wait
 from gracectl.termination.termination import Termination
 
@@ -51,15 +52,9 @@ async def _attached(tools: Tools, termination: Termination) -> tuple[VolumeAttac
     if not attachments:
         return ()
     staying = await staying_volumes(tools, termination)
-    view = msgspec.structs.replace(
-        _view_of(tools, termination), attachments=attachments, staying_volumes=staying, deadline=None
-    )
+    view = view_without_budgets(tools, termination, None)
+    view = msgspec.structs.replace(view, attachments=attachments, staying_volumes=staying)
     return plan(view, tools.clock.now()).detaching
-
-
-def _view_of(tools: Tools, termination: Termination) -> NodeView:
-    view = tools.observed.view_without_budgets(termination.node, tools.settings.policy, termination.deadline)
-    return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
 
 
 def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
@@ -68,7 +63,7 @@ def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
 
 async def staying_volumes(tools: Tools, termination: Termination) -> frozenset[str]:
     """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
-    entries = plan(_view_of(tools, termination), tools.clock.now()).pods
+    entries = plan(view_without_budgets(tools, termination, termination.deadline), tools.clock.now()).pods
     claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
     volumes = set()
     for key in sorted(claims):

@@ -228,8 +228,8 @@ class VoluntaryTermination:
         return self._tools.settings.node_selector.matches(node.labels)
 
     def _managed(self, unit: Unit) -> tuple[Node, ...]:
-        """The nodes that can be a reason to end it; of a contested claim none can, as its own are
-        unknown, nor can one that is left over: it is a unit by itself."""
+        """The nodes that can be a reason to end it; of a contested claim none can, as its own are unknown, nor can one
+        that is left over: it is a unit by itself."""
         if unit.is_contested:
             return ()
         found = (node for node in unit.nodes if self._is_managed(node))
