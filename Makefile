@@ -13,7 +13,7 @@ help: ## show this list
 $(READY): pyproject.toml constraints.txt gracectl/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ./kubesim --editable '.[dev]'
 	@touch $(READY)
 
 demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS='--nodes 20 -o json' passes options)
@@ -49,7 +49,7 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz $(SECONDS) $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
-	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/cli --ignore tests/clients --ignore tests/benchmarks $(ARGS)
+	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/unit/cli --ignore kubesim/tests/clients --ignore tests/unit/benchmarks $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -66,13 +66,13 @@ e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG
 	GRACECTL_E2E_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/e2e $(ARGS)
 
 conformance: $(READY) ## recordings of a real API server against ours; make conformance KUBECONFIG=~/.kube/config: against a cluster
-	GRACECTL_CONFORMANCE_KUBECONFIG=$(if $(findstring command,$(origin KUBECONFIG)),$(KUBECONFIG)) $(BIN)/python -m pytest tests/conformance $(ARGS)
+	GRACECTL_CONFORMANCE_KUBECONFIG=$(if $(findstring command,$(origin KUBECONFIG)),$(KUBECONFIG)) $(BIN)/python -m pytest kubesim/tests/conformance $(ARGS)
 
 bench: $(READY) ## measure the budgets of the design, a quarter of an hour (ARGS=storm: one of them; ARGS='--kubeconfig F': there)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 $(VENV)/.bench: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ./kubesim --editable '.[dev,bench]'
 	@touch $@
 
 bench-page: $(VENV)/.bench ## put what was measured (ARGS of make bench: --save docs/benchmarks/embedded.json) into docs/benchmarks.md, with pictures

@@ -26,12 +26,12 @@ from gracectl.cli.forecasts.telling import Terms, telling
 from gracectl.cli.forecasts.timeline import timeline
 from gracectl.cli.nodes import NodeChoice
 from gracectl.cli.paper import text_of
+from gracectl.inspect.forecast import Outlook, is_draining, outlook
+from gracectl.inspect.watcher import look
 from gracectl.kube.client import KubeClient
 from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.queues import Rate
-from gracectl.termination.outlook import Outlook, is_draining, outlook
-from gracectl.termination.sight import look
 
 COLUMNS = 110
 ROOT = Path(__file__).parents[1]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from kubesim.server.api import JsonObject
+from kubesim.world.objects import annotations_of, is_ready, is_terminating, node_of
 from support.ledger import Deed, follow
 from support.stage import Stage
 
 from gracectl.model import names
 from gracectl.model.times import parse_time
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.objects import annotations_of, is_ready, is_terminating, node_of
 
 WAYS = {"evicted": ("create", "pods/eviction"), "deleted": ("delete", "pods")}
 """How a controller can ask a pod to go, in the words of people and in those of the API."""

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import anyio
 import looptime
+from kubesim.server.api import JsonObject
+from kubesim.world.paths import PRIORITY_CLASSES
 from rich.console import Console
 from support.agents import KEP, STUBBORN
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
@@ -25,8 +27,6 @@ from gracectl.cli.rehearsals.telling import Rehearsed
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model import names
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.paths import PRIORITY_CLASSES
 
 COLUMNS = 100
 NODE = "worker-7"

@@ -21,6 +21,7 @@ from unittest.mock import patch
 import anyio
 import looptime
 import msgspec
+from kubesim.world.nodeclaims import ClaimSpec
 from support.stage import Stage, a_budget_manifest, a_workload, staged
 
 from examples.history import Historian, History
@@ -30,7 +31,6 @@ from examples.timeline import timeline
 from gracectl.app.controller import Controller
 from gracectl.model.names import EventReason
 from gracectl.model.pod import Pod
-from gracectl.sim.world.nodeclaims import ClaimSpec
 
 GRACE = 600
 NODES = ("node-1", "node-2", "node-3")

@@ -1,4 +1,4 @@
-"""Makes tests/chart/definitions.json: what kinds of the Prometheus Operator and of cert-manager look like.
+"""Makes tests/packaging/chart/definitions.json: what kinds of the Prometheus Operator and of cert-manager look like.
 
 Origin: the CustomResourceDefinitions of both (Apache-2.0; Copyright The prometheus-operator Authors, Copyright The
 cert-manager Authors). Only names, types and bounds of fields are taken, and of the kinds that the chart makes.
@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-TARGET = Path(__file__).parent.parent / "tests" / "chart" / "definitions.json"
+TARGET = Path(__file__).parent.parent / "tests" / "packaging" / "chart" / "definitions.json"
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 CERT_MANAGER = "github.com/cert-manager/cert-manager@v1.18.2"
 FILES = (

@@ -1,4 +1,4 @@
-"""Makes gracectl/sim/types/kubernetes.json.gz: what the built-in kinds of Kubernetes look like.
+"""Makes kubesim/kubesim/types/kubernetes.json.gz: what the built-in kinds of Kubernetes look like.
 
 Origin: the API description of Kubernetes (api/openapi-spec/v3 of the Go module k8s.io/kubernetes) and the field tags of
 the Go types it was made from (k8s.io/api, k8s.io/apimachinery, k8s.io/apiextensions-apiserver). Copyright The
@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parent.parent / "gracectl" / "sim" / "types" / "kubernetes.json.gz"
+TARGET = Path(__file__).parent.parent / "kubesim" / "kubesim" / "types" / "kubernetes.json.gz"
 SPEC = re.compile(r"(api|apis__(?!apiregistration).*)__v\d+_openapi\.json")
 MODULES = ("api", "apimachinery", "apiextensions-apiserver")
 PREFIX = "#/components/schemas/"

@@ -13,13 +13,13 @@ import sys
 import anyio
 import anyio.to_thread
 import msgspec
+from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from kubesim.http import HttpFace
+from kubesim.world.behaviour import PodBehaviour, Stage
+from kubesim.world.cloud import CloudSettings
+from kubesim.world.kubelet import KubeletSettings
 
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from gracectl.sim.http import HttpFace
-from gracectl.sim.world.behaviour import PodBehaviour, Stage
-from gracectl.sim.world.cloud import CloudSettings
-from gracectl.sim.world.kubelet import KubeletSettings
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):

@@ -18,14 +18,14 @@ from typing import Literal
 import anyio
 import anyio.abc
 import msgspec
+from kubesim.cluster import write_kubeconfig
+from kubesim.world.behaviour import PREFIX
 
 from benchmarks.ground.cluster import ClusterSpec
 from gracectl.kube import credentials
 from gracectl.kube.connection import connected
 from gracectl.kube.credentials import Credentials
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.cluster import write_kubeconfig
-from gracectl.sim.world.behaviour import PREFIX
 
 LABEL = "gracectl-bench"
 """On every node of ours, as label and as taint (NoSchedule); its value is the name of the site."""

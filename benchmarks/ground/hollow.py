@@ -15,16 +15,16 @@ from pathlib import Path
 import aiohttp
 import anyio
 import anyio.to_thread
+from kubesim.server.api import JsonObject
+from kubesim.world.client import OverHttp
+from kubesim.world.kubelet import HollowKubelet, KubeletSettings
+from kubesim.world.objects import labels_of
+from kubesim.world.pace import Pace
+from kubesim.world.paths import NODES, PODS
+from kubesim.world.view import Views
 
 from gracectl.kube import credentials
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.client import OverHttp
-from gracectl.sim.world.kubelet import HollowKubelet, KubeletSettings
-from gracectl.sim.world.objects import labels_of
-from gracectl.sim.world.pace import Pace
-from gracectl.sim.world.paths import NODES, PODS
-from gracectl.sim.world.view import Views
 
 
 async def serve(kubeconfig: Path, label: str, prefix: str) -> None:

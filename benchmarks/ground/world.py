@@ -18,16 +18,16 @@ from importlib.util import find_spec
 import anyio
 import anyio.to_thread
 import msgspec
+from kubesim.cluster import ClusterOptions
+from kubesim.faults.rules import DropWatch, Expire, Rule
+from kubesim.http import HttpFace
+from kubesim.scenarios.library import scenario_named
+from kubesim.scenarios.plan import scaled
+from kubesim.scenarios.simulation import Simulation
 
 from benchmarks.ground.ground import Service, service
 from benchmarks.ground.process import memory
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.cluster import ClusterOptions
-from gracectl.sim.faults.rules import DropWatch, Expire, Rule
-from gracectl.sim.http import HttpFace
-from gracectl.sim.scenarios.library import scenario_named
-from gracectl.sim.scenarios.plan import scaled
-from gracectl.sim.scenarios.simulation import Simulation
 
 ALL_PODS, LONG_ENOUGH = "/api/v1/pods$", 1.0
 """The path that is struck, and for how many seconds: a watch that breaks is tried again within a fraction of one."""

@@ -14,12 +14,12 @@ import pytest
 from benchmarks.micro import pods
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.watched import Watched
+from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.kube.client import KubeClient
 from gracectl.model.decode import PodDecoder, decode_event
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import SystemClock
-from gracectl.termination.observed import Observed, observe_nothing_yet
-from gracectl.termination.sources import Reflectors
 
 EVENTS = 1000
 """In a round, each of another pod."""

@@ -11,11 +11,11 @@ import pytest
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
 from benchmarks.micro.pods import namespace_of
+from gracectl.controllers.cluster.cache import observe_nothing_yet
 from gracectl.eviction.lane import Ask, Candidate, Done, Lane, Look, Sleep
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
-from gracectl.termination.observed import observe_nothing_yet
 
 NOW: Final = 1000.0
 

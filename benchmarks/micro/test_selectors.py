@@ -10,8 +10,8 @@ import pytest
 from benchmarks.micro import pods
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
+from gracectl.controllers.cluster.cache import observe_nothing_yet
 from gracectl.model.selectors import selects
-from gracectl.termination.observed import observe_nothing_yet
 
 BUDGETS: Final = 1000
 OF_NODE: Final = decoded(range(0, 110 * pods.REPLICAS, pods.REPLICAS))

@@ -30,12 +30,12 @@ from gracectl.admission.webhooks import (
     NODE_DELETION,
     Webhook,
 )
-from gracectl.disruption.gate import Gate
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model.decode import decode_node, decode_node_budget
 from gracectl.model.selectors import LabelSelector
+from gracectl.nodebudgets.admitter import Gate
 from gracectl.runtime.clock import SystemClock
 from gracectl.telemetry.server import Door, Servers
 

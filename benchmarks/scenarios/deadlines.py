@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from kubesim.world.behaviour import PREFIX
 
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Program, running
@@ -26,7 +27,6 @@ from benchmarks.report import Figure, Outcome, Series
 from gracectl.kube.resources import NODES
 from gracectl.model.names import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
 from gracectl.model.times import parse_time
-from gracectl.sim.world.behaviour import PREFIX
 
 ARMED = "armed"
 """The role of the nodes that have a deadline, and the app of their pods."""

@@ -25,10 +25,10 @@ from gracectl.admission.secret import CertificateSecret, SharedCertificate
 from gracectl.admission.server import LIMITS, Reception
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import NODE_BUDGET_WRITING, NODE_CLAIM_WRITING, NODE_CREATION, NODE_DELETION
-from gracectl.disruption.gate import Gate
 from gracectl.kube.client import KubeClient
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
+from gracectl.nodebudgets.admitter import Gate
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import Part
 from gracectl.telemetry.connections import ConnectionStatistics

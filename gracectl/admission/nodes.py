@@ -12,7 +12,6 @@ from typing import Final, Protocol
 import msgspec
 
 from gracectl.admission.reviews import YES, Answer, CannotTell, Denial, NotAReview, Question, present
-from gracectl.disruption.gate import Refusal
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.envelope import StatusCause
@@ -21,6 +20,7 @@ from gracectl.model.selectors import LabelSelector, is_subdomain
 from gracectl.model.times import parse_time
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
+from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.nodebudgets import is_available
 
 TOO_MANY_REQUESTS: Final = 429

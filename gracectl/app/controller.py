@@ -28,8 +28,15 @@ from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_CONTROLLER
-from gracectl.disruption.gate import Gate
-from gracectl.disruption.samples import gate_samples
+from gracectl.controllers.cluster.cache import observe_nothing_yet
+from gracectl.controllers.cluster.informers import Reflectors
+from gracectl.controllers.karpenter import KarpenterWatch
+from gracectl.controllers.manager import Means, TenureStatistics, tenure
+from gracectl.controllers.metrics import Work, protection_samples, work_samples
+from gracectl.controllers.pipeline.state import Progress
+from gracectl.controllers.pipeline.statistics import Tallies
+from gracectl.controllers.rbac import MissingRights, rights_for
+from gracectl.controllers.reporting.protected_pods import census
 from gracectl.eviction.samples import answer_samples
 from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import Cache, CacheStatistics
@@ -48,6 +55,8 @@ from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tally import ClientStatistics
 from gracectl.kube.transport import Transport
 from gracectl.model.names import EventReason
+from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.metrics import gate_samples
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.pulse import Pulse
@@ -59,15 +68,6 @@ from gracectl.telemetry.probes import probes
 from gracectl.telemetry.samples import NO_SPANS, connection_samples, process_samples
 from gracectl.telemetry.server import CannotListen, Door, Servers
 from gracectl.telemetry.spans import SpanSink
-from gracectl.termination.census import census
-from gracectl.termination.ending import Progress
-from gracectl.termination.karpenter import KarpenterWatch
-from gracectl.termination.observed import observe_nothing_yet
-from gracectl.termination.rights import MissingRights, rights_for
-from gracectl.termination.samples import Work, protection_samples, work_samples
-from gracectl.termination.sources import Reflectors
-from gracectl.termination.tallies import Tallies
-from gracectl.termination.tenure import Means, TenureStatistics, tenure
 
 logger = logging.getLogger(__name__)
 

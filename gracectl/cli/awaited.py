@@ -9,9 +9,9 @@ import msgspec
 from gracectl.cli.program import command
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Gone, Scene
+from gracectl.inspect.status import NodeStanding, State
 from gracectl.model.node import Node
 from gracectl.policy.explain import listed
-from gracectl.termination.standing import NodeStanding, State
 
 
 class Awaited:

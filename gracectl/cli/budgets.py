@@ -16,15 +16,15 @@ from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.cli.program import command
 from gracectl.config import Settings
+from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.cluster.informers import fresh_sources
+from gracectl.inspect.budget_status import NodeHolding, PodHolding, State, node_holdings, pod_holdings
+from gracectl.inspect.leadership import read_leadership
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import fill, fill_served, is_served, read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.termination.holdings import NodeHolding, PodHolding, State, node_holdings, pod_holdings
-from gracectl.termination.leadership import read_leadership
-from gracectl.termination.observed import Observed, observe_nothing_yet
-from gracectl.termination.sources import fresh_sources
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,14 @@ from pathlib import Path
 import aiohttp
 import anyio
 import msgspec
+from kubesim.referee.referee import Departure, NodeRecord, Referee
+from kubesim.scenarios.demo import demo_world
+from kubesim.server.api import JsonObject
+from kubesim.world.behaviour import PREFIX
+from kubesim.world.client import OverHttp, WorldApi, ask
+from kubesim.world.cloud import PREFIX as INSTANCES
+from kubesim.world.objects import annotations_of, labels_of, node_of
+from kubesim.world.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
 
 from gracectl.app.controller import Controller
 from gracectl.cli.cluster import ClusterChoice, connected
@@ -32,20 +40,12 @@ from gracectl.cli.providers import provider_of
 from gracectl.cli.traces import traced
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings
+from gracectl.controllers.pipeline.state import Progress
 from gracectl.kube.connection import closed_in_any_case
 from gracectl.model import names
 from gracectl.model.selectors import read_selector, selects
 from gracectl.runtime.clock import Clock, SystemClock
-from gracectl.sim.referee.referee import Departure, NodeRecord, Referee
-from gracectl.sim.scenarios.demo import demo_world
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.behaviour import PREFIX
-from gracectl.sim.world.client import OverHttp, WorldApi, ask
-from gracectl.sim.world.cloud import PREFIX as INSTANCES
-from gracectl.sim.world.objects import annotations_of, labels_of, node_of
-from gracectl.sim.world.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
 from gracectl.telemetry.spans import SpanSink
-from gracectl.termination.ending import Progress
 
 DELETED = 3
 GUARD_SECONDS = 120.0

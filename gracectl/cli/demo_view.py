@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import msgspec
+from kubesim.referee.referee import BudgetRecord
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from gracectl.cli.screen import Screen
-from gracectl.sim.referee.referee import BudgetRecord
 
 NEWS_EVERY_SECONDS = 2.0
 """A node whose pods leave, but whose step stays the same, is worth a line this often."""

@@ -28,6 +28,9 @@ from gracectl.cli.program import command
 from gracectl.cli.standings.follow import Scene, follow
 from gracectl.cli.standings.views import view_for
 from gracectl.config import Settings
+from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.node.maintenance import request
+from gracectl.inspect.watcher import look
 from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
@@ -39,9 +42,6 @@ from gracectl.model.node import Node
 from gracectl.policy.cautions import data_lost
 from gracectl.policy.kept import is_kept, kept_since
 from gracectl.policy.plan import plan
-from gracectl.termination.kept import request
-from gracectl.termination.observed import Observed
-from gracectl.termination.sight import look
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

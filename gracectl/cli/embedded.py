@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 import anyio
 import click
+from kubesim.cluster import EmbeddedCluster, write_kubeconfig
+from kubesim.http import HttpFace
+from kubesim.scenarios.demo import demo_options
+from kubesim.scenarios.reading import ScenarioError
+from kubesim.world.client import Refused
 
 from gracectl.cli.certificate import Certificate
 from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.cluster import EmbeddedCluster, write_kubeconfig
-from gracectl.sim.http import HttpFace
-from gracectl.sim.scenarios.demo import demo_options
-from gracectl.sim.scenarios.reading import ScenarioError
-from gracectl.sim.world.client import Refused
 
 WORLD_FAILURES: Mapping[type[Exception], int] = {ScenarioError: MISUSED, Refused: REFUSED}
 """What commands with a world of their own tell people, beside what all commands do."""

@@ -18,12 +18,12 @@ import anyio
 from gracectl.cli.output import say
 from gracectl.cli.program import program
 from gracectl.config import ConfigError
+from gracectl.controllers.karpenter import LiveKarpenter
+from gracectl.controllers.rbac import MissingRights
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.runtime.groups import leaves
 from gracectl.runtime.supervise import PartDied
-from gracectl.termination.karpenter import LiveKarpenter
-from gracectl.termination.rights import MissingRights
 
 T = TypeVar("T")
 

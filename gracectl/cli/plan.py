@@ -22,6 +22,9 @@ from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
+from gracectl.controllers.cluster.cache import Observed
+from gracectl.inspect.forecast import Outlook, is_draining, outlook, under_budgets
+from gracectl.inspect.watcher import look
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import read_served
@@ -29,9 +32,6 @@ from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.queues import Rate
-from gracectl.termination.observed import Observed
-from gracectl.termination.outlook import Outlook, is_draining, outlook, under_budgets
-from gracectl.termination.sight import look
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 
 from gracectl.cli.elapsed import elapsed
 from gracectl.config import Settings
+from gracectl.inspect.forecast import neglect
 from gracectl.model.node import Node
 from gracectl.policy.cautions import Kind
-from gracectl.termination.outlook import neglect
 
 
 class Undrainable(Exception):

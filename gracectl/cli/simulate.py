@@ -14,6 +14,12 @@ from pathlib import Path
 import anyio
 import click
 import msgspec
+from kubesim.cluster import ClusterOptions
+from kubesim.scenarios import library
+from kubesim.scenarios.plan import scaled
+from kubesim.scenarios.reading import read_file
+from kubesim.scenarios.scenario import Demo, Scenario
+from kubesim.scenarios.simulation import Settled, Simulation
 
 from gracectl.cli.certificate import self_made
 from gracectl.cli.embedded import LOOPBACK, WORLD_FAILURES, finite, listening
@@ -23,12 +29,6 @@ from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.signals import set_on_signal
-from gracectl.sim.cluster import ClusterOptions
-from gracectl.sim.scenarios import library
-from gracectl.sim.scenarios.plan import scaled
-from gracectl.sim.scenarios.reading import read_file
-from gracectl.sim.scenarios.scenario import Demo, Scenario
-from gracectl.sim.scenarios.simulation import Settled, Simulation
 
 DEFAULT = "demo"
 LARGE = 300

@@ -20,14 +20,14 @@ from gracectl.cli.standings.report import report
 from gracectl.cli.standings.table import table
 from gracectl.cli.standings.views import JsonView, View, view_for
 from gracectl.config import Settings
+from gracectl.inspect.forecast import is_draining
+from gracectl.inspect.leadership import read_leadership, with_leadership
+from gracectl.inspect.status import claims_by_themselves, is_under_way, standings
+from gracectl.inspect.watcher import look
 from gracectl.kube.connection import Connection
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
-from gracectl.termination.leadership import read_leadership, with_leadership
-from gracectl.termination.outlook import is_draining
-from gracectl.termination.sight import look
-from gracectl.termination.standing import claims_by_themselves, is_under_way, standings
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,8 @@ from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_peo
 from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.cli.output import say
 from gracectl.config import Settings
+from gracectl.controllers.node.maintenance import withdrawal
+from gracectl.controllers.node.unmanaged import complaint
 from gracectl.kube.amend import amend
 from gracectl.kube.connection import Connection
 from gracectl.kube.reading import read_all
@@ -20,8 +22,6 @@ from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.policy.cordon import SPELT, Mark
 from gracectl.policy.kept import is_given_back, marks_of
-from gracectl.termination.kept import withdrawal
-from gracectl.termination.unmanaged import complaint
 
 
 @click.command()

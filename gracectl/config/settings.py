@@ -10,6 +10,7 @@ from gracectl.admission.settings import AdmissionSettings
 from gracectl.agent.settings import AgentSettings, FeatureGates
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config.naming import named
+from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.kube.skew import LARGEST_OFFSET
@@ -28,7 +29,6 @@ from gracectl.policy.settings import (
 from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
-from gracectl.termination.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 
 SHUTDOWN_PERIODS: Final = (
     "shutdownGracePeriod",

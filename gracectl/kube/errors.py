@@ -1,7 +1,7 @@
 """The API server's refusals by meaning: nobody outside this room sees a status code.
 
 `error_for` is the one mapping from an answer to an error; what each answer means is taken from recordings of
-a real kube-apiserver (copied under tests/kube/recorded). A message names what was asked, what the server said
+a real kube-apiserver (copied under tests/unit/kube/recorded). A message names what was asked, what the server said
 in its own words and, where a person can do something about it, what.
 """
 

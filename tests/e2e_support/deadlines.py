@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kubesim.server.api import JsonObject
+
 from e2e_support.sight import Seen
 from e2e_support.story import Story
 from gracectl.model import names
 from gracectl.model.times import parse_time
-from gracectl.sim.server.api import JsonObject
 
 EARLY = 1.0
 """Nothing may be early; but the server's clock is not the controller's, and it tells whole seconds only."""

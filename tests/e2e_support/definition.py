@@ -12,16 +12,16 @@ from contextlib import contextmanager
 import anyio
 import msgspec
 import pytest
+from kubesim.extensions.shipped import shipped_definitions
+from kubesim.server.api import JsonObject
+from kubesim.world.client import WorldApi, ask
+from kubesim.world.nodeclaims import NODE_CLAIMS
+from kubesim.world.paths import DEFINITIONS, path_of
 
 from benchmarks.ground.hollow import connected
 from e2e_support.names import LABEL
 from e2e_support.target import Target
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.extensions.shipped import shipped_definitions
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.client import WorldApi, ask
-from gracectl.sim.world.nodeclaims import NODE_CLAIMS
-from gracectl.sim.world.paths import DEFINITIONS, path_of
 
 NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
 SECONDS = 30.0

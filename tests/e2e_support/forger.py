@@ -16,9 +16,9 @@ from pathlib import Path
 import aiohttp
 import orjson
 from aiohttp import web
+from kubesim.cluster import write_kubeconfig
 
 from benchmarks.ground.relay import PASSED_ON, Relay, relay_to, served
-from gracectl.sim.cluster import write_kubeconfig
 
 EVICTION = re.compile(r"/eviction$")
 LEASE = re.compile(r"^/apis/coordination\.k8s\.io/v1/")

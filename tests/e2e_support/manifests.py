@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict, Unpack
 
+from kubesim.server.api import JsonObject
+from kubesim.world.behaviour import PREFIX
+from kubesim.world.nodeclaims import NODE_CLASS
+
 from e2e_support.names import LABEL
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.behaviour import PREFIX
-from gracectl.sim.world.nodeclaims import NODE_CLASS
 
 GRACE_SECONDS = 6
 """Enough for a hollow pod, whose stop takes a fraction of a second; longer than any story may wait for one."""

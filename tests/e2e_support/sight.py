@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskStatus
+from kubesim.server.api import JsonObject
+from kubesim.world.client import WorldApi, follow
+from kubesim.world.objects import Key, is_finished, is_ready, is_terminating, key_of
 
 from gracectl.runtime.clock import Clock
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.client import WorldApi, follow
-from gracectl.sim.world.objects import Key, is_finished, is_ready, is_terminating, key_of
 
 
 class Scope(NamedTuple):

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from kubesim.server.api import JsonObject
+from kubesim.world.client import MERGE, STRATEGIC, WorldApi, ask
+from kubesim.world.nodeclaims import NODE_CLAIMS
+from kubesim.world.objects import is_finished, is_ready, is_terminating
+from kubesim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
 
 from benchmarks.ground.hollow import connected
 from e2e_support import manifests
@@ -25,11 +30,6 @@ from e2e_support.wire import Wire, wire_to
 from gracectl.model.names import FINALIZER, NOT_READY_TAINT_KEY
 from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.client import MERGE, STRATEGIC, WorldApi, ask
-from gracectl.sim.world.nodeclaims import NODE_CLAIMS
-from gracectl.sim.world.objects import is_finished, is_ready, is_terminating
-from gracectl.sim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
 
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
 PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS, "NodeDisruptionBudget": NODE_BUDGETS}

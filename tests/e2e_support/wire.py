@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 import anyio
 import orjson
 from aiohttp import web
+from kubesim.cluster import write_kubeconfig
 
 from benchmarks.ground.relay import Relay, passed_back, relay_to, served
-from gracectl.sim.cluster import write_kubeconfig
 
 EVICTION = re.compile(r"^/api/v1/namespaces/([^/]+)/pods/([^/]+)/eviction$")
 POD = re.compile(r"^/api/v1/namespaces/([^/]+)/pods/([^/]+)$")

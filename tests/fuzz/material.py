@@ -13,7 +13,7 @@ import msgspec
 import yaml
 from hypothesis import strategies as st
 
-RECORDINGS = Path(__file__).parents[1] / "conformance" / "recordings"
+RECORDINGS = Path(__file__).parents[2] / "kubesim" / "tests" / "conformance" / "recordings"
 MOST_RECORDED = 12
 """Objects of a kind: they resemble each other."""
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gracectl.admission.reviews import Answer, Handler, read_review, written
-from gracectl.disruption.gate import Refusal
 from gracectl.model.node import Node
+from gracectl.nodebudgets.admitter import Refusal
 
 GROUPS: Mapping[str, tuple[str, str]] = {
     "nodes": ("", "v1"),

@@ -9,13 +9,13 @@ from typing import Any
 
 import anyio
 import orjson
+from kubesim.world.paths import PRIORITY_CLASSES
 
 from gracectl.agent.machine import Machine
 from gracectl.agent.watch import ShutdownListener, Watched
 from gracectl.app.agent import NodeAgent
 from gracectl.config import Settings
 from gracectl.runtime.clock import Clock
-from gracectl.sim.world.paths import PRIORITY_CLASSES
 from gracectl.telemetry.spans import SpanSink
 from support.stage import Stage, a_pod_manifest, the_settings
 

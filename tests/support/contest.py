@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
+from kubesim.server import api
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import NodeIdentity
@@ -19,7 +20,6 @@ from gracectl.kube.errors import Unreachable
 from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response
 from gracectl.runtime.clock import Clock
-from gracectl.sim.server import api
 from support.inprocess import InProcessTransport
 from support.processes import Process, install, outside
 from support.stage import CloudProvider, Stage

@@ -8,13 +8,13 @@ from typing import Any
 
 import anyio
 import msgspec
+from kubesim.server.api import JsonObject
 
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
-from gracectl.sim.server.api import JsonObject
 from support.stage import NAMESPACE, Stage, the_settings
 
 START = 100.0

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import anyio
 import anyio.lowlevel
 import msgspec
+from kubesim.core import ApiServer
+from kubesim.faults import LateWatch, Rule
+from kubesim.server import api
 
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.deletion import Deletion, Doomed
@@ -31,9 +34,6 @@ from gracectl.model.pod import Pod
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock, ShiftedClock
 from gracectl.runtime.fence import Fence
-from gracectl.sim.core import ApiServer
-from gracectl.sim.faults import LateWatch, Rule
-from gracectl.sim.server import api
 from support.inprocess import InProcessTransport
 
 NAMESPACE = "default"

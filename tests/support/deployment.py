@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 import yaml
-
-from gracectl.sim.cel.program import compile_expression
-from gracectl.sim.cel.types import DYN
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.paths import KINDS
+from kubesim.cel.program import compile_expression
+from kubesim.cel.types import DYN
+from kubesim.server.api import JsonObject
+from kubesim.world.paths import KINDS
 
 FILES = Path(__file__).parents[2] / "helm" / "manifests"
 NAMESPACE = "kube-system"

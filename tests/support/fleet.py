@@ -22,6 +22,8 @@ from click.testing import CliRunner, Result
 from e2e_support import manifests
 from e2e_support.names import LABEL
 from e2e_support.target import embedded_cluster
+from kubesim.server.api import JsonObject
+from kubesim.world.objects import is_ready
 
 from benchmarks.ground.hollow import connected
 from gracectl.cli.root import root
@@ -29,8 +31,6 @@ from gracectl.kube.http import HttpTransport
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.objects import is_ready
 from support.rights import RBAC
 
 RUN = "fleet"

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import NamedTuple
 
+from kubesim.access.attempts import Attempt
+from kubesim.access.rbac import first_subject
+from kubesim.access.rules import Rule, rule_from
+from kubesim.server.api import JsonObject
+from kubesim.server.calls import User
+
 from gracectl.kube.access import Right
-from gracectl.sim.access.attempts import Attempt
-from gracectl.sim.access.rbac import first_subject
-from gracectl.sim.access.rules import Rule, rule_from
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.server.calls import User
 
 CLUSTER_WIDE = ("ClusterRoleBinding",)
 BINDINGS = (*CLUSTER_WIDE, "RoleBinding")

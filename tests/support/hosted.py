@@ -11,13 +11,13 @@ from typing import Any
 
 import anyio
 import orjson
+from kubesim.admission.services import ANNOTATION
+from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from kubesim.extensions.shipped import shipped_definitions
+from kubesim.server.api import JsonObject, Request, Response
 
 from gracectl.app.controller import Controller
 from gracectl.runtime.clock import SystemClock
-from gracectl.sim.admission.services import ANNOTATION
-from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from gracectl.sim.extensions.shipped import shipped_definitions
-from gracectl.sim.server.api import JsonObject, Request, Response
 from support.inprocess import InProcessTransport
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 from support.stage import CloudProvider, the_settings

@@ -1,6 +1,6 @@
 """A Transport straight into an embedded API server: no sockets, and every way in which a connection can fail.
 
-The faults are those of gracectl.sim, but they strike between the controller and the server only: the world around the
+The faults are those of kubesim, but they strike between the controller and the server only: the world around the
 server stays well. `before` strikes until the server has looked at a request, `behind` when it has carried it out (so a
 Refuse there is a 500 after the deed, a Latency an answer that is late, a Reset one that is lost).
 """
@@ -16,14 +16,14 @@ from typing import NamedTuple
 import anyio
 import msgspec
 import orjson
+from kubesim.core import ApiServer
+from kubesim.faults import Faults
+from kubesim.server import api
 
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.runtime.clock import Clock
-from gracectl.sim.core import ApiServer
-from gracectl.sim.faults import Faults
-from gracectl.sim.server import api
 
 ASKING: ContextVar[Request | None] = ContextVar("ASKING", default=None)
 """The request of a controller that the server carries out at this moment, in the task that does."""

@@ -16,6 +16,12 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
+from kubesim.access.attempts import Attempt, attempt_of
+from kubesim.admission.calling import InProcessWebhooks, Reply
+from kubesim.extensions.shipped import shipped_definitions
+from kubesim.server import api
+from kubesim.server.api import JsonObject
+from kubesim.world.paths import KINDS, path_of
 
 from gracectl.admission.settings import CertificateFiles
 from gracectl.admission.webhooks import WEBHOOKS
@@ -25,12 +31,6 @@ from gracectl.kube import credentials
 from gracectl.kube.transport import Request, Response
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock
-from gracectl.sim.access.attempts import Attempt, attempt_of
-from gracectl.sim.admission.calling import InProcessWebhooks, Reply
-from gracectl.sim.extensions.shipped import shipped_definitions
-from gracectl.sim.server import api
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.paths import KINDS, path_of
 from support.grants import Account
 from support.inprocess import Executed, InProcessTransport
 from support.machines import DEFINITION

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import yaml
 from aiohttp import web
+from kubesim.http import HttpFace
+from kubesim.server import api
 
 from gracectl.cloud.provider import Provider
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.cloud.simulated import STATES
-from gracectl.sim.http import HttpFace
-from gracectl.sim.server import api
 from support.endpoint import SECRET, Call, says, serving
 from support.machines import ClusterApi
 from support.stage import Stage

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubesim.server.api import JsonObject
+
 from gracectl.model import names
 from gracectl.model.times import format_micro_time
-from gracectl.sim.server.api import JsonObject
 from support.stage import Stage
 
 HOLDER = "karpenter-7d9f_0c1e"

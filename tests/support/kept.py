@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from kubesim.server.api import JsonObject
 
+from gracectl.controllers.node.maintenance import request, withdrawal
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.cordon import Mark
-from gracectl.sim.server.api import JsonObject
-from gracectl.termination.kept import request, withdrawal
 from support.stage import Stage, a_workload
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)

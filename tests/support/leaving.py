@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kubesim.server.api import JsonObject
+
 from gracectl.cli.leaving.procedure import Uninstall, Wanted
 from gracectl.cli.leaving.report import Outcome, Report
 from gracectl.kube.client import IMPATIENT, KubeClient
 from gracectl.kube.transport import Transport
 from gracectl.model import names
-from gracectl.sim.server.api import JsonObject
 from support.inprocess import InProcessTransport
 from support.stage import Stage, finalizers_of
 

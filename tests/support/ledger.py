@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
+from kubesim.server.api import JsonObject
+from kubesim.server.store import Change
 
 from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.server.store import Change
 from support.inprocess import ASKING
 from support.stage import Stage
 

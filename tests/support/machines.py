@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from kubesim.server import api
+from kubesim.server.api import JsonObject
 
 from gracectl.model import names
-from gracectl.sim.server import api
-from gracectl.sim.server.api import JsonObject
 from support.stage import Stage
 
 PLACE = "fleet"

@@ -10,17 +10,17 @@ from typing import Any
 
 import anyio
 import orjson
+from kubesim.server.api import JsonObject
 
-from gracectl.disruption.counting import Counting
-from gracectl.disruption.gate import Gate
+from gracectl.controllers.cluster.cache import observe_nothing_yet
+from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
+from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.status_controller import Counting
 from gracectl.runtime.backoff import Backoff
-from gracectl.sim.server.api import JsonObject
-from gracectl.termination.observed import observe_nothing_yet
-from gracectl.termination.sources import Reflectors
 from support.stage import Stage
 
 NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"

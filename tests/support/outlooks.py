@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model import names
 from gracectl.model.pod import LONGEST_GRACE, UnknownPod
 from gracectl.model.times import EARLIEST, LATEST
@@ -17,7 +18,6 @@ from gracectl.policy.forecast import Assumptions, NodeProspect, forecast
 from gracectl.policy.queues import Rate
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import by_priority
-from gracectl.termination.outlook import NodeOutlook, Outlook
 from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 REPLICA = owned_by("ReplicaSet")

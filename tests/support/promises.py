@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 
 import msgspec
+from kubesim.server.api import JsonObject
 
 from gracectl.model import names
 from gracectl.model.times import parse_time
-from gracectl.sim.server.api import JsonObject
 from support.deadlines import written_on
 from support.ledger import Deed
 

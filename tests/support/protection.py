@@ -9,13 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+from kubesim.server.api import JsonObject
+from kubesim.world.client import MERGE
 
 from gracectl.app import controller as controllers
 from gracectl.config import Settings
+from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.client import MERGE
-from gracectl.termination.settings import TerminationSettings
 from support.deadlines import START, until
 from support.stage import NAMESPACE, SILENT, Stage, a_pod_manifest, staged
 

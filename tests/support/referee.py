@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from math import ceil
 
 import msgspec
+from kubesim.server.api import JsonObject
 
 from gracectl.model import names
 from gracectl.model.times import parse_time
-from gracectl.sim.server.api import JsonObject
 from support.inprocess import uid_of
 from support.ledger import Deed, follow, options_of
 from support.promises import NEVER, Deadlines, annotated, is_waited_for, own_grace, protected_until

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubesim.core import ApiServer
+from kubesim.server.api import Json, Request, Response
+from kubesim.server.calls import User
+
 from gracectl.runtime.clock import Clock
-from gracectl.sim.core import ApiServer
-from gracectl.sim.server.api import Json, Request, Response
-from gracectl.sim.server.calls import User
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMIN = {"authorization": "Bearer of-the-admin"}

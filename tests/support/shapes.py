@@ -1,6 +1,6 @@
 """Whether an object is as strictly of its kind as an API server wants it with fieldValidation=Strict.
 
-Kubernetes' own kinds are those of gracectl.sim.types. Those of others are in tests/chart/definitions.json.
+Kubernetes' own kinds are those of kubesim.types. Those of others are in tests/packaging/chart/definitions.json.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gracectl.sim.types.catalog import PREFIX, resolved, type_name
+from kubesim.types.catalog import PREFIX, resolved, type_name
 
-FOREIGN: Final = Path(__file__).parents[1] / "chart" / "definitions.json"
+FOREIGN: Final = Path(__file__).parents[1] / "packaging" / "chart" / "definitions.json"
 
 Node = Mapping[str, Any]
 

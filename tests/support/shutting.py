@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from kubesim.server.api import JsonObject
 
 from gracectl.agent.sequence import Result, ShutdownSequence
 from gracectl.eviction.deleter import PodDeleter
@@ -30,7 +31,6 @@ from gracectl.policy.shutdown import RangeBegan, RangeOver
 from gracectl.policy.waves import Order
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import ShiftedClock
-from gracectl.sim.server.api import JsonObject
 from support.deadlines import START
 from support.inprocess import uid_of
 from support.shutdowns import KEP

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from gracectl.inspect.watcher import Choice, Sight
 from gracectl.kube.client import IMPATIENT, KubeClient
 from gracectl.model.node import Node
-from gracectl.termination.sight import Choice, Sight
 from support.stage import Stage
 
 

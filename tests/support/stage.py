@@ -14,6 +14,16 @@ from typing import Any
 
 import anyio
 import msgspec
+from kubesim.admission.calling import WebhookCaller
+from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from kubesim.extensions.shipped import shipped_definitions
+from kubesim.server import api
+from kubesim.server.api import JsonObject
+from kubesim.server.store import Table
+from kubesim.world.behaviour import PREFIX
+from kubesim.world.cloud import Cloud
+from kubesim.world.kubelet import KubeletSettings
+from kubesim.world.nodeclaims import API_VERSION, NODE_CLASS
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import (
@@ -27,16 +37,6 @@ from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.runtime.clock import Clock, LoopClock
-from gracectl.sim.admission.calling import WebhookCaller
-from gracectl.sim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from gracectl.sim.extensions.shipped import shipped_definitions
-from gracectl.sim.server import api
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.server.store import Table
-from gracectl.sim.world.behaviour import PREFIX
-from gracectl.sim.world.cloud import Cloud
-from gracectl.sim.world.kubelet import KubeletSettings
-from gracectl.sim.world.nodeclaims import API_VERSION, NODE_CLASS
 from gracectl.telemetry.spans import SpanSink
 from support.inprocess import Executed, InProcessTransport, Line, uid_of
 

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gracectl.cli.standings.follow import Gone, Scene
+from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.status import claims_by_themselves, standings
+from gracectl.inspect.watcher import Interruption
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
@@ -13,10 +17,6 @@ from gracectl.model.node import Node, Taint
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
-from gracectl.termination.observed import Observed, observe_nothing_yet
-from gracectl.termination.settings import TerminationSettings
-from gracectl.termination.sight import Interruption
-from gracectl.termination.standing import claims_by_themselves, standings
 from support.builders import NOW, READY, a_budget, a_node, a_pod, owned_by
 
 TAINTED = (Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"),)

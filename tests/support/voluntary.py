@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from kubesim.server import api
+
 from gracectl.model import names
 from gracectl.model.times import parse_time
-from gracectl.sim.server import api
 from support.stage import Stage
 
 TERMINABLE = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}

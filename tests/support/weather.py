@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 import msgspec
+from kubesim.server.api import JsonObject
+from kubesim.world.nodeclaims import ClaimSpec
 
 from gracectl.model import names
-from gracectl.sim.server.api import JsonObject
-from gracectl.sim.world.nodeclaims import ClaimSpec
 from support.referee import Referee
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 

@@ -10,10 +10,10 @@ import random
 from typing import Any
 
 import msgspec
+from kubesim.world.paths import PRIORITY_CLASSES
 
 from gracectl.config import Settings
 from gracectl.model import names
-from gracectl.sim.world.paths import PRIORITY_CLASSES
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
 REPLACEMENT_SECONDS = 40.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.cli.forecasts.words import counted, joined
+from gracectl.inspect.forecast import Outlook
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.plan import Outcome
-from gracectl.termination.outlook import Outlook
 
 MANY = 16
 """More budgets than these are too many to read."""

@@ -17,10 +17,10 @@ from gracectl.cli.forecasts.axis import Axis, axis_of
 from gracectl.cli.forecasts.groups import Group, groups_of
 from gracectl.cli.forecasts.telling import wave_title
 from gracectl.cli.forecasts.words import Ground, ground_of
+from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.policy.course import How
 from gracectl.policy.plan import Outcome
 from gracectl.policy.prospects import Prospect
-from gracectl.termination.outlook import NodeOutlook, Outlook
 
 
 class Kind(StrEnum):

@@ -11,6 +11,7 @@ import msgspec
 from gracectl.cli.forecasts.budgets import budgets_of
 from gracectl.cli.forecasts.groups import in_order
 from gracectl.cli.forecasts.words import Ground, ground_of, held, how
+from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
@@ -21,7 +22,6 @@ from gracectl.policy.deadlines import grace_of
 from gracectl.policy.lanes import Place
 from gracectl.policy.prospects import Prospect, Span
 from gracectl.policy.protection import Protection
-from gracectl.termination.outlook import NodeOutlook, Outlook
 
 
 class Reported(msgspec.Struct, frozen=True, rename="camel"):

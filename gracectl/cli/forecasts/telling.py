@@ -16,12 +16,12 @@ from gracectl.cli.forecasts import words
 from gracectl.cli.forecasts.budgets import BudgetLine, budget_line, budgets_of, the_others, tightest
 from gracectl.cli.forecasts.groups import groups_of
 from gracectl.cli.forecasts.words import Ground, counted, ground_of
+from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model.times import format_time
 from gracectl.policy.cautions import Caution
 from gracectl.policy.explain import listed
 from gracectl.policy.plan import Outcome
 from gracectl.policy.prospects import Prospect
-from gracectl.termination.outlook import NodeOutlook, Outlook
 
 BY_DEFAULT = (
     "With default settings: waves, node groups and protection depend on them, so give the controller's own with "

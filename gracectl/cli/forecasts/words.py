@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from gracectl.cli.elapsed import elapsed, elapsed_span
+from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.times import format_time
@@ -21,7 +22,6 @@ from gracectl.policy.deadlines import Deadline, Origin, grace_of
 from gracectl.policy.lanes import Place, places_of
 from gracectl.policy.plan import Outcome, PodPlan
 from gracectl.policy.prospects import SAME_SECONDS, Prospect, Span
-from gracectl.termination.outlook import NodeOutlook, Outlook
 
 
 class Ground(msgspec.Struct, frozen=True):

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from gracectl.cli.forecasts.report import Reported
+from gracectl.inspect.budget_status import Blocked, Holder, NodeHolding, PodHolding
+from gracectl.inspect.leadership import NOTHING_KNOWN, Leadership
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
-from gracectl.termination.holdings import Blocked, Holder, NodeHolding, PodHolding
-from gracectl.termination.leadership import NOTHING_KNOWN, Leadership
 
 LONGEST = 300
 """Characters of what is wrong with a budget, in which others' words stand."""

@@ -13,12 +13,12 @@ from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.table import GAP, INDENT, name_width
 from gracectl.cli.holdings.report import LONGEST, Standings
 from gracectl.cli.program import command
+from gracectl.inspect.budget_status import Blocked, Holder, NodeHolding, PodHolding, State
+from gracectl.inspect.leadership import Lead, Leadership
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
 from gracectl.policy.nodebudgets import Tally, bound_of
-from gracectl.termination.holdings import Blocked, Holder, NodeHolding, PodHolding, State
-from gracectl.termination.leadership import Lead, Leadership
 
 SHOWN = 3
 """Of those who hold a budget and of those whom it blocks, so many are named."""

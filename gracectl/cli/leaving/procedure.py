@@ -19,6 +19,9 @@ from gracectl.admission.removal import Leftover, leftovers, take_away
 from gracectl.cli.leaving import words
 from gracectl.cli.leaving.report import EndingReport, KeptReport, LeaseReport, Outcome, Removal, Report
 from gracectl.config import ConfigError, Settings
+from gracectl.controllers.finalizer.cleanup import Ending, Farewell, Survey, endings, survey
+from gracectl.controllers.karpenter import KarpenterWatch
+from gracectl.inspect.leadership import Lead, judged
 from gracectl.kube.client import KubeClient
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
@@ -31,9 +34,6 @@ from gracectl.model.lease import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.groups import ungrouped
-from gracectl.termination.farewell import Ending, Farewell, Survey, endings, survey
-from gracectl.termination.karpenter import KarpenterWatch
-from gracectl.termination.leadership import Lead, judged
 
 KIN: Final = "gracectl-uninstall_"
 HELD_SECONDS: Final = 600

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gracectl.cli.leaving.report import EndingReport, Outcome, Report
+from gracectl.controllers.finalizer.cleanup import Thing
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark
 from gracectl.policy.kept import marks_of
-from gracectl.termination.farewell import Thing
 
 FEW: Final = 3
 

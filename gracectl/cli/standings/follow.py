@@ -8,13 +8,9 @@ import anyio
 import msgspec
 
 from gracectl.config import Settings
-from gracectl.kube.connection import Connection
-from gracectl.model.node import Node
-from gracectl.runtime.groups import ungrouped
-from gracectl.termination.leadership import NOTHING_KNOWN, Leadership, read_leadership, with_leadership
-from gracectl.termination.outlook import is_draining
-from gracectl.termination.sight import Interruption, Sight
-from gracectl.termination.standing import (
+from gracectl.inspect.forecast import is_draining
+from gracectl.inspect.leadership import NOTHING_KNOWN, Leadership, read_leadership, with_leadership
+from gracectl.inspect.status import (
     ClaimStanding,
     Memory,
     NodeStanding,
@@ -22,6 +18,10 @@ from gracectl.termination.standing import (
     is_under_way,
     standings,
 )
+from gracectl.inspect.watcher import Interruption, Sight
+from gracectl.kube.connection import Connection
+from gracectl.model.node import Node
+from gracectl.runtime.groups import ungrouped
 
 SCENE_SECONDS = 1.0
 """The time that is shown runs, so there is a new scene this often even if nothing has happened."""

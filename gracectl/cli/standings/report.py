@@ -20,12 +20,12 @@ from gracectl.cli.forecasts.report import (
 )
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
+from gracectl.inspect.leadership import Leadership
+from gracectl.inspect.status import ClaimStanding, NodeStanding, PodStanding
+from gracectl.inspect.watcher import Interruption
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
-from gracectl.termination.leadership import Leadership
-from gracectl.termination.sight import Interruption
-from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStanding
 
 
 class PodReport(Reported, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from gracectl.cli.forecasts.table import GAP, INDENT, caution_line, name_width
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.cli.standings.words import PodWords
-from gracectl.termination.standing import NodeStanding, State
+from gracectl.inspect.status import NodeStanding, State
 
 STYLES = {"blocked": "red", "protected": "yellow", "deleted": "red", "waiting": "dim"}
 """By what is said of a pod."""

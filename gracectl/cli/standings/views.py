@@ -17,8 +17,8 @@ from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.cli.standings.report import as_line, report
 from gracectl.cli.standings.table import table
+from gracectl.inspect.status import NodeStanding
 from gracectl.model.times import format_time
-from gracectl.termination.standing import NodeStanding
 
 NEWS_EVERY_SECONDS = 10.0
 """A node whose pods leave, but whose step stays the same, is worth a line this often."""

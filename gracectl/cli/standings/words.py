@@ -14,11 +14,11 @@ import msgspec
 from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.words import cause_of, counted, held, in_lane
 from gracectl.cli.standings.follow import Gone, Scene
+from gracectl.inspect.status import ClaimStanding, NodeStanding, PodStanding, State
+from gracectl.inspect.watcher import Interruption
 from gracectl.model.times import format_time
 from gracectl.policy.explain import HELD, URGENCY, listed
 from gracectl.policy.plan import Blocker, Outcome
-from gracectl.termination.sight import Interruption
-from gracectl.termination.standing import ClaimStanding, NodeStanding, PodStanding, State
 
 T = TypeVar("T")
 

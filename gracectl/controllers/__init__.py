@@ -1,0 +1,1 @@
+"""The controllers: what changes a cluster."""

@@ -1,0 +1,1 @@
+"""The view of the cluster that all controllers share: caches, informers, tracked objects."""

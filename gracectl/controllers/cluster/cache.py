@@ -1,0 +1,237 @@
+"""What the caches show of the cluster, joined into the view of one node that a plan is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from gracectl.cloud.provider import InstanceKey
+from gracectl.controllers.cluster.budget_matcher import BY_NAMESPACE, BudgetMatcher, BudgetsByPod
+from gracectl.kube.cache import Cache
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
+from gracectl.model.volume import VolumeAttachment
+from gracectl.policy.deadlines import Deadline
+from gracectl.policy.evictability import ignored
+from gracectl.policy.kept import is_kept
+from gracectl.policy.ownership import belongs, living_beside, only_claim
+from gracectl.policy.pace import controller_of, is_starting
+from gracectl.policy.plan import NodeView
+from gracectl.policy.protection import asks_for_protection
+from gracectl.policy.settings import PolicySettings
+from gracectl.runtime.slices import Slices, run_at_once
+
+C = TypeVar("C", Node, NodeClaim)
+
+BY_NODE = "node"
+BY_PROVIDER_ID = "providerID"
+BY_ASKING = "asks for protection"
+BY_STARTING = "controller of a pod that is not Ready"
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """The caches that terminations read. Nothing is decided before all of them are live."""
+
+    nodes: Cache[Node]
+    pods: Cache[Pod]
+    budgets: Cache[PodDisruptionBudget]
+    attachments: Cache[VolumeAttachment]
+    claims: Cache[NodeClaim]
+    """Live and empty where the cluster has no node claims."""
+    instance_key: InstanceKey
+    """By which two providerIDs are known to be of one instance."""
+    matcher: BudgetMatcher
+    slices: Slices
+
+    async def wait_live(self) -> None:
+        """Return when each cache has taken over its first complete list."""
+        for cache in self.caches:
+            await cache.wait_live()
+
+    @contextmanager
+    def visited(self) -> Iterator[None]:
+        """Whoever subscribes to a cache while the block runs is told nothing any more afterwards."""
+        with ExitStack() as stack:
+            for cache in self.caches:
+                stack.enter_context(cache.visited())
+            yield
+
+    @property
+    def caches(self) -> tuple[Cache[Any], ...]:
+        """All of them."""
+        return (self.nodes, self.pods, self.budgets, self.attachments, self.claims)
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name."""
+        return self.nodes.get("", name)
+
+    def claim(self, name: str) -> NodeClaim | None:
+        """The claim of that name."""
+        return self.claims.get("", name)
+
+    def claims_of(self, node: Node) -> tuple[NodeClaim, ...]:
+        """The claims that promise the instance behind a node: one, unless something is wrong or there is none."""
+        found = {claim.name: claim for claim in self.claims.by_index(BY_NODE, node.name)}
+        if node.provider_id:
+            found |= {claim.name: claim for claim in self._by_instance(self.claims, node.provider_id)}
+        return tuple(claim for claim in found.values() if belongs(node, claim))
+
+    def claim_ending_with(self, node: Node) -> NodeClaim | None:
+        """The claim that ends when this node is deleted. None: it has none, or several, of which none counts; or it is
+        left over.
+        """
+        return None if self.is_left_over(node) else only_claim(self.claims_of(node))
+
+    def is_left_over(self, node: Node) -> bool:
+        """Whether another node of its claim lives on when this one goes, so that it goes alone (see `living_beside`).
+
+        A claim that is being deleted takes all its nodes along.
+        """
+        claim = only_claim(self.claims_of(node))
+        if claim is None or claim.deletion_timestamp is not None:
+            return False
+        return bool(living_beside(node, self.nodes_of(claim)))
+
+    def nodes_of(self, claim: NodeClaim) -> tuple[Node, ...]:
+        """The nodes of a claim: one once it has registered, unless something is wrong."""
+        found = {}
+        if claim.node_name and (node := self.node(claim.node_name)):
+            found[node.name] = node
+        if claim.provider_id:
+            found |= {node.name: node for node in self._by_instance(self.nodes, claim.provider_id)}
+        return tuple(node for node in found.values() if belongs(node, claim))
+
+    def others_on(self, node: Node, provider_id: str) -> tuple[Node, ...]:
+        """Other nodes of the same instance, or of the same claim: none, unless something is wrong. Those that live on
+        (see `living_beside`), and those that are ending here; not one that is being deleted and not held by us.
+        """
+        found = {other.name: other for other in self._by_instance(self.nodes, provider_id)}
+        if (claim := only_claim(self.claims_of(node))) is not None:
+            found |= {other.name: other for other in self.nodes_of(claim)}
+        ending = tuple(other for other in found.values() if other.uid != node.uid and is_held(other))
+        return living_beside(node, found.values()) + ending
+
+    def strangers_on(self, provider_id: str, claim: NodeClaim) -> tuple[Node, ...]:
+        """Nodes that stand for an instance and do not belong to this claim: none, unless something is wrong."""
+        found = self._by_instance(self.nodes, provider_id)
+        return tuple(
+            node for node in found if not belongs(node, claim) and (is_held(node) or node.deletion_timestamp is None)
+        )
+
+    def rivals_of(self, claim: NodeClaim) -> tuple[NodeClaim, ...]:
+        """Other claims that promise the same instance and are not being deleted: none, unless something is wrong."""
+        found = [other for node in self.nodes_of(claim) for other in self.claims_of(node)]
+        if claim.provider_id:
+            found += self._by_instance(self.claims, claim.provider_id)
+        rivals = {each.name: each for each in found if each.uid != claim.uid and each.deletion_timestamp is None}
+        return tuple(rivals.values())
+
+    def _by_instance(self, cache: Cache[C], provider_id: str) -> tuple[C, ...]:
+        key = self.instance_key(provider_id)
+        return cache.by_index(BY_PROVIDER_ID, key) if key else ()
+
+    def is_managed(self, claim: NodeClaim, selector: LabelSelector) -> bool:
+        """Whether a claim is ours to end: its nodes decide, and before it has any, its own labels."""
+        nodes = self.nodes_of(claim)
+        if nodes:
+            return any(selector.matches(node.labels) for node in nodes)
+        return selector.matches(claim.labels)
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]:
+        """The pods bound to a node."""
+        return self.pods.by_index(BY_NODE, node)
+
+    def pods_that_ask(self) -> tuple[Pod, ...]:
+        """The pods, few of all, that ask for protection, whatever comes of that, and would be waited for."""
+        return self.pods.by_index(BY_ASKING, True)
+
+    def starting_of(self, controller: str) -> tuple[Pod, ...]:
+        """The pods of a workload controller, by its UID, that are to become Ready; "": those of all controllers."""
+        return self.pods.by_index(BY_STARTING, controller)
+
+    def attachments_on(self, node: str) -> tuple[VolumeAttachment, ...]:
+        """The volumes attached to a node."""
+        return self.attachments.by_index(BY_NODE, node)
+
+    def view_of(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
+        """What is known of a node now, for a decision; its volumes are looked at when the pods are gone."""
+        view = self.view_without_budgets(node, policy, deadline)
+        return msgspec.structs.replace(view, budgets=self.budgets_by_pod(view.pods))
+
+    async def view_in_slices(
+        self, node: Node, policy: PolicySettings, deadline: Deadline | None, before_waiting: Callable[[], None]
+    ) -> NodeView:
+        """The same, computed in slices. What changes meanwhile is an event of a cache, and a reason to look again."""
+        search = self.matcher.by_pod(self.pods_on(node.name))
+        budgets = await self.slices.run(search, before_waiting)
+        return msgspec.structs.replace(self.view_without_budgets(node, policy, deadline), budgets=budgets)
+
+    def view_without_budgets(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
+        """The same without budgets: enough to find the pods that stay, and those to delete for the deadline."""
+        at = None if deadline is None else deadline.at
+        return NodeView(
+            node=node,
+            pods=self.pods_on(node.name),
+            budgets={},
+            deadline=at,
+            is_kept=is_kept(node),
+            settings=policy,
+        )
+
+    def budgets_by_pod(self, pods: tuple[Pod, ...]) -> BudgetsByPod:
+        """For each pod that some budget selects, by UID, those budgets: one, or the first two."""
+        return run_at_once(self.matcher.by_pod(pods))
+
+
+def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
+    """Empty caches with the indexes that terminations need; reflectors fill them. `instance_key`: the provider's."""
+
+    def of_instance(thing: Node | NodeClaim) -> tuple[str, ...]:
+        return (key,) if (key := instance_key(thing.provider_id)) else ()
+
+    budgets: Cache[PodDisruptionBudget] = Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)})
+    return Observed(
+        instance_key=instance_key,
+        nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance}),
+        pods=Cache(
+            "pods",
+            {
+                BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else (),
+                BY_ASKING: _asking,
+                BY_STARTING: _starting,
+            },
+        ),
+        budgets=budgets,
+        attachments=Cache("attachments", {BY_NODE: lambda attachment: (attachment.node_name,)}),
+        claims=Cache(
+            "claims",
+            {
+                BY_NODE: lambda claim: (claim.node_name,) if claim.node_name else (),
+                BY_PROVIDER_ID: of_instance,
+            },
+        ),
+        matcher=BudgetMatcher(budgets),
+        slices=Slices(),
+    )
+
+
+def _asking(pod: Pod) -> tuple[bool, ...]:
+    # Nobody has been stuck for long in 1970: what else passes a pod over does not depend on the time.
+    return (True,) if asks_for_protection(pod) and pod.node_name and ignored(pod, now=0.0) is None else ()
+
+
+def _starting(pod: Pod) -> tuple[str, ...]:
+    # Nearly all pods are Ready, and stand in no such index.
+    return (controller, "") if is_starting(pod) and (controller := controller_of(pod)) else ()
+
+
+def is_held(thing: Node | NodeClaim) -> bool:
+    """Whether the node or claim is being deleted and our finalizer holds it."""
+    return thing.deletion_timestamp is not None and names.FINALIZER in thing.finalizers

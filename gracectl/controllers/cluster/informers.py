@@ -1,0 +1,106 @@
+"""Where the caches come from: which resource fills which cache, by which decoder.
+
+The controller, which follows a whole cluster, and the commands, which look at some of its nodes, see by the same
+sources. Invariant: what pods, nodes and claims have in common (labels, names) is kept once for all caches of one owner.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from gracectl.controllers.cluster.cache import Observed
+from gracectl.kube.cache import T, Writable
+from gracectl.kube.client import KubeClient
+from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.requests import ALL, bound_to
+from gracectl.kube.resources import (
+    BUDGETS,
+    NODE_BUDGETS,
+    NODE_CLAIM_VERSIONS,
+    NODES,
+    PODS,
+    VOLUME_ATTACHMENTS,
+    Resource,
+)
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
+from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
+from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.model.sharing import Sharing
+from gracectl.model.volume import VolumeAttachment
+from gracectl.runtime.clock import Clock
+
+MANY = 30
+"""Of more nodes than these the pods are not asked for node by node: a server may have to look at all pods for each."""
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """The resource of each cache. A cluster serves its node claims in one of several versions, or not at all."""
+
+    nodes: Resource[Node]
+    pods: Resource[Pod]
+    claims: tuple[Resource[NodeClaim], ...]
+    budgets: Resource[PodDisruptionBudget] = BUDGETS
+    attachments: Resource[VolumeAttachment] = VOLUME_ATTACHMENTS
+
+
+def fresh_sources() -> Sources:
+    """Sources that share nothing with those of other caches."""
+    sharing = Sharing()
+    return Sources(
+        nodes=NODES.read_by(NodeDecoder(sharing)),
+        pods=PODS.read_by(PodDecoder(sharing)),
+        claims=tuple(version.read_by(ClaimDecoder(sharing)) for version in NODE_CLAIM_VERSIONS),
+    )
+
+
+class Reflectors:
+    """What keeps the caches of `observed` equal to the cluster: a reflector for each kind, and for pods those wanted.
+
+    `settings` hold for all of them.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        observed: Observed,
+        clock: Clock,
+        *,
+        settings: ReflectorSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._settings = settings or ReflectorSettings()
+        self._rng = rng or random.Random()
+        self._sources = sources = fresh_sources()
+        optional = msgspec.structs.replace(self._settings, optional=True)
+        self.nodes = self._reflector(sources.nodes, observed.nodes, self._settings)
+        self.budgets = self._reflector(sources.budgets, observed.budgets, self._settings)
+        self.attachments = self._reflector(sources.attachments, observed.attachments, self._settings)
+        self.claims = self._reflector(sources.claims, observed.claims, optional)
+
+    @property
+    def whole(self) -> tuple[Reflector[Any], ...]:
+        """Those of the kinds that are followed whole by everybody."""
+        return (self.nodes, self.budgets, self.attachments, self.claims)
+
+    def of_pods(self, into: Writable[Pod], *, node: str = "", proven: bool = False) -> Reflector[Pod]:
+        """One that keeps `into` equal to all pods, or to those bound to `node`; `proven` as in the settings."""
+        selection = bound_to(node) if node else ALL
+        settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven)
+        return self._reflector(self._sources.pods, into, settings)
+
+    def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
+        """One that keeps `into` equal to all node disruption budgets; empty where the cluster has none."""
+        return self._reflector(NODE_BUDGETS, into, msgspec.structs.replace(self._settings, optional=True))
+
+    def _reflector(
+        self, resource: Resource[T] | tuple[Resource[T], ...], into: Writable[T], settings: ReflectorSettings
+    ) -> Reflector[T]:
+        return Reflector(self._client, resource, into, self._clock, settings=settings, rng=self._rng)

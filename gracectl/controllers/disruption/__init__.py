@@ -1,0 +1,1 @@
+"""The disruption controller: voluntary terminations of unhealthy, labelled and expired nodes."""

@@ -1,0 +1,159 @@
+"""Marks nodes whose voluntary termination waits: a condition that says for what, and a cordon if they are labelled.
+
+Apart from the decisions, with a queue of its own: a write that hangs holds up no termination. Invariants: the condition
+is there as long as the node waits; a cordon of ours stands as long as the label does, and is taken off with its record
+in one write; nodes that do not wait for a protected pod are cordoned only while half of the managed nodes take pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gracectl.controllers.cluster.tracked import Held
+from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.reporting.conditions import drop_conditions, set_condition
+from gracectl.controllers.reporting.events import announce
+from gracectl.kube.amend import amend
+from gracectl.kube.conditions import Word
+from gracectl.kube.errors import ApiError
+from gracectl.kube.requests import MergePatch
+from gracectl.kube.resources import NODES
+from gracectl.model import names
+from gracectl.model.meta import condition_of
+from gracectl.model.names import EventReason
+from gracectl.model.node import Node
+from gracectl.policy.pending import (
+    Patched,
+    Pending,
+    Reason,
+    cordoned,
+    is_open,
+    is_recorded,
+    leaves_room,
+    uncordoned,
+)
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.workers import Requeue, run_workers
+
+WORKERS: Final = 4
+
+UNKNOWN: Final = -1
+"""The version of a write that has not been answered."""
+
+FIRST_RETRY, LAST_RETRY = 0.5, 60.0
+"""Seconds before a node that could not be written is tried again; doubled each time."""
+
+
+class PendingNodes:
+    """Reconciles the marks of nodes, by name."""
+
+    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
+        self._tools = tools
+        self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._pending: dict[str, Pending] = {}
+        self._held: dict[str, Held[Node]] = {}
+        self._managed: set[str] = set()
+        self._open: set[str] = set()
+        self._closing: dict[str, int] = {}  # cordoned by us, in which version, and the watch does not show that yet
+        self._without_room: set[str] = set()
+        tools.observed.nodes.subscribe(self._node_changed, replay=True)
+
+    async def run(self) -> None:
+        """Mark nodes until cancelled."""
+        await self._tools.observed.wait_live()
+        await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
+
+    def statistics(self) -> QueueStatistics:
+        """The work queue's."""
+        return self._queue.statistics()
+
+    def decided(self, nodes: Iterable[Node], pending: Pending | None) -> None:
+        """To be told of each decision about managed nodes: whether their termination waits."""
+        for node in nodes:
+            if pending is not None and node.deletion_timestamp is None:
+                is_news = self._pending.get(node.name) != pending
+                if is_news or cordoned(node) is not None or uncordoned(node) is not None:
+                    self._pending[node.name] = pending
+                    self._queue.add(node.name)
+            elif self._pending.pop(node.name, None) is not None or _is_marked(node):
+                self._queue.add(node.name)
+
+    async def reconcile(self, name: str) -> Requeue | None:
+        """Make the marks of the node what they should be; safe to repeat."""
+        node = self._tools.observed.node(name)
+        if node is None:
+            return None
+        held = self._held.get(name)
+        if held is None or held.uid != node.uid:
+            held = self._held[name] = Held(NODES, node)
+        held.refresh(node)
+        pending = self._pending.get(name)
+        await self._mend_cordon(held, pending)
+        if pending is None:
+            if condition_of(held.state.conditions, names.TERMINATION_PENDING) is not None:
+                await drop_conditions(self._tools, held, (names.TERMINATION_PENDING,))
+            return None
+        word = Word(names.TERMINATION_PENDING, names.TRUE, pending.reason, pending.message)
+        await set_condition(self._tools, (held,), word)
+        shown = condition_of(held.state.conditions, word.type)
+        is_said = shown is not None and (shown.reason, shown.message) == (word.reason, word.message)
+        return None if is_said else Requeue(self._tools.settings.status_interval_seconds)
+
+    async def _mend_cordon(self, held: Held[Node], pending: Pending | None) -> None:
+        if uncordoned(held.state) is not None:
+            if await self._write(held, uncordoned) and not held.state.unschedulable:
+                message = "takes pods again: it is not labelled terminable any more"
+                announce(self._tools, (held,), EventReason.UNCORDONED, message)
+        elif pending is not None and cordoned(held.state) is not None:
+            if pending.reason is not Reason.PROTECTION and not self._has_room(held.name):
+                self._without_room.add(held.name)
+                return
+            self._closing[held.name] = UNKNOWN
+            try:
+                is_there = await self._write(held, cordoned)
+            finally:
+                self._closing.pop(held.name, None)
+            if is_there and is_recorded(held.state):
+                self._closing[held.name] = int(held.state.resource_version)
+                message = "takes no more pods: it is labelled terminable, and its termination waits"
+                announce(self._tools, (held,), EventReason.CORDONED, message)
+
+    async def _write(self, held: Held[Node], needed: Callable[[Node], Patched | None]) -> bool:
+        def patch(node: Node) -> MergePatch | None:
+            body = needed(node)
+            return None if body is None else MergePatch(body)
+
+        after = await amend(self._tools.client, held.abandonable, held.state, patch)
+        if after is not None:
+            held.wrote(after)
+        return after is not None
+
+    def _has_room(self, name: str) -> bool:
+        return name not in self._open or leaves_room(len(self._open - self._closing.keys()), len(self._managed))
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        assert node is not None
+        before = self._open - self._closing.keys() if self._without_room else set()
+        self._managed.discard(node.name)
+        self._open.discard(node.name)
+        if new is None:
+            for found in (self._pending, self._held):
+                found.pop(node.name, None)
+            self._without_room.discard(node.name)
+        elif self._tools.settings.node_selector.matches(new.labels):
+            self._managed.add(new.name)
+            if is_open(new):
+                self._open.add(new.name)
+        if new is None or not is_open(new) or 0 <= self._closing.get(node.name, UNKNOWN) < int(new.resource_version):
+            self._closing.pop(node.name, None)
+        if self._without_room and len(self._open - self._closing.keys()) > len(before):
+            for name in self._without_room:
+                self._queue.add(name)
+            self._without_room.clear()
+
+
+def _is_marked(node: Node) -> bool:
+    return is_recorded(node) or condition_of(node.conditions, names.TERMINATION_PENDING) is not None

@@ -1,0 +1,1 @@
+"""The finalizer controller, and the cleanup of the finalizer over a whole cluster."""

@@ -1,0 +1,109 @@
+"""Puts our finalizer onto every managed node and claim, so that its deletion is held until the drain is over.
+
+An admission webhook could do it at CREATE; for what exists already, and on clusters without the webhook, this
+controller does. (At DELETE it would be too late: kubernetes issue 77988.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import anyio
+
+from gracectl.controllers.cluster.tracked import H, Held
+from gracectl.controllers.node.finalizer import addition, lacks
+from gracectl.controllers.pipeline.failures import Failures
+from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.reporting.events import announce
+from gracectl.kube.amend import amend
+from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.kube.resources import NODES
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.shares import Shares
+from gracectl.runtime.workers import run_workers
+
+logger = logging.getLogger(__name__)
+
+PLACES = 16
+"""Nodes, and claims, that are written at once; as many more may hang."""
+
+FIRST_RETRY, LAST_RETRY = 0.05, 60.0
+"""Seconds before a node or claim that could not be written is tried again; doubled with each failure."""
+
+
+class FinalizerKeeper:
+    """Watches nodes and claims; each one that is managed and lacks the finalizer is a key in the queue of its kind."""
+
+    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
+        self._tools = tools
+        self._observed = observed = tools.observed
+        self._selector = tools.settings.node_selector
+        self._failures = Failures()  # by uid
+        self._nodes: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._claims: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        observed.nodes.subscribe(self._node_changed, replay=True)
+        observed.claims.subscribe(self._claim_changed, replay=True)
+
+    async def run(self) -> None:
+        """Keep finalizers in place until cancelled."""
+        await self._observed.wait_live()
+        clock = self._tools.clock
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_workers, self._nodes, self.keep_node, Shares[str](clock, PLACES), (ApiError,))
+            group.start_soon(run_workers, self._claims, self.keep_claim, Shares[str](clock, PLACES), (ApiError,))
+
+    def queues(self) -> tuple[QueueStatistics, QueueStatistics]:
+        """Those of nodes and of claims."""
+        return self._nodes.statistics(), self._claims.statistics()
+
+    async def keep_node(self, name: str) -> None:
+        """Add the finalizer to the node if it is missing; safe to repeat."""
+        node = self._observed.node(name)
+        if node is not None and lacks(node) and self._selector.matches(node.labels):
+            await self._add(Held(NODES, node), f"node {name}")
+
+    async def keep_claim(self, name: str) -> None:
+        """The same for a claim."""
+        claim = self._observed.claim(name)
+        if claim is not None and lacks(claim) and self._is_managed(claim):
+            await self._add(Held(self._tools.claim_resource(), claim), f"node claim {name}")
+
+    async def _add(self, held: Held[H], subject: str) -> None:
+        try:
+            after = await amend(self._tools.client, held.resource, held.state, addition)
+        except NotLeading:
+            raise
+        except ApiError as error:
+            if self._failures.failed(held.uid, type(error).__name__, self._tools.clock.monotonic()):
+                message = f"finalizer cannot be added: {error}; it is tried again, and a deletion would not be held"
+                announce(self._tools, (held,), names.EventReason.STEP_FAILING, message, "Warning")
+            raise
+        self._failures.succeeded(held.uid)
+        if after is not None and names.FINALIZER in after.finalizers:
+            logger.info("finalizer added: the deletion of %s will wait for its drain", subject, extra=held.log_keys)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            if old is not None:
+                self._failures.succeeded(old.uid)
+            return
+        if lacks(new) and self._selector.matches(new.labels):
+            self._nodes.add(new.name)
+        # It may be the node that makes its claim a managed one.
+        if old is None or old.labels != new.labels or old.provider_id != new.provider_id:
+            for claim in self._observed.claims_of(new):
+                self._claim_changed(None, claim)
+
+    def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        if old is not None and new is None:
+            self._failures.succeeded(old.uid)
+        if new is not None and lacks(new) and self._is_managed(new):
+            self._claims.add(new.name)
+
+    def _is_managed(self, claim: NodeClaim) -> bool:
+        return self._observed.is_managed(claim, self._selector)

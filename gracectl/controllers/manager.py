@@ -1,0 +1,211 @@
+"""Everything that changes a cluster, for as long as it is ours to change: evictor, deleter, and the controllers.
+
+A tenure begins when we lead and ends when we lead no more; the next one is built anew, from what the caches hold by
+then, as after a restart. So nothing that was remembered while somebody else was in charge is ever acted upon.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from weakref import WeakValueDictionary
+
+import anyio
+import msgspec
+
+from gracectl.cloud.provider import Provider
+from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.disruption.controller import VoluntaryTermination
+from gracectl.controllers.disruption.pending_nodes import PendingNodes
+from gracectl.controllers.finalizer.controller import FinalizerKeeper
+from gracectl.controllers.metrics import QUEUES, Work
+from gracectl.controllers.node.controller import NodeTermination
+from gracectl.controllers.nodeclaim.controller import NodeClaimTermination
+from gracectl.controllers.pipeline.statistics import Tallies
+from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.reporting.invalid_annotations import Misspellings
+from gracectl.controllers.reporting.pod_events import PodAnnouncer
+from gracectl.controllers.reporting.undecodable import tell_of_undecodable
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.controllers.tracing.tracer import Journals
+from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
+from gracectl.eviction.evictor import Evictor, EvictorStatistics
+from gracectl.eviction.pod_outcomes import Departures
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.kube.client import KubeClient
+from gracectl.kube.events import EventRecorder
+from gracectl.kube.resources import Resource
+from gracectl.model.claim import NodeClaim
+from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.status_controller import Counting
+from gracectl.runtime.background import Background
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock, RelayedClock
+from gracectl.runtime.queue import QueueStatistics
+from gracectl.runtime.supervise import Part, Roll, run_parts
+from gracectl.telemetry.spans import SpanSink
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What outlives every tenure, and what each of them is built from."""
+
+    client: KubeClient
+    deleting: KubeClient
+    """Repeats nothing: see PodDeleter."""
+    observed: Observed
+    gate: Gate
+    provider: Provider
+    recorder: EventRecorder
+    clock: Clock
+    eviction: EvictionSettings
+    termination: TerminationSettings
+    claim_resource: Callable[[], Resource[NodeClaim]]
+    tallies: Tallies
+    roll: Roll
+    spans: SpanSink | None
+    """Where traces go; None: nobody wants them."""
+    is_orderly: Callable[[], bool]
+    """Whether who was in charge before us, if anybody was, has come to an orderly end."""
+    rng: random.Random
+
+
+class TenureStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of every part."""
+
+    terminations: QueueStatistics
+    claim_terminations: QueueStatistics
+    voluntary_terminations: QueueStatistics
+    evictor: EvictorStatistics
+    deleter: DeleterStatistics
+
+
+class Tenure:
+    """See the module; made by `tenure`."""
+
+    def __init__(self, means: Means) -> None:
+        self._clock = RelayedClock(means.clock)
+        observed, eviction = means.observed, means.eviction
+        self._eviction, self._settings = means.eviction, means.termination
+
+        def patience() -> Backoff:
+            eviction = self._eviction
+            return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=means.rng)
+
+        self._evictor = Evictor(means.client, observed.pods, observed.budgets, self._clock, eviction, patience)
+        self._deleter = PodDeleter(means.deleting, observed.pods, self._clock, eviction, patience)
+        announcer = PodAnnouncer(means.recorder)
+        self.journals = Journals(means.spans, self._clock, means.is_orderly)
+        departures = Departures(
+            means.tallies.departures,
+            lambda uid: (self._evictor.is_asking_for(uid), self._deleter.is_asking_for(uid)),
+        )
+        for listener in (announcer, self.journals, departures):
+            self._evictor.listen(listener)
+            self._deleter.listen(listener)
+        self._background = Background()
+        self._tools = tools = Tools(
+            client=means.client,
+            observed=observed,
+            evictor=self._evictor,
+            provider=means.provider,
+            recorder=means.recorder,
+            clock=self._clock,
+            current=lambda: self._settings,
+            deleter=self._deleter,
+            gate=means.gate,
+            claim_resource=means.claim_resource,
+            tallies=means.tallies,
+            departures=departures,
+            background=self._background,
+            without_instance=WeakValueDictionary(),
+        )
+        backoff = partial(Backoff, rng=means.rng)
+        self.terminations = NodeTermination(tools, backoff)
+        self.claims = NodeClaimTermination(tools, backoff)
+        for registry in (self.terminations.registry, self.claims.registry):
+            registry.subscribe(self.journals)
+        self._roll = means.roll
+        self._pending = PendingNodes(tools, backoff)
+        self._voluntary = VoluntaryTermination(tools, backoff, self._pending)
+        self._keeper = FinalizerKeeper(tools, backoff)
+        self._misspellings = Misspellings(tools)
+        tell_of_undecodable(tools)
+        self._counting = Counting(means.gate, means.client, self._clock, backoff)
+
+    async def run(self) -> None:
+        """Change the cluster until cancelled; what is under way is finished first. Raises PartDied."""
+        parts: dict[str, Part] = {
+            "writes in the background": self._background.run,
+            "evictor": self._evictor.run,
+            "deleter": self._deleter.run,
+            "finalizer keeper": self._keeper.run,
+            "node terminations": self.terminations.run,
+            "voluntary terminations": self._voluntary.run,
+            "pending nodes": self._pending.run,
+            "node claim terminations": self.claims.run,
+            "misspellings": self._misspellings.run,
+            "node disruption budgets": self._counting.run,
+            "journals": self.journals.run,
+        }
+        await run_parts(parts, anyio.Event(), roll=self._roll)
+
+    def configure(self, eviction: EvictionSettings, termination: TerminationSettings) -> None:
+        """From this moment on these settings count, for what is under way as well. Nothing begins anew: what is armed,
+        asked for or remembered stays, and whatever follows from settings is decided once more. `termination` manages
+        the same nodes as before."""
+        self._eviction, self._settings = eviction, termination
+        self._evictor.configure(eviction)
+        self._deleter.configure(eviction)
+        for told in (self.terminations, self.claims, self._voluntary):
+            told.configured()
+
+    def work(self) -> Work:
+        """All that is carried out, for the metrics."""
+        evictor, deleter = self._evictor.statistics(), self._deleter.statistics()
+        queues = (
+            *self.terminations.queues(),
+            self.claims.statistics(),
+            self._voluntary.statistics(),
+            self._pending.statistics(),
+            *self._keeper.queues(),
+            self._misspellings.statistics(),
+            self._counting.statistics(),
+            evictor.budgeted,
+            evictor.crowd,
+            deleter.queue,
+        )
+        return Work(
+            ends=(*self.terminations.under_way(), *self.claims.under_way()),
+            remaining=self.terminations.remaining(),
+            evictor=evictor,
+            deleter=deleter,
+            held_by_node_budgets={
+                "voluntary": self._voluntary.held_by_node_budgets(),
+                "nodeclaim": self.claims.held_by_node_budgets(),
+            },
+            pace=self._voluntary.statistics_of_pace(),
+            queues=dict(zip(QUEUES, queues, strict=True)),
+        )
+
+    def clock_jumped(self) -> None:
+        """To be told of every jump of the clock."""
+        self._clock.jumped()
+
+    def statistics(self) -> TenureStatistics:
+        """What every part has done so far."""
+        return TenureStatistics(
+            terminations=self.terminations.statistics(),
+            voluntary_terminations=self._voluntary.statistics(),
+            claim_terminations=self.claims.statistics(),
+            evictor=self._evictor.statistics(),
+            deleter=self._deleter.statistics(),
+        )
+
+
+@contextmanager
+def tenure(means: Means) -> Iterator[Tenure]:
+    """One that knows what the caches hold, and is told what changes in them while the block runs."""
+    with means.observed.visited(), means.gate.budgets.visited():
+        yield Tenure(means)

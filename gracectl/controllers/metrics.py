@@ -1,0 +1,160 @@
+"""What the metrics of this room say: the statistics of its parts under the names of the catalogue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from gracectl.controllers.disruption.pace import STATES, PaceStatistics
+from gracectl.controllers.node import maintenance_pipeline as kept_walk
+from gracectl.controllers.node import pipeline as node_walk
+from gracectl.controllers.nodeclaim import controller as nodeclaim
+from gracectl.controllers.pipeline.state import Progress
+from gracectl.controllers.pipeline.statistics import END_KINDS, EndKind, Tallies
+from gracectl.controllers.reporting.protected_pods import Census
+from gracectl.controllers.reporting.remaining_pods import Remaining
+from gracectl.eviction.deleter import DeleterStatistics
+from gracectl.eviction.evictor import EvictorStatistics
+from gracectl.eviction.samples import deadline_samples, eviction_samples
+from gracectl.policy.pending import Reason
+from gracectl.runtime.histogram import nothing_in
+from gracectl.runtime.queue import QueueStatistics
+from gracectl.telemetry.metrics import (
+    BLOCKED_PODS,
+    DRAINS_STANDING_STILL,
+    NODE_ENDS_HELD,
+    PODS_DRAINED,
+    PODS_LEFT,
+    PROTECTED_PODS,
+    PROTECTED_PODS_TERMINATING,
+    PROTECTION_HELD,
+    PROTECTION_REMAINING,
+    STEP_DURATION,
+    TERMINATION_DURATION,
+    TERMINATION_OLDEST,
+    TERMINATIONS,
+    VOLUNTARY_MAXIMUM,
+    VOLUNTARY_PENDING,
+    VOLUNTARY_PENDING_OLDEST,
+    VOLUNTARY_PLACES,
+    Sample,
+)
+from gracectl.telemetry.samples import queue_samples, timer_samples
+
+STEPS: Final[Mapping[EndKind, tuple[str, ...]]] = {
+    "node": tuple(step.name for step in node_walk.STEPS),
+    "nodeclaim": tuple(step.name for step in nodeclaim.STEPS),
+    "kept": tuple(step.name for step in (*kept_walk.KEEPING, *kept_walk.GIVING_BACK)),
+}
+
+RESTING: Final = kept_walk.KEEPING[-1].name
+"""Where a kept node is that is drained."""
+
+NOT_LOOKED_AT: Final = "queued"
+"""Instead of a step: no worker was free for it yet."""
+
+QUEUES: Final = (
+    "nodes",
+    "nodes-overdue",
+    "nodes-overlooked",
+    "nodeclaims",
+    "voluntary",
+    "voluntary-pending",
+    "finalizers",
+    "finalizers-nodeclaims",
+    "misspellings",
+    "node-budgets",
+    "evictions-budgeted",
+    "evictions-unbudgeted",
+    "deletions",
+)
+
+HELD: Final = ("voluntary", "nodeclaim")
+"""Whose ends a budget for nodes can hold."""
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of all that a tenure carries out; of one that is over, or not begun, nothing. `ends`: those that
+    are under way.
+    """
+
+    ends: tuple[Progress, ...] = ()
+    remaining: Remaining = Remaining()
+    evictor: EvictorStatistics = EvictorStatistics()
+    deleter: DeleterStatistics = DeleterStatistics()
+    held_by_node_budgets: Mapping[str, int] = {}
+    """How many of HELD wait for a budget for nodes."""
+    pace: PaceStatistics = PaceStatistics()
+    queues: Mapping[str, QueueStatistics] = msgspec.field(
+        default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
+    )
+    """By QUEUES."""
+
+
+def work_samples(work: Work, tallies: Tallies, now: float) -> Iterator[Sample]:
+    """For every value of every label, also where there is nothing to count: no series comes and goes. `now`: Unix
+    seconds."""
+    yield from _samples_of_ends(work.ends, now)
+    yield from _samples_of_times(tallies)
+    for state, number in work.remaining.states.items():
+        yield Sample(PODS_LEFT, (state,), number)
+    for blocker, number in work.remaining.blocked.items():
+        yield Sample(BLOCKED_PODS, (blocker,), number)
+    for how, number in tallies.departures.statistics().items():
+        yield Sample(PODS_DRAINED, (how,), number)
+    for held in HELD:
+        yield Sample(NODE_ENDS_HELD, (held,), work.held_by_node_budgets.get(held, 0))
+    yield from _samples_of_pace(work.pace, now)
+    yield from eviction_samples(work.evictor)
+    yield from deadline_samples(work.deleter)
+    yield from timer_samples(work.deleter.wheel)
+    yield from queue_samples(work.queues)
+
+
+def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
+    for reason in Reason:
+        yield Sample(VOLUNTARY_PENDING, (reason.value,), pace.pending.get(reason, 0))
+    since = pace.pending_since
+    yield Sample(VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))
+    for state in STATES:
+        yield Sample(VOLUNTARY_PLACES, (state,), pace.places.get(state, 0))
+    yield Sample(VOLUNTARY_MAXIMUM, (), pace.maximum)
+
+
+def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:
+    standing = Counter((end.kind, end.step or NOT_LOOKED_AT) for end in ends)
+    still = Counter(end.kind for end in ends if end.is_at_standstill)
+    oldest: dict[EndKind, float] = {}
+    for end in ends:
+        if end.step != RESTING:
+            oldest[end.kind] = max(oldest.get(end.kind, 0.0), now - end.started)
+    for kind, steps in STEPS.items():
+        for step in (NOT_LOOKED_AT, *steps):
+            yield Sample(TERMINATIONS, (kind, step), standing[kind, step])
+        yield Sample(TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
+        if kind != "nodeclaim":
+            yield Sample(DRAINS_STANDING_STILL, (kind,), still[kind])
+
+
+def _samples_of_times(tallies: Tallies) -> Iterator[Sample]:
+    whole, walked = tallies.end_times.whole(), tallies.end_times.steps()
+    for kind in END_KINDS:
+        yield Sample(TERMINATION_DURATION, (kind,), whole[kind])
+        for step in STEPS[kind]:
+            seen = walked.get((kind, step), nothing_in(STEP_DURATION.buckets))
+            yield Sample(STEP_DURATION, (kind, step), seen)
+
+
+def protection_samples(found: Census, tallies: Tallies) -> Iterator[Sample]:
+    """As above."""
+    for group, count in found.protected.items():
+        yield Sample(PROTECTED_PODS, group, count)
+    for group, count in found.terminating.items():
+        yield Sample(PROTECTED_PODS_TERMINATING, group, count)
+    for kind, seconds in found.longest.items():
+        yield Sample(PROTECTION_REMAINING, (kind,), seconds)
+    for labels, seen in tallies.guard_times.statistics().items():
+        yield Sample(PROTECTION_HELD, labels, seen)

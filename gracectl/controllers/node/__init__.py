@@ -1,0 +1,1 @@
+"""The node termination controller: its reconcile function, and a module per step."""

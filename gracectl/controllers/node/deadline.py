@@ -1,0 +1,169 @@
+"""The second step: when everything must be over is written where everybody, and our successor, can read it.
+
+Invariant: while a termination is under way its deadline is never moved to a later instant, whoever writes what.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import anyio
+
+from gracectl.controllers.cluster.tracked import AnyHeld, H, Held
+from gracectl.controllers.pipeline.node_state import LAST_WORD_SECONDS, Termination
+from gracectl.controllers.pipeline.state import AnyEnding
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools
+from gracectl.controllers.reporting.events import announce
+from gracectl.kube.amend import amend
+from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.kube.requests import MergePatch
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
+from gracectl.model.node import Node
+from gracectl.model.times import format_time
+from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadable, written
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
+"""How long is waited for a claim, or a mere traceparent, to be written, which goes on beside; and after how long it is
+tried again if it could not."""
+
+
+async def set_deadline(tools: Tools, termination: Termination) -> Answer:
+    """Find out the deadline, write it to node and claim, and tell people what will happen then."""
+    claim = termination.claim.state if termination.claim else None
+    found = deadline_of(termination.node, claim, tools.settings.policy)
+    await publish(tools, termination, found, termination.observer.traceparent)
+    return Proceed()
+
+
+def shown_deadline(tools: Tools, node: Node) -> Deadline | None:
+    """The deadline of a node as the caches alone show it, whatever a termination of it has found out."""
+    return deadline_of(node, tools.observed.claim_ending_with(node), tools.settings.policy)
+
+
+async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None, traceparent: str | None) -> None:
+    """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
+    write it, with the `traceparent` if there is one, to all objects of a node's or claim's end.
+
+    What counts is known before anything is written: a server that does not answer moves no deadline. A node on which it
+    cannot be written is tried again at once, as its successor may know it from there only; a claim, or a mere
+    traceparent, holds up nothing.
+    """
+    before = ending.deadline
+    ending.deadline = tightest(before, found)
+    for held in ending.objects:
+        _warn_of_unreadable(tools, ending, held)
+    if ending.deadline is None:
+        for held in ending.objects if traceparent is not None else ():
+            await _try_to_write(tools, held, None, traceparent)
+        return
+    if _is_news(ending, before):
+        reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
+        told = words(ending.deadline, tools.clock.now())
+        announce(tools, ending.objects, reason, told, news=format_time(ending.deadline.at))
+    with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
+        for held in ending.objects:
+            owed = ending.deadline.at if _lacking(held.state, ending.deadline.at, None) else None
+            if isinstance(held.state, Node) and owed is not None:
+                await _write(tools, held, owed, traceparent)
+            else:
+                await _try_to_write(tools, held, owed, traceparent)
+
+
+def _is_news(ending: AnyEnding, before: Deadline | None) -> bool:
+    """Whether people have not been told of this deadline; in a former life of ours they were if it stands on all
+    objects."""
+    assert ending.deadline is not None
+    at = ending.deadline.at
+    if before is not None:
+        return before.at != at
+    return not ending.is_resumed or any(written(held.state) != at for held in ending.objects)
+
+
+def words(deadline: Deadline, now: float) -> str:
+    """What people are told at the instant `now`: when, why then, and what it means for the pods."""
+    cause = f"annotation {names.TERMINATION_TIMESTAMP}"
+    if deadline.grace_period is not None:
+        cause = f"termination grace period {format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)}"
+    if deadline.at <= now:
+        return (
+            f"ends now: its deadline {format_time(deadline.at)} ({cause}) has passed; each pod that is left is deleted "
+            "with 1 s of grace, whatever holds it"
+        )
+    return (
+        f"ends by {format_time(deadline.at)} ({cause}): pods leave as budgets and protection allow; each that is still "
+        "there is deleted, whatever holds it, early enough to have its own grace before then, or at once with what is "
+        "left of it"
+    )
+
+
+def _warn_of_unreadable(tools: Tools, ending: AnyEnding, held: Held[H]) -> None:
+    text = unreadable(held.state)
+    if text is None or (held.uid, text) in ending.complained:
+        return
+    ending.complained.add((held.uid, text))
+    then = "there is no deadline"
+    if ending.deadline is not None:
+        then = f"{format_time(ending.deadline.at)} is written instead"
+    message = (
+        f'annotation {names.TERMINATION_TIMESTAMP} is "{text[:100]}", which is no instant such as '
+        f"2026-01-01T00:00:00Z: {then}"
+    )
+    announce(tools, (held,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
+
+
+async def _try_to_write(tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None) -> None:
+    """Not for long, and not with every look at a node whose pods come and go."""
+    if tools.clock.monotonic() < held.next_try or _lacking(held.state, deadline, traceparent) is None:
+        return
+    if tools.background.is_under_way(_key(held)):
+        return
+    try:
+        await _write(tools, held, deadline, traceparent, PATIENCE_SECONDS)
+    except NotLeading:
+        raise
+    except TimeoutError:
+        return
+    except ApiError as error:
+        held.next_try = tools.clock.monotonic() + RETRY_SECONDS
+        what = "traceparent" if deadline is None else "deadline"
+        logger.warning("the %s could not be written: %s", what, error, extra=held.log_keys)
+
+
+def _key(held: AnyHeld) -> tuple[str, str]:
+    return ("deadline", held.uid)
+
+
+async def _write(
+    tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None, seconds: float = math.inf
+) -> None:
+    """TimeoutError after so many seconds; the write goes on then, and so it does at the deadline itself."""
+
+    async def write() -> None:
+        after = await amend(tools.client, held.abandonable, held.state, lacking)
+        if after is not None:
+            held.wrote(after)
+
+    def lacking(thing: H) -> MergePatch | None:
+        return _lacking(thing, deadline, traceparent)
+
+    key = _key(held)
+    if tools.background.is_under_way(key):
+        await tools.background.attend(key, write, seconds)  # perhaps of another deadline
+        if lacking(held.state) is None:
+            return
+    await tools.background.attend(key, write, seconds)
+
+
+def _lacking(thing: Node | NodeClaim, deadline: float | None, traceparent: str | None) -> MergePatch | None:
+    found = {}
+    shown = written(thing)
+    if deadline is not None and (shown is None or shown > deadline):
+        found[names.TERMINATION_TIMESTAMP] = format_time(deadline)
+    if traceparent is not None and thing.annotations.get(names.TRACEPARENT) != traceparent:
+        found[names.TRACEPARENT] = traceparent
+    return MergePatch({"metadata": {"annotations": found}}) if found else None

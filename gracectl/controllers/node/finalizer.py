@@ -1,0 +1,57 @@
+"""The last step and its opposite: our finalizer comes off when the instance is gone, and goes onto what is managed."""
+
+from __future__ import annotations
+
+from gracectl.controllers.cluster.tracked import AnyHeld
+from gracectl.controllers.pipeline.node_state import Termination
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools, Wait
+from gracectl.kube.amend import amend
+from gracectl.kube.requests import JsonPatch
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
+from gracectl.model.pointers import pointer
+
+CLAIM_SECONDS = 5.0
+"""A node whose claim cannot be deleted is looked at again this often."""
+
+
+async def release(tools: Tools, termination: Termination) -> Answer:
+    """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself.
+
+    Not before its claim is being deleted: when the node is gone, nobody would think of that any more.
+    """
+    claim = termination.claim
+    if claim is not None and claim.state.deletion_timestamp is None:
+        return Wait(CLAIM_SECONDS, f"node claim {claim.name} cannot be deleted")
+    await let_go(tools, termination.held)
+    return Proceed()
+
+
+async def let_go(tools: Tools, held: AnyHeld) -> None:
+    """Take our finalizer off."""
+    after = await amend(tools.client, held.resource, held.state, removal)
+    if after is not None:
+        held.wrote(after)
+
+
+def removal(thing: Node | NodeClaim) -> JsonPatch | None:
+    """The patch that takes our finalizer off, by its place: the write is refused if the list has changed."""
+    if names.FINALIZER not in thing.finalizers:
+        return None
+    path = pointer("metadata", "finalizers", str(thing.finalizers.index(names.FINALIZER)))
+    return JsonPatch([{"op": "remove", "path": path}])
+
+
+def lacks(thing: Node | NodeClaim) -> bool:
+    """Whether our finalizer is missing and can still be added."""
+    return thing.deletion_timestamp is None and names.FINALIZER not in thing.finalizers
+
+
+def addition(thing: Node | NodeClaim) -> JsonPatch | None:
+    """The patch that adds our finalizer; what is being deleted takes no new ones."""
+    if not lacks(thing):
+        return None
+    if thing.finalizers:
+        return JsonPatch([{"op": "add", "path": "/metadata/finalizers/-", "value": names.FINALIZER}])
+    return JsonPatch([{"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]}])

@@ -1,0 +1,216 @@
+"""The seventh step: the instance ends. And the shortcut: one that is gone already has no pods to be graceful to.
+
+Done only when the provider says that the instance is gone; a provider that fails is asked again with backoff, for ever,
+and says so on the node. An instance is never leaked: the finalizer waits for this step. Nor is one ended that came
+later: once an instance was gone, the provider is asked nothing more for this node or claim, also after a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import anyio
+
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+)
+from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.pipeline.node_state import Termination
+from gracectl.controllers.pipeline.state import AnyEnding
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Tools, Wait
+from gracectl.controllers.reporting.conditions import set_condition
+from gracectl.controllers.reporting.events import announce
+from gracectl.kube.conditions import Word
+from gracectl.model import names
+from gracectl.model.foreign import harmless
+from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
+from gracectl.runtime.fence import FenceClosed
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+REMIND_SECONDS = 60.0
+"""A provider that accepted the end and still shows the instance is asked for it again this often."""
+
+NOTICE_SECONDS = 10.0
+"""A drain is looked at with every event of a pod; the provider is asked about a lost node no more often than this."""
+
+NOTICE_PATIENCE_SECONDS = 5.0
+"""The drain goes on after that long without an answer about a lost node."""
+
+OTHERS_SECONDS = 1.0
+"""Other nodes of the same instance are looked for this often."""
+
+LONGEST_FAULT = 400
+"""Characters of an exception that no provider should raise."""
+
+PATIENCE_SECONDS = 60.0
+"""A provider that does not answer must not hold a worker for ever."""
+
+
+async def notice_loss(tools: Tools, termination: Termination) -> Answer:
+    """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
+    node, wait, now = termination.node, termination.instance, tools.clock.monotonic()
+    if is_known_gone(termination):
+        return Release("its instance is gone")
+    if node.ready or not termination.provider_id or now < wait.next_notice:
+        return Proceed()
+    if wait.asked_at is not None and termination.plan is not None and termination.plan.drained:
+        return Proceed()  # the step that has asked for its end asks for the rest
+    wait.turn_to(termination.provider_id)
+    wait.next_notice = now + NOTICE_SECONDS
+    try:
+        state = await _answer(tools.provider.state(termination.provider_id), NOTICE_PATIENCE_SECONDS)
+    except ProviderError as error:
+        logger.warning("provider %s cannot tell: %s", tools.provider.name, error, extra={"node": node.name})
+        return Proceed()
+    if state is not InstanceState.GONE:
+        return Proceed()
+    wait.is_gone = True
+    logger.info("nothing is left to drain: its instance is gone already", extra=termination.held.log_keys)
+    return Release("its instance is gone already")
+
+
+async def end_nodes_instance(tools: Tools, termination: Termination) -> Answer:
+    """End the instance of a node, unless another node stands for it.
+
+    A node that came back under another name leaves its old object behind: the end of that must not end the machine
+    under the pods of the new one, not even at the deadline, which is the old one's. Of several that end together the
+    first by name waits for the others, until its deadline; one that goes without the instance is none of them, so that
+    there is always one that ends it, also where the last two were deleted one after the other.
+    """
+    node = termination.node
+    tools.without_instance.pop(node.uid, None)
+    found = tools.observed.others_on(node, termination.provider_id)
+    others = tuple(other for other in found if other.uid not in tools.without_instance)
+    all_end = all(is_held(other) for other in others)
+    if not others or (all_end and termination.is_overdue(tools.clock.now())):
+        return await end_instance(tools, termination)
+    if all_end and all(other.name > node.name for other in others):
+        listed = ", ".join(sorted(other.name for other in others))
+        return Wait(OTHERS_SECONDS, f"other nodes of the same instance are ending, too: {listed}")
+    tools.without_instance[node.uid] = termination
+    return leave_instance(tools, termination, others)
+
+
+def leave_instance(tools: Tools, ending: AnyEnding, others: Sequence[Node]) -> Proceed:
+    """Let a node or claim go without its instance, for which others stand; people are told."""
+    listed = ", ".join(sorted(other.name for other in others))
+    message = f"it goes without its instance, for which another node stands ({listed})"
+    announce(tools, ending.objects[:1], names.EventReason.INSTANCE_SHARED, message)
+    return Proceed()
+
+
+async def end_instance(tools: Tools, ending: AnyEnding) -> Answer:
+    """Ask for the end of the instance, then until it is over."""
+    provider_id, wait, now = ending.provider_id, ending.instance, tools.clock.monotonic()
+    wait.turn_to(provider_id)
+    if is_known_gone(ending):
+        await record_gone(tools, ending)
+        return Proceed()
+    if now < wait.next_call:
+        return Wait(wait.next_call - now, ending.waits_for)
+    if tools.provider.needs_provider_id and not provider_id:
+        message = f"{ending.lack}, so nobody knows which instance to end"
+        error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
+        return await _failed(tools, ending, error)
+    try:
+        if await _asked(tools, ending) is InstanceState.GONE:
+            raise InstanceGone(f"instance {provider_id} is gone")
+    except InstanceGone as gone:
+        if tools.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
+            wait.is_gone = True
+            announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
+            await record_gone(tools, ending)
+        return Proceed()
+    except ProviderError as error:
+        return await _failed(tools, ending, error)
+    wait.retry.reset()
+    wait.next_call = tools.clock.monotonic() + wait.poll.next()
+    return Wait(wait.next_call - tools.clock.monotonic(), f"instance {provider_id} is ending")
+
+
+def is_known_gone(ending: AnyEnding) -> bool:
+    """Whether the provider has said that the instance is gone, to us or, as the object has it, before a restart."""
+    if ending.instance.is_gone:
+        return True
+    shown = condition_of(ending.held.state.conditions, names.INSTANCE_TERMINATING)
+    gone = _gone(ending)
+    return shown is not None and (shown.reason, shown.message) == (gone.reason, gone.message)
+
+
+async def record_gone(tools: Tools, ending: AnyEnding) -> None:
+    """Write down that the instance is gone: the finalizer may have to wait, and a restart come in between."""
+    await set_condition(tools, ending.objects, _gone(ending), is_final=True)
+
+
+def _gone(ending: AnyEnding) -> Word:
+    return Word(names.INSTANCE_TERMINATING, names.TRUE, names.INSTANCE_GONE, f"instance {ending.provider_id} is gone")
+
+
+async def _asked(tools: Tools, ending: AnyEnding) -> InstanceState:
+    """What has become of the instance, which is asked to end unless somebody else has done so already."""
+    wait = ending.instance
+    if wait.asked_at is None and ending.looks_first:
+        state = await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
+        if state is InstanceState.ENDING:
+            await _accepted(tools, ending)
+        if state in (InstanceState.ENDING, InstanceState.GONE):
+            return state
+    if wait.asked_at is None or tools.clock.monotonic() >= wait.asked_at + REMIND_SECONDS:
+        await _answer(tools.provider.terminate(ending.provider_id, _identity(ending.source)), PATIENCE_SECONDS)
+        await _accepted(tools, ending)
+    return await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
+
+
+async def _accepted(tools: Tools, ending: AnyEnding) -> None:
+    is_first = ending.instance.asked_at is None
+    ending.instance.asked_at = tools.clock.monotonic()
+    message = f"instance {ending.provider_id} is asked to end"
+    if is_first:
+        announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATING, message)
+    word = Word(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
+    await set_condition(tools, ending.objects, word)
+
+
+async def _failed(tools: Tools, ending: AnyEnding, error: ProviderError) -> Answer:
+    wait = ending.instance
+    ending.observer.failed("instance", error, tools.clock.now())
+    seconds = wait.retry.next()
+    wait.next_call = tools.clock.monotonic() + seconds
+    message = f"provider {tools.provider.name}: {error}"
+    if ending.provider_id:
+        message += "; it is asked again until the instance is gone"
+    announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
+    word = Word(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
+    await set_condition(tools, ending.objects, word)
+    return Wait(seconds, message)
+
+
+async def _answer(call: Awaitable[T], seconds: float) -> T:
+    """What the provider says, if it does so in time. Raises ProviderError, or FenceClosed."""
+    try:
+        with anyio.fail_after(seconds) as patience:
+            return await call
+    except (ProviderError, FenceClosed):
+        raise
+    except Exception as error:
+        if isinstance(error, TimeoutError) and patience.cancelled_caught:
+            raise ProviderUnavailable(f"no answer in {seconds:g} s") from error
+        # A fault of a plugin is one of many things that a provider may come up with: told and tried like all others.
+        logger.warning("the provider has failed in a way that it should not", exc_info=True)
+        told = harmless(f"{type(error).__name__}: {error}", LONGEST_FAULT)
+        raise ProviderUnavailable(f"unexpected failure: {told}") from error
+
+
+def _identity(node: Node | None) -> NodeIdentity | None:
+    return None if node is None else NodeIdentity(node.name, node.addresses)

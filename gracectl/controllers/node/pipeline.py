@@ -1,0 +1,96 @@
+"""How a node's end is walked: its steps in their order, and how long each of them may take.
+
+Invariants: no step before the end of the instance outlasts the deadline; the walk of a node ends when its name belongs
+to another one.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+
+from gracectl.controllers.node.claim import end_claim
+from gracectl.controllers.node.cordon import cordon
+from gracectl.controllers.node.deadline import set_deadline
+from gracectl.controllers.node.drain import drain, withdraw
+from gracectl.controllers.node.finalizer import release
+from gracectl.controllers.node.instance import end_nodes_instance, notice_loss, record_gone
+from gracectl.controllers.node.volumes import detach
+from gracectl.controllers.pipeline.node_state import Termination
+from gracectl.controllers.pipeline.provider_slots import Places
+from gracectl.controllers.pipeline.runner import walk
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, Tools, Wait
+from gracectl.controllers.reporting.step_failures import report_step_failure
+from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.runtime.workers import Requeue
+
+logger = logging.getLogger(__name__)
+
+NOTICE: Step[Termination] = Step("notice", notice_loss)
+INSTANCE: Step[Termination] = Step("instance", end_nodes_instance)
+RELEASE: Step[Termination] = Step("finalizer", release)
+STEPS: tuple[Step[Termination], ...] = (
+    Step("claim", end_claim),
+    Step("deadline", set_deadline),
+    NOTICE,
+    Step("cordon", cordon),
+    Step("drain", drain),
+    Step("volumes", detach),
+    INSTANCE,
+    RELEASE,
+)
+
+
+class NodeWalk:
+    """Walks the ends of all nodes; no more of them at the provider than there are places."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._places = Places(tools.settings.workers)
+
+    async def go(self, termination: Termination) -> Requeue | None:
+        """Bring the end of a node as far as it comes now; when to look at it again. Raises ApiError."""
+        answer = await walk(STEPS, termination, self._take, self._tools, report_step_failure)
+        if isinstance(answer, Release):
+            withdraw(self._tools, termination.node.name)
+            await record_gone(self._tools, termination)
+            answer = await walk((RELEASE,), termination, self._take, self._tools, report_step_failure)
+        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
+
+    def is_replaced(self, termination: Termination) -> bool:
+        """Whether the name of its node belongs to another one by now."""
+        node = self._tools.observed.node(termination.node.name)
+        return node is not None and node.uid != termination.uid
+
+    async def _take(self, step: Step[Termination], termination: Termination) -> Answer:
+        """Run a step, but let none that comes before the end of the instance outlast the deadline.
+
+        Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
+        may be abandoned: the next walk finds out what came of it.
+        """
+        if self.is_replaced(termination):
+            return Wait(0.0, "its name belongs to another node")  # whose pods would be taken for those of this one
+        is_overdue = termination.is_overdue(self._tools.clock.now())
+        if step is RELEASE:
+            return await step.run(self._tools, termination)
+        if step is INSTANCE:
+            # At the deadline the provider is asked, whoever else waits for it.
+            return await self._places.run(step, self._tools, termination, is_urgent=is_overdue)
+        try:
+            with anyio.move_on_after(termination.time_left(self._tools.clock)):
+                if step is NOTICE:
+                    answer = await self._places.run(step, self._tools, termination)
+                    return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
+                return await step.run(self._tools, termination)
+            failure = "no answer in time"
+        except NotLeading:
+            raise
+        except ApiError as error:
+            if not termination.is_overdue(self._tools.clock.now()):
+                raise
+            failure = str(error)
+            termination.observer.failed(step.name, error, self._tools.clock.now())
+        extra = {"node": termination.node.name}
+        logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
+        return Proceed()

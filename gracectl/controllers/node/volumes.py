@@ -1,0 +1,74 @@
+"""The sixth step: wait until the volumes of the pods that have left are detached, so that no disk is written by two.
+
+Volumes of pods that stay (static ones, those that tolerate the taint) cannot detach before the instance ends, and are
+not waited for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gracectl.controllers.node.drain import view_without_budgets
+from gracectl.controllers.pipeline.node_state import Termination
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools, Wait
+from gracectl.controllers.reporting.conditions import set_condition
+from gracectl.controllers.reporting.events import announce
+from gracectl.kube.conditions import Word
+from gracectl.kube.errors import NotFound
+from gracectl.kube.resources import VOLUME_CLAIMS
+from gracectl.model import names
+from gracectl.model.volume import VolumeAttachment
+from gracectl.policy.plan import plan
+
+
+async def detach(tools: Tools, termination: Termination) -> Answer:
+    """Done when no volume of a drained pod is attached to the node, or the deadline has passed."""
+    is_overdue = termination.is_overdue(tools.clock.now())
+    if is_overdue and not termination.instance.was_tried:
+        return Proceed()  # first the instance is asked to end, then people are told what was left behind
+    attached = await _attached(tools, termination)
+    patience = termination.time_left(tools.clock)
+    if not attached:
+        word = Word(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
+        await set_condition(tools, termination.objects, word, seconds=patience)
+        return Proceed()
+    if is_overdue:
+        message = f"the deadline has passed; still attached: {_listed(attached)}"
+        word = Word(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
+        await set_condition(tools, termination.objects, word)
+        return Proceed()
+    message = f"waits until volumes of pods that have left are detached: {_listed(attached)}"
+    if message != termination.waits_for:
+        announce(tools, termination.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
+    word = Word(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
+    await set_condition(tools, termination.objects, word, seconds=patience)
+    # The instant of the deadline is not missed: every node that has one is looked at then.
+    return Wait(tools.settings.status_interval_seconds, message)
+
+
+async def _attached(tools: Tools, termination: Termination) -> tuple[VolumeAttachment, ...]:
+    """The volumes of drained pods that are still attached, whether or not there is time to wait for them."""
+    attachments = tools.observed.attachments_on(termination.node.name)
+    if not attachments:
+        return ()
+    staying = await staying_volumes(tools, termination)
+    view = view_without_budgets(tools, termination, None)
+    view = msgspec.structs.replace(view, attachments=attachments, staying_volumes=staying)
+    return plan(view, tools.clock.now()).detaching
+
+
+def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
+    return ", ".join(sorted(each.volume_name or each.name for each in attachments))
+
+
+async def staying_volumes(tools: Tools, termination: Termination) -> frozenset[str]:
+    """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
+    entries = plan(view_without_budgets(tools, termination, termination.deadline), tools.clock.now()).pods
+    claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
+    volumes = set()
+    for key in sorted(claims):
+        try:
+            volumes.add((await tools.client.get(VOLUME_CLAIMS, key)).volume_name)
+        except NotFound:
+            continue
+    return frozenset(volumes - {""})

@@ -1,0 +1,1 @@
+"""The pipeline of a termination: its steps' interface, its state, and the registry of those in progress."""

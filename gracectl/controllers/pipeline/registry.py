@@ -1,0 +1,101 @@
+"""Whose end is under way, whose is over, and whose nobody here will bring about, though our finalizer holds it.
+
+The controllers of nodes and claims have one each. Invariant: an end is known under the name of its object, and closed
+when another object has taken that name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic
+
+import msgspec
+
+from gracectl.controllers.pipeline.observer import RegistryListener
+from gracectl.controllers.pipeline.state import E, Progress
+from gracectl.controllers.pipeline.statistics import EndTimes
+from gracectl.model.claim import NodeClaim
+from gracectl.model.names import EventReason
+from gracectl.model.node import Node
+from gracectl.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 1000
+"""Ends that are over and are kept for `status` and the summary of a demo."""
+
+
+class Register(Generic[E]):
+    """See the module; by name. `kind` says in the log what ends: `node`."""
+
+    def __init__(self, kind: str, clock: Clock, times: EndTimes) -> None:
+        self._kind = kind
+        self._clock = clock
+        self._listeners: list[RegistryListener] = []
+        self._times = times
+        self._under_way: dict[str, E] = {}
+        self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
+        self._left_alone: dict[str, tuple[str, str]] = {}  # of whom people were told, by uid, and what
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._under_way
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._under_way))
+
+    def subscribe(self, listener: RegistryListener) -> None:
+        """Tell `listener` of every termination from now on."""
+        self._listeners.append(listener)
+
+    def get(self, name: str) -> E | None:
+        """The end of that name, if it is under way."""
+        return self._under_way.get(name)
+
+    def open(self, ending: E) -> E:
+        """It begins, or is taken up again after a restart."""
+        self._under_way[ending.held.name] = ending
+        self._left_alone.pop(ending.held.name, None)
+        for listener in self._listeners:
+            listener.opened(ending)
+        logger.info("%s %s", self._kind, ending.fate, extra={**ending.held.log_keys, "uid": ending.uid})
+        return ending
+
+    def close(self, ending: E) -> None:
+        """It is over."""
+        del self._under_way[ending.held.name]
+        now = self._clock.now()
+        ending.finish(now)
+        progress = msgspec.structs.replace(ending.progress(now), finished=now)
+        self._finished.append(progress)
+        self._times.note(progress.kind, now - progress.started, progress.seconds)
+        seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
+        extra = {**ending.held.log_keys, "uid": ending.uid, "seconds": seconds}
+        logger.info("%s %s", self._kind, ending.outcome, extra=extra)
+        for listener in self._listeners:
+            listener.closed(ending)
+
+    def leave_alone(self, thing: Node | NodeClaim, reason: EventReason) -> bool:
+        """It is not ours (any more), and people are to hear of that for this reason; whether that is news."""
+        abandoned = self._under_way.pop(thing.name, None)
+        if abandoned is not None:
+            for listener in self._listeners:
+                listener.abandoned(abandoned)
+        is_news = self._left_alone.get(thing.name) != (thing.uid, reason)
+        self._left_alone[thing.name] = (thing.uid, reason)
+        return is_news
+
+    def forget(self, name: str) -> None:
+        """There is nobody of that name any more whom somebody could leave alone."""
+        self._left_alone.pop(name, None)
+
+    def under_way(self) -> tuple[Progress, ...]:
+        """Where each end stands now, oldest first."""
+        now = self._clock.now()
+        standing = (ending.progress(now) for ending in self._under_way.values())
+        return tuple(sorted(standing, key=lambda progress: (progress.started, progress.name)))
+
+    def finished(self) -> tuple[Progress, ...]:
+        """The last ends that are over, in that order."""
+        return tuple(self._finished)

@@ -1,0 +1,87 @@
+"""What a step of a termination is given, and what it answers.
+
+Every step is idempotent: it is run again from the first on every reconcile, looks at the objects, and does what is
+still missing. A step that fails raises; its node is tried again with backoff, the other nodes do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Generic
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from gracectl.cloud.provider import Provider
+from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.pipeline.state import AnyEnding, E
+from gracectl.controllers.pipeline.statistics import Tallies
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.evictor import Evictor
+from gracectl.eviction.pod_outcomes import Departures
+from gracectl.kube.client import KubeClient
+from gracectl.kube.events import EventRecorder
+from gracectl.kube.resources import Resource
+from gracectl.model.claim import NodeClaim
+from gracectl.nodebudgets.admitter import Gate
+from gracectl.runtime.background import Background
+from gracectl.runtime.clock import Clock
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """What the steps work with; made once by the composition root."""
+
+    client: KubeClient
+    observed: Observed
+    evictor: Evictor
+    deleter: PodDeleter
+    gate: Gate
+    """Whether a node may end, as far as budgets for nodes go."""
+    provider: Provider
+    recorder: EventRecorder
+    clock: Clock
+    current: Callable[[], TerminationSettings]
+    """The settings of this moment; see `settings`."""
+    claim_resource: Callable[[], Resource[NodeClaim]]
+    """The version of node claims that the cluster serves."""
+    tallies: Tallies
+    """What outlives these tools: how long ends have taken, how pods have left."""
+    departures: Departures
+    background: Background
+    """Carries writes that a walk does not wait for to the end."""
+    without_instance: WeakValueDictionary[str, AnyEnding]
+    """By uid, the nodes that go without their instance: no other node may leave it to them."""
+
+    @property
+    def settings(self) -> TerminationSettings:
+        """What counts now. It may change between two steps, never within what is decided without an `await`; whoever
+        keeps anything that follows from it is told (`configured`)."""
+        return self.current()
+
+
+class Proceed(msgspec.Struct, frozen=True):
+    """The step is done: on to the next."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The step waits for the world; look again when an event comes, or after `seconds` at the latest."""
+
+    seconds: float
+    reason: str
+
+
+class Release(msgspec.Struct, frozen=True):
+    """There is nothing left to be graceful about: let the node go at once."""
+
+    reason: str
+
+
+Answer = Proceed | Wait | Release
+
+
+class Step(msgspec.Struct, Generic[E], frozen=True):
+    """One step of a node's or a claim's end under its name, as `status`, logs and metrics show it."""
+
+    name: str
+    run: Callable[[Tools, E], Awaitable[Answer]]

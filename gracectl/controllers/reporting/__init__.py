@@ -1,0 +1,1 @@
+"""What terminations report on objects: Events, conditions, protection."""

@@ -1,0 +1,1 @@
+"""One trace per termination: spans of its steps, waves and pods."""

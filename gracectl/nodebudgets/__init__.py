@@ -1,0 +1,1 @@
+"""Node disruption budgets: admission of node deletions, and the status of the budgets."""

@@ -1,0 +1,29 @@
+"""What the metrics of this room say: what budgets for nodes allow, and how those were answered who asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gracectl.nodebudgets.admitter import ANSWERS, Gate
+from gracectl.policy.budgets import Leave
+from gracectl.policy.nodebudgets import standing_of
+from gracectl.telemetry.metrics import NODE_ADMISSIONS, NODE_BUDGETS, Sample
+
+STATES = {
+    Leave.ALLOWED: "allowing",
+    Leave.SPENT: "spent",
+    Leave.UNCOUNTED: "uncounted",
+    Leave.UNOBSERVED: "unobserved",
+}
+"""How a budget stands, in the word that metrics and `gracectl budgets` have for it."""
+
+
+def gate_samples(gate: Gate) -> Iterator[Sample]:
+    """For every value of every label."""
+    standings = Counter(standing_of(budget) for budget in gate.budgets.values())
+    for leave, state in STATES.items():
+        yield Sample(NODE_BUDGETS, (state,), standings[leave])
+    answers = gate.statistics()
+    for answer in ANSWERS:
+        yield Sample(NODE_ADMISSIONS, (answer,), answers[answer])

@@ -1,0 +1,112 @@
+"""The protected pods that a drain waits for: since when, how that ended, and how long it took.
+
+A guard stands from the first plan in which its pod is protected to the first one in which it holds the drain no longer.
+What has changed from one plan to the next is found out here, once; who is told of it is decided in `protection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from gracectl.model.pod import Pod
+from gracectl.policy.plan import Outcome, Plan, PodPlan
+from gracectl.policy.protection import Kind, Protection
+
+
+class Lapse(StrEnum):
+    """How it has come that a protected pod no longer holds the drain."""
+
+    ELAPSED = "elapsed"
+    """The time of its protection, or all that the administrator grants, is over."""
+    LIFTED = "lifted"
+    """Somebody has taken the annotation off, or made it shorter."""
+    LEFT = "left"
+    """It has finished, or somebody has ended it."""
+    DEADLINE = "deadline"
+    """It was deleted for the deadline of the node."""
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """A protected pod that a drain waits for, as the last plan showed it; `since`: Unix seconds."""
+
+    pod: Pod
+    protection: Protection
+    since: float
+    delete_at: float | None
+    """The instant at which the deadline demands its deletion."""
+    is_leaving: bool = False
+    """It has been told to end; a `do-not-evict` holds its node until it is gone."""
+
+    @property
+    def until(self) -> tuple[Kind, float | None]:
+        """What protects it and until when: if that changes, people want to know."""
+        return (self.protection.kind, self.protection.until)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A guard that holds the drain no longer."""
+
+    guard: Guard
+    how: Lapse
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """The guards of a node after a plan, by pod UID, and what this plan has changed."""
+
+    guards: Mapping[str, Guard]
+    begun: tuple[Guard, ...]
+    """Protected now, and before not at all, by something else, or until another instant."""
+    ended: tuple[Ended, ...]
+
+
+def turn(before: Mapping[str, Guard] | None, decision: Plan, now: float, started: float) -> Turn:
+    """What the plan of `now` makes of the guards there were; None: it is the first plan, of an end that began at
+    `started`, perhaps in a former life of ours: then a guard has stood since that, or since there is the pod."""
+    entries = {entry.pod.uid: entry for entry in decision.pods}
+    known = before or {}
+    ended = tuple(
+        Ended(guard, how) for uid, guard in known.items() if (how := _lapse(guard, entries.get(uid), now)) is not None
+    )
+    over = {each.guard.pod.uid for each in ended}
+    guards = {uid: _still(guard, entries[uid]) for uid, guard in known.items() if uid not in over}
+    for uid, entry in entries.items():
+        if entry.protection is not None and uid not in guards:
+            since = now if before is not None else max(started, entry.pod.created)
+            guards[uid] = Guard(entry.pod, entry.protection, since, entry.delete_at)
+    begun = (
+        guard
+        for uid, guard in guards.items()
+        if not guard.is_leaving and (uid not in known or known[uid].until != guard.until)
+    )
+    return Turn(guards, tuple(begun), ended)
+
+
+def _lapse(guard: Guard, entry: PodPlan | None, now: float) -> Lapse | None:
+    """How the guard has ended; None while it holds the drain."""
+    is_due = guard.delete_at is not None and guard.delete_at <= now
+    if entry is None or entry.outcome is Outcome.IGNORED:
+        return Lapse.DEADLINE if is_due else Lapse.LEFT
+    if entry.outcome is Outcome.DELETE:
+        return Lapse.DEADLINE
+    if entry.pod.deletion_timestamp is not None:
+        if is_due and not guard.is_leaving:
+            return Lapse.DEADLINE
+        return None if guard.protection.holds_node else Lapse.LEFT
+    if entry.protection is not None and entry.protection.kind == guard.protection.kind:
+        return None
+    until = guard.protection.until
+    return Lapse.ELAPSED if until is not None and until <= now else Lapse.LIFTED
+
+
+def _still(guard: Guard, entry: PodPlan) -> Guard:
+    """As the plan shows it now; one that is leaving keeps the words of its protection."""
+    return Guard(
+        pod=entry.pod,
+        protection=entry.protection or guard.protection,
+        since=guard.since,
+        delete_at=entry.delete_at,
+        is_leaving=entry.protection is None,
+    )

@@ -1,1 +1,0 @@
-"""Floor 4: the controllers: terminations of nodes and of their claims, what starts them, the finalizer keeper."""

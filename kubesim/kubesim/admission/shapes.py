@@ -1,0 +1,61 @@
+"""What a webhook is shown of a stored object, and what its changes mean for it.
+
+A webhook sees the object in the version that its rules name; of a scale it sees a Scale; an Eviction or a Binding is
+no stored object and has one version.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kubesim.kinds.scales import scale_of, scaled
+from kubesim.server.api import JsonObject
+from kubesim.server.calls import Write
+from kubesim.server.resource import Resource
+from kubesim.types.transient import SCALE, transient
+
+OF_THE_OBJECT: Final = ("", "status", "finalize")
+"""Subresources whose objects are the stored ones."""
+
+
+class Objects(NamedTuple):
+    """The object before and after a write."""
+
+    new: JsonObject | None
+    old: JsonObject | None
+
+
+def shown(resource: Resource, write: Write, objects: Objects) -> Objects:
+    """Stored objects as a webhook whose rules name `resource` is shown them."""
+    new, old = objects
+    subresource = write.call.route.subresource
+    if subresource == "scale":
+        asked = write.call.route.resource
+        return Objects(scale_of(asked, new) if new else None, scale_of(asked, old) if old else None)
+    if subresource not in OF_THE_OBJECT:
+        return Objects(completed(resource, write, new) if new else None, old)
+    return Objects(
+        completed(resource, write, resource.shown(new)) if new is not None else None,
+        resource.shown(old) if old is not None else None,
+    )
+
+
+def stored(resource: Resource, write: Write, made: JsonObject, before: JsonObject) -> JsonObject:
+    """The stored form of what a webhook made of an object that was stored as `before`."""
+    subresource = write.call.route.subresource
+    if subresource == "scale":
+        return scaled(write.call.route.resource, before, transient(SCALE, made))
+    if subresource not in OF_THE_OBJECT or resource.view is None:
+        return made
+    return resource.view.to_stored(made)
+
+
+def completed(resource: Resource, write: Write, object_: JsonObject) -> JsonObject:
+    """An object that is written, as Go would show it: in its namespace, and with a creationTimestamp that a client
+    left out as null."""
+    metadata: JsonObject = dict(object_["metadata"])
+    if write.call.route.namespace:
+        metadata.setdefault("namespace", write.call.route.namespace)
+    if not resource.strategy.untyped:
+        metadata.setdefault("creationTimestamp", None)
+    return {**object_, "metadata": metadata}

@@ -1,0 +1,195 @@
+"""Macros: what looks like a function and binds variables, or asks whether a field is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from kubesim.cel import types
+from kubesim.cel.errors import CompileError, EvaluationError, no_overload
+from kubesim.cel.parts import Compiling, Part, Run
+from kubesim.cel.syntax import Invocation, Name, Node, Select
+from kubesim.cel.types import BOOL, DYN, Type
+from kubesim.cel.values import Maybe
+
+Macro = Callable[[Compiling, Invocation], Part]
+
+
+def _has(compiler: Compiling, node: Invocation) -> Part:
+    asked = node.arguments[0]
+    if not isinstance(asked, Select) or asked.optional:
+        raise CompileError("invalid argument to has() macro", asked.offset)
+    operand, _, field, through = compiler.field(asked)
+
+    def run(scope: Mapping[str, Any]) -> bool:
+        found = operand(scope)
+        if through:
+            found = found.values[0] if found.values else {}
+        if not isinstance(found, dict):
+            raise no_overload()
+        return field in found
+
+    return Part(BOOL, run)
+
+
+class _Loop:
+    """What the macros over lists and maps share: the range, the variables, the body."""
+
+    def __init__(self, compiler: Compiling, node: Invocation, bodies: int = 1) -> None:
+        assert node.target is not None
+        range_type, self.range = compiler.part(node.target)
+        names = [_variable(each) for each in node.arguments[:-bodies]]
+        self._names = names
+        self._paired = len(names) == 2
+        first, second = _items_of(range_type, node.target)
+        if self._paired:
+            bound = {names[0]: types.INT if range_type.name == "list" else first, names[1]: second}
+        else:
+            bound = {names[0]: first}
+        self._inner = compiler.within(bound)
+        self.item = first
+        self.bodies = [self._inner.part(each) for each in node.arguments[-bodies:]]
+
+    def scopes(self, scope: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+        """The scope of the body for each item."""
+        found = self.range(scope)
+        if not isinstance(found, list | dict):
+            raise no_overload()
+        if self._paired:
+            one, other = self._names
+            pairs = found.items() if isinstance(found, dict) else enumerate(found)
+            return ({**scope, one: key, other: value} for key, value in pairs)
+        (name,) = self._names
+        return ({**scope, name: item} for item in found)
+
+    def condition(self, node: Invocation) -> Run:
+        """The body, which must be a condition."""
+        type_, run = self.bodies[0]
+        if type_ not in (BOOL, DYN):
+            argument = node.arguments[-len(self.bodies)]
+            raise CompileError(f"expected type 'bool' but found '{type_}'", argument.offset)
+        return run
+
+
+def _variable(node: Node) -> str:
+    if not isinstance(node, Name):
+        raise CompileError("argument must be a simple name", node.offset)
+    return node.name
+
+
+def _items_of(type_: Type, node: Node) -> tuple[Type, Type]:
+    if type_.name == "list":
+        return type_.parameters[0], type_.parameters[0]
+    if type_.name == "map":
+        return type_.parameters[0], type_.parameters[1]
+    if type_ in (DYN, types.ERROR):
+        return DYN, DYN
+    raise CompileError(
+        f"expression of type '{type_}' cannot be range of a comprehension (must be list, map, or dynamic)", node.offset
+    )
+
+
+def _deciding(decisive: bool) -> Macro:
+    """`all` and `exists`: one item may decide, whatever becomes of the others."""
+
+    def macro(compiler: Compiling, node: Invocation) -> Part:
+        loop = _Loop(compiler, node)
+        body = loop.condition(node)
+
+        def run(scope: Mapping[str, Any]) -> bool:
+            failure: EvaluationError | None = None
+            for inner in loop.scopes(scope):
+                try:
+                    value = body(inner)
+                except EvaluationError as error:
+                    failure = failure or error
+                    continue
+                if not isinstance(value, bool):
+                    failure = failure or no_overload()
+                elif value == decisive:
+                    return decisive
+            if failure is not None:
+                raise failure
+            return not decisive
+
+        return Part(BOOL, run)
+
+    return macro
+
+
+def _exists_one(compiler: Compiling, node: Invocation) -> Part:
+    loop = _Loop(compiler, node)
+    type_, body = loop.bodies[0]
+    if type_ not in (BOOL, DYN):
+        shown = f"({type_}, int, int)"  # it counts
+        raise CompileError(f"found no matching overload for '_?_:_' applied to '{shown}'", node.offset)
+    return Part(BOOL, lambda scope: sum(body(inner) is True for inner in loop.scopes(scope)) == 1)
+
+
+def _filter(compiler: Compiling, node: Invocation) -> Part:
+    loop = _Loop(compiler, node)
+    body, name = loop.condition(node), _variable(node.arguments[0])
+
+    def run(scope: Mapping[str, Any]) -> list[Any]:
+        return [inner[name] for inner in loop.scopes(scope) if body(inner) is True]
+
+    return Part(types.list_of(loop.item), run)
+
+
+def _map(compiler: Compiling, node: Invocation) -> Part:
+    loop = _Loop(compiler, node)
+    type_, body = loop.bodies[0]
+    return Part(types.list_of(type_), lambda scope: [body(inner) for inner in loop.scopes(scope)])
+
+
+def _filtered_map(compiler: Compiling, node: Invocation) -> Part:
+    loop = _Loop(compiler, node, bodies=2)
+    condition, (type_, body) = loop.condition(node), loop.bodies[1]
+
+    def run(scope: Mapping[str, Any]) -> list[Any]:
+        return [body(inner) for inner in loop.scopes(scope) if condition(inner) is True]
+
+    return Part(types.list_of(type_), run)
+
+
+def _optional_map(*, flat: bool) -> Macro:
+    def macro(compiler: Compiling, node: Invocation) -> Part:
+        assert node.target is not None
+        type_, target = compiler.part(node.target)
+        if type_.name != "optional_type":
+            raise CompileError(f"found no matching overload for '{node.function}' applied to '{type_}'", node.offset)
+        name = _variable(node.arguments[0])
+        result, body = compiler.within({name: type_.parameters[0]}).part(node.arguments[1])
+
+        def run(scope: Mapping[str, Any]) -> Maybe:
+            found: Maybe = target(scope)
+            if not found.values:
+                return found
+            value = body({**scope, name: found.values[0]})
+            if not flat:
+                return Maybe((value,))
+            assert isinstance(value, Maybe)
+            return value
+
+        return Part(result if flat else types.maybe(result), run)
+
+    return macro
+
+
+MACROS: Final[dict[tuple[str, int, bool], Macro]] = {
+    ("has", 1, False): _has,
+    ("all", 2, True): _deciding(False),
+    ("all", 3, True): _deciding(False),
+    ("exists", 2, True): _deciding(True),
+    ("exists", 3, True): _deciding(True),
+    ("exists_one", 2, True): _exists_one,
+    ("existsOne", 2, True): _exists_one,
+    ("existsOne", 3, True): _exists_one,
+    ("filter", 2, True): _filter,
+    ("map", 2, True): _map,
+    ("map", 3, True): _filtered_map,
+    ("transformList", 3, True): _map,
+    ("optMap", 2, True): _optional_map(flat=False),
+    ("optFlatMap", 2, True): _optional_map(flat=True),
+}
+"""By name, number of arguments, and whether it stands behind a dot."""

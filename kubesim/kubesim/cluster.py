@@ -1,0 +1,312 @@
+"""The embedded cluster as one thing: the API server, the world around it, and the cloud under it.
+
+Runs on the real clock or on virtual time; without sockets, or behind the HTTP face of `kubesim.http` (the caller's
+to open). Every part is a client of the server like any other: switched off here, it can be run from elsewhere instead.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import yaml
+from anyio.abc import TaskStatus
+
+from gracectl.runtime.clock import Clock, ShiftedClock
+from kubesim.admission.calling import WebhookCaller
+from kubesim.core import ApiServer
+from kubesim.discovery import VERSION
+from kubesim.kinds.expiry import EVENT_TTL
+from kubesim.kinds.nodes import NodeStrategy
+from kubesim.server.api import JsonObject
+from kubesim.server.calls import User
+from kubesim.world import cloud as clouds
+from kubesim.world.client import MERGE, InProcess, ask
+from kubesim.world.cloud import Cloud, CloudSettings, Instance
+from kubesim.world.kubelet import HollowKubelet, KubeletSettings
+from kubesim.world.nodeclaims import NODE_CLAIMS, ClaimSpec, claim_manifest, claim_status, owned_by
+from kubesim.world.pace import Pace
+from kubesim.world.parts import KUBELET, MAKERS, NODE_LIFECYCLE, Part, PartOptions
+from kubesim.world.parts import PARTS as PARTS
+from kubesim.world.paths import KINDS, NODES, PODS, path_of
+from kubesim.world.settling import Settling
+from kubesim.world.view import Views
+
+PROVIDER_ID = "sim:///zone-a/"
+USER = "gracectl-sim-world"
+"""As whom the world asks the server: its user agent, and its user name where there are tokens."""
+
+
+class ClusterOptions(PartOptions, frozen=True, kw_only=True):
+    """How an embedded cluster behaves. Seconds are simulated: `speed` 10 makes each of them ten times shorter.
+
+    `seed` fixes names, uids and every chance. `parts`: which of PARTS run (see PartOptions for how they behave).
+    `window`: how many changes per kind a watch can go back. `event_seconds`: how long an Event is kept. `tokens`: users
+    by bearer token (a bare name is a superuser; None: no token is needed). `service_accounts`: every pod needs one.
+    `definitions`: CustomResourceDefinitions that are served from the first moment (`shipped_definitions()` for ours).
+    """
+
+    speed: float = 1.0
+    seed: int = 0
+    parts: frozenset[str] = PARTS
+    kubelet: KubeletSettings = KubeletSettings()
+    cloud: CloudSettings = CloudSettings()
+    event_seconds: float = EVENT_TTL
+    window: int = 10_000
+    clock_offset_seconds: float = 0.0
+    tokens: Mapping[str, str | User] | None = None
+    service_accounts: bool = False
+    definitions: tuple[JsonObject, ...] = ()
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A node to be: `pods` is how many it takes, `capacity` what else it has room for (resource quantities, over those
+    that every node has); `labels` are added to those that every node has, `taints` are as manifests write them.
+    `claim`: its NodeClaim, for which the cluster must have the definition.
+    """
+
+    name: str
+    pods: int = 110
+    zone: str = "zone-a"
+    instance_type: str = "sim.large"
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    taints: tuple[JsonObject, ...] = ()
+    capacity: Mapping[str, str] = {}
+    claim: ClaimSpec | None = None
+
+    @property
+    def own_labels(self) -> dict[str, str]:
+        """The labels that not every node has, those that come with the claim too."""
+        return {**(self.claim.node_labels if self.claim else {}), **self.labels}
+
+
+class EmbeddedCluster:
+    """An API server (`server`), its world, and the instances under it (`cloud`). Nothing happens before `run`."""
+
+    def __init__(
+        self, clock: Clock, options: ClusterOptions | None = None, *, webhooks: WebhookCaller | None = None
+    ) -> None:
+        """`webhooks`: how the server reaches admission webhooks (None: over HTTPS). Raises ValueError for a part that
+        does not exist or a speed that is not positive."""
+        self.options = options or ClusterOptions()
+        if unknown := self.options.parts - PARTS:
+            raise ValueError(f"no such part of a cluster: {', '.join(sorted(unknown))}")
+        self.pace = Pace(clock, speed=self.options.speed, seed=self.options.seed)
+        tokens, headers = self.options.tokens, {"user-agent": USER}
+        if tokens is not None:
+            token = f"{USER}-{self.pace.chance('token').getrandbits(128):032x}"
+            tokens, headers["authorization"] = {**tokens, token: USER}, f"Bearer {token}"
+        self.server_clock = ShiftedClock(clock, self.options.clock_offset_seconds)
+        self.server = ApiServer(
+            self.server_clock,
+            seed=self.options.seed,
+            window=self.options.window,
+            tokens=tokens,
+            service_accounts=self.options.service_accounts,
+            webhooks=webhooks,
+        )
+        self.server.predefine(*self.options.definitions)
+        self.api = InProcess(self.server.handle, headers)
+        self.views = Views(self.api, clock)
+        self.kubelet = HollowKubelet(self.views, self.pace, self._kubelet_settings())
+        self.cloud = Cloud(self.pace, self.options.cloud, self._instance_ended)
+        self.server.mount(clouds.PREFIX, self.cloud)
+        self._pods = self.views.of(PODS)
+        self._nodes = self.views.of(NODES)
+        self._settling = Settling(self.views, self.options.parts)
+        self._parts = self._compose()
+
+    def _compose(self) -> list[Part]:
+        options = self.options
+        self.server.event_expiry.ttl = self.pace.real(options.event_seconds)
+        if NODE_LIFECYCLE in options.parts:
+            self._taint_new_nodes()
+        parts: list[Part] = [self.kubelet] if KUBELET in options.parts else []
+        made = (make(self.views, self.pace, options) for name, make in MAKERS.items() if name in options.parts)
+        return [*parts, *made]
+
+    def _kubelet_settings(self) -> KubeletSettings:
+        """Where nobody attaches volumes, nobody can wait for them."""
+        settings = self.options.kubelet
+        volumes = settings.volumes and {"provisioner", "attachments"} <= self.options.parts
+        return msgspec.structs.replace(settings, volumes=volumes)
+
+    def _taint_new_nodes(self) -> None:
+        """Nobody may be bound to a node between its creation and the first look of the node lifecycle controller."""
+        nodes = self.server.registry.find("", "v1", "nodes")
+        assert nodes is not None
+        self.server.registry.add(msgspec.structs.replace(nodes, strategy=NodeStrategy(new_are_tainted=True)))
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Live until cancelled; started once every part has begun."""
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.views.run)
+                group.start_soon(self.cloud.run)
+                await self._pods.synced.wait()
+                await self._nodes.synced.wait()
+                for part in self._parts:
+                    group.start_soon(part.run)
+                task_status.started()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.server.aclose()
+
+    def _instance_ended(self, instance: Instance) -> None:
+        self.kubelet.kill(instance.node)
+
+    # -- putting things in ---------------------------------------------------------------------------------------------
+
+    async def add_node(self, spec: NodeSpec) -> str:
+        """Start an instance and register its node, with its claim if it is to have one; returns the instance's id.
+        Raises Refused (409: the name is taken).
+        """
+        chance = self.pace.chance("instance", spec.name, len(self.cloud.instances))
+        id_ = f"i-{chance.getrandbits(68):017x}"
+        node, claim = _node(spec, PROVIDER_ID + id_), None
+        if spec.claim is not None:
+            _, claim = await ask(self.api, "POST", NODE_CLAIMS, claim_manifest(spec.claim, node))
+            node = owned_by(claim, node)
+        _, node = await ask(self.api, "POST", NODES, node)
+        if claim is not None:
+            status = {"status": claim_status(node, self.server.stamps.now)}
+            path = path_of(NODE_CLAIMS, name=claim["metadata"]["name"], subresource="status")
+            await ask(self.api, "PATCH", path, status, content_type=MERGE)
+        self.cloud.create(id_, spec.name)
+        self.kubelet.revive(spec.name)
+        self._nodes.remember(node)
+        return id_
+
+    def add_static_pod(self, node: str, manifest: JsonObject) -> None:
+        """Let the kubelet of a node run a static pod (metadata.name without the node's name)."""
+        self.kubelet.static_pods.add(node, manifest)
+
+    async def create(self, manifest: JsonObject) -> JsonObject:
+        """Create an object; its namespace too, if it is not there. Raises Refused."""
+        namespace = manifest["metadata"].get("namespace", "")
+        if namespace:
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            await ask(self.api, "POST", KINDS["Namespace"], body, allow=(409,))
+        path = NODE_CLAIMS if manifest["kind"] == "NodeClaim" else KINDS[manifest["kind"]]
+        _, created = await ask(self.api, "POST", path_of(path, namespace), manifest)
+        self._settling.learn(path, created)
+        answer: JsonObject = created
+        return answer
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def pods(self) -> list[JsonObject]:
+        """All pods there are, as the world sees them."""
+        return self._pods.values()
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods there are."""
+        return len(self._pods)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition on pods, nodes and workloads holds; asked again at each change of one."""
+        with self._changes() as changed:
+            while not condition():
+                await changed.wait()
+                changed.clear()
+
+    async def until_ready(self) -> None:
+        """Wait until there are pods, every workload has as many as it wants, and all but those that end are Ready."""
+        await self.until(self._settling.is_over)
+
+    @contextmanager
+    def _changes(self) -> Iterator[_Bell]:
+        bell = _Bell()
+
+        def ring(old: JsonObject | None, new: JsonObject | None) -> None:
+            bell.ring()
+
+        self._settling.subscribe(ring)
+        self._nodes.subscribe(ring)
+        try:
+            yield bell
+        finally:
+            self._settling.unsubscribe(ring)
+            self._nodes.unsubscribe(ring)
+
+
+class _Bell:
+    """An event that can be heard again and again."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def clear(self) -> None:
+        self._event = anyio.Event()
+
+
+def write_kubeconfig(path: Path, url: str, *, token: str = "", ca: bytes = b"", name: str = "gracectl-sim") -> None:
+    """Write a kubeconfig for a cluster at `url`, readable by its owner only. `ca`: the certificate (PEM) that proves
+    the server. Raises OSError.
+    """
+    proof = {"certificate-authority-data": b64encode(ca).decode()} if ca else {}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url, **proof}}],
+        "users": [{"name": name, "user": {"token": token} if token else {}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        yaml.safe_dump(config, file, sort_keys=False)
+
+
+def _node(spec: NodeSpec, provider_id: str) -> JsonObject:
+    # A machine that takes more pods than the usual 110 has more of everything.
+    size = max(1, -(-spec.pods // 110))
+    usual = {"cpu": str(16 * size), "memory": f"{64 * size}Gi", "ephemeral-storage": f"{100 * size}Gi"}
+    room = {**usual, **spec.capacity, "pods": str(spec.pods)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": spec.name,
+            "labels": {
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/hostname": spec.name,
+                "node.kubernetes.io/instance-type": spec.instance_type,
+                "topology.kubernetes.io/region": "sim",
+                "topology.kubernetes.io/zone": spec.zone,
+                **spec.own_labels,
+            },
+            **({"annotations": dict(spec.annotations)} if spec.annotations else {}),
+        },
+        "spec": {"providerID": provider_id, **({"taints": list(spec.taints)} if spec.taints else {})},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "addresses": [{"type": "Hostname", "address": spec.name}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "",
+                "containerRuntimeVersion": "sim://1",
+                "kernelVersion": "sim",
+                "kubeProxyVersion": "",
+                "kubeletVersion": f"{VERSION['gitVersion']}-sim",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "hollow",
+                "systemUUID": "",
+            },
+        },
+    }

@@ -1,0 +1,149 @@
+"""The faults there are, and the rules that say whom they strike: plain values, as scenario files write them.
+
+Times are seconds of the server's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from kubesim.server.api import Request
+
+
+class Latency(msgspec.Struct, frozen=True, tag=True):
+    """The request waits between `least` and `most` seconds before it is looked at, all of them equally likely."""
+
+    least: float
+    most: float
+
+
+class SlowTail(msgspec.Struct, frozen=True, tag=True):
+    """The request waits before it is looked at as requests to busy servers do: half of them less than `median`
+    seconds, one in a hundred longer than `p99` (log-normal)."""
+
+    median: float
+    p99: float
+
+
+class Refuse(msgspec.Struct, frozen=True, tag=True):
+    """The request is answered with `status` and not carried out. 429 is the server being busy, in plain text as
+    priority-and-fairness words it, with Retry-After `retry_after` seconds; others are a Status."""
+
+    status: int
+    retry_after: int | None = None
+
+
+class RefuseEviction(msgspec.Struct, frozen=True, tag=True):
+    """An eviction is refused (429) as if its budget were spent, or, with `retry_after`, not yet counted. No budget is
+    touched. Other requests pass."""
+
+    retry_after: int | None = None
+
+
+class Reset(msgspec.Struct, frozen=True, tag=True):
+    """The connection breaks: before the request is looked at, or (`carried_out`) after it took effect."""
+
+    carried_out: bool = False
+
+
+class CutBody(msgspec.Struct, frozen=True, tag=True):
+    """The request is carried out and the connection breaks in the middle of its answer, after this `share` of the
+    body. Watches are left alone."""
+
+    share: float = 0.5
+
+
+class Expire(msgspec.Struct, frozen=True, tag=True):
+    """Lists that name a version or a page, and watches from a version, are answered with 410: the past is forgotten.
+    A list or watch from the newest state passes."""
+
+
+class StaleReads(msgspec.Struct, frozen=True, tag=True):
+    """GET and LIST with resourceVersion=0 show the world as it was up to so many seconds ago, as an API server does
+    whose cache lags behind; with `consistent`, reads that ask for the newest state do so, too (which no healthy server
+    does)."""
+
+    seconds: float
+    consistent: bool = False
+
+
+class DropWatch(msgspec.Struct, frozen=True, tag=True):
+    """The stream of a watch breaks so many seconds after it began (or, if it was open before, after the rule came)."""
+
+    after: float
+
+
+class FreezeWatch(msgspec.Struct, frozen=True, tag=True):
+    """The stream of a watch stays open and shows nothing more, so many seconds after it began (or, if it was open
+    before, after the rule came)."""
+
+    after: float
+
+
+class LateWatch(msgspec.Struct, frozen=True, tag=True):
+    """Every event of a watch is shown between `least` and `most` seconds late, in order."""
+
+    least: float
+    most: float
+
+
+class Partition(msgspec.Struct, frozen=True, tag=True):
+    """Nothing reaches the server and nothing comes back, without any error, until the rule is taken out of force; then
+    everything goes on where it stopped. Watches fall silent."""
+
+
+class SlowWebhook(msgspec.Struct, frozen=True, tag=True):
+    """Admission webhooks whose name matches `webhook` (a regular expression) answer so many seconds later."""
+
+    seconds: float
+    webhook: str = ""
+
+
+Fault = (
+    Latency
+    | SlowTail
+    | Refuse
+    | RefuseEviction
+    | Reset
+    | CutBody
+    | Expire
+    | StaleReads
+    | DropWatch
+    | FreezeWatch
+    | LateWatch
+    | Partition
+    | SlowWebhook
+)
+ON_STREAMS = (DropWatch, FreezeWatch, LateWatch, Partition)
+"""Faults that streams can meet which were open before the rule came."""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault and the requests it is for: regular expressions over method, path and client (its user agent), each
+    searched for.
+
+    `count`: how often it strikes at most (None: no limit).
+    """
+
+    fault: Fault
+    method: str = ""
+    path: str = ""
+    client: str = ""
+    probability: float = 1.0
+    count: int | None = None
+
+    def concerns(self, request: Request) -> bool:
+        """Whether the rule is for such a request."""
+        return (
+            (not self.method or _pattern(self.method).search(request.method) is not None)
+            and (not self.path or _pattern(self.path).search(request.path) is not None)
+            and (not self.client or _pattern(self.client).search(request.headers.get("user-agent", "")) is not None)
+        )
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)

@@ -1,0 +1,168 @@
+"""A scenario that runs: its cluster is filled, settles, meets its faults, and lives through its timeline.
+
+Invariant: faults and timeline begin when the world has settled, never while it is being built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import anyio
+import msgspec
+from anyio.abc import TaskStatus
+
+from gracectl.runtime.clock import Clock
+from kubesim.cluster import ClusterOptions, EmbeddedCluster
+from kubesim.scenarios.objects import create
+from kubesim.scenarios.places import when_well
+from kubesim.scenarios.plan import plan_of
+from kubesim.scenarios.scenario import Scenario
+from kubesim.scenarios.settled import settle
+from kubesim.scenarios.timeline import FaultBook, Tell, Timeline
+from kubesim.server.api import JsonObject
+from kubesim.world.behaviour import Behaviours
+from kubesim.world.daemons import placement
+from kubesim.world.objects import condition_of, is_finished, is_ready, is_terminating
+from kubesim.world.paths import BUDGETS, NODES, PODS
+
+RESTLESS = "restless"
+UNCOUNTED = "uncounted"
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What there was when the world had settled. `restless`: pods that were still to become Ready when nobody waited
+    for them any longer; `uncounted`: budgets that nobody had looked at.
+    """
+
+    nodes: int
+    pods: int
+    restless: int
+    uncounted: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was as it should be."""
+        return not self.restless and not self.uncounted
+
+
+class Simulation:
+    """One life of a scenario; `run` it once. `cluster` may be served before; `settled` says what it had become."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        scenario: Scenario,
+        *,
+        adjust: Callable[[ClusterOptions], ClusterOptions] = lambda options: options,
+        tell: Tell = lambda at, what: None,
+    ) -> None:
+        """`adjust` has the last word on the cluster's options; `tell` hears of every step of the timeline.
+
+        Raises ScenarioError for a world that cannot be.
+        """
+        self.scenario = scenario
+        self.plan = plan_of(scenario)
+        self.cluster = EmbeddedCluster(clock, adjust(self.plan.options))
+        self.faults = FaultBook(self.cluster)
+        self.settled: Settled | None = None
+        self._clock = clock
+        self._tell = tell
+        behaviours = Behaviours(scenario.kubelet.behaviours, self.cluster.pace)
+        self._pods = self.cluster.views.of(PODS)
+        self._nodes = self.cluster.views.of(NODES)
+        self._budgets = self.cluster.views.of(BUDGETS)
+        self._pods.index(RESTLESS, lambda pod: ("",) if is_restless(pod, behaviours) else ())
+        self._budgets.index(UNCOUNTED, lambda budget: ("",) if is_uncounted(budget) else ())
+
+    async def run(self, *, task_status: TaskStatus[Settled] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Live until cancelled; started once the world has settled. Raises ScenarioError, Refused while building."""
+        cluster, plan = self.cluster, self.plan
+        is_grown = self.scenario.start == "grown"
+        later = () if is_grown else await settle(cluster, plan, self._clock)
+        async with anyio.create_task_group() as group:
+            await group.start(cluster.run)
+            if is_grown:
+                for spec in plan.nodes:
+                    await cluster.add_node(spec)
+                for static in plan.static_pods:
+                    cluster.add_static_pod(static.node, static.manifest)
+            for object_ in plan.objects if is_grown else later:
+                await create(cluster, object_)
+            self.settled = await self._settle()
+            self.faults.add(self.scenario.faults)
+            task_status.started(self.settled)
+            await Timeline(cluster, self.scenario.timeline, self.faults, self._tell).run()
+
+    async def _settle(self) -> Settled:
+        """Wait until the pods there are to be are there, and Ready, and budgets are counted; or nothing moves on."""
+        expected, patience = self._expected(), self.cluster.pace.real(self.scenario.settle)
+        counts_budgets = "disruption" in self.cluster.options.parts
+        last, since = (-1, -1, -1), 0.0
+        with self._news() as news:
+            while True:
+                uncounted = self._budgets.count(UNCOUNTED, "") if counts_budgets else 0
+                now = (max(0, expected - len(self._pods)), self._pods.count(RESTLESS, ""), uncounted)
+                if now != last:
+                    last, since = now, self._clock.monotonic()
+                left = since + patience - self._clock.monotonic()
+                if not any(now) or left <= 0:
+                    return Settled(len(self._nodes), len(self._pods), now[0] + now[1], now[2])
+                with anyio.move_on_after(left):
+                    await news()
+
+    @contextmanager
+    def _news(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Gives what waits for the next change of a pod, a node or a budget."""
+        event = anyio.Event()
+
+        def ring(old: JsonObject | None, new: JsonObject | None) -> None:
+            event.set()
+
+        async def wait() -> None:
+            nonlocal event
+            await event.wait()
+            event = anyio.Event()
+
+        views = (self._pods, self._nodes, self._budgets)
+        for view in views:
+            view.subscribe(ring)
+        try:
+            yield wait
+        finally:
+            for view in views:
+                view.unsubscribe(ring)
+
+    def _expected(self) -> int:
+        """How many pods there will be at least."""
+        if not {"scheduler", "kubelet"} <= self.cluster.options.parts:
+            return 0
+        return len(self.plan.static_pods) + sum(map(self._pods_of, self.plan.objects))
+
+    def _pods_of(self, object_: JsonObject) -> int:
+        match object_["kind"]:
+            case "Pod":
+                return 1
+            case "Deployment" | "StatefulSet":
+                replicas: int = object_["spec"].get("replicas", 1)
+                return replicas
+            case "DaemonSet":
+                return sum(placement(object_, when_well(node))[0] for node in self._nodes.values())
+        return 0
+
+
+def is_restless(pod: JsonObject, behaviours: Behaviours) -> bool:
+    """Will something become of the pod yet, if nobody touches it?"""
+    if is_ready(pod) or is_terminating(pod) or is_finished(pod):
+        return False
+    scheduled = condition_of(pod, "PodScheduled")
+    if scheduled is not None and scheduled["status"] == "False":
+        return False
+    behaviour = behaviours.of(pod)
+    return not behaviour.never_ready and behaviour.crashes_after is None
+
+
+def is_uncounted(budget: JsonObject) -> bool:
+    """Has the disruption controller still to look at the budget?"""
+    metadata, status = budget["metadata"], budget.get("status") or {}
+    return bool(status.get("observedGeneration") != metadata.get("generation", 1))

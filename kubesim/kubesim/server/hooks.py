@@ -1,0 +1,82 @@
+"""What the server's core leaves to others: who is asked before a write, who owns which field, what a body may say.
+
+Each is a Protocol that a room above implements. Invariant: a write that concerns no webhook never awaits between
+reading an object and storing it, so the plain case stays atomic and cheap.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kubesim.server.api import JsonObject
+from kubesim.server.calls import Call, Operation, Write
+from kubesim.server.resource import Resource
+from kubesim.server.strategic import Layout
+
+
+class Admission(Protocol):
+    """Asks whoever must be asked before something is written or deleted."""
+
+    def concerns(self, call: Call, operation: Operation) -> bool:
+        """Whether anybody may have to be asked. Must be fast, and is asked for every write."""
+        ...
+
+    async def mutate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:
+        """The object as the mutating webhooks leave it (`new` itself if they change nothing). Raises Refusal."""
+        ...
+
+    async def validate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> None:
+        """Ask the validating webhooks. Raises Refusal."""
+        ...
+
+
+class Ownership(Protocol):
+    """Keeps metadata.managedFields."""
+
+    def created(self, call: Call, new: JsonObject) -> JsonObject:
+        """A new object, with its creator's fields recorded."""
+        ...
+
+    def updated(self, call: Call, new: JsonObject, old: JsonObject) -> JsonObject:
+        """A changed object, with the changed fields moved to who changed them. Where nothing changes, `new` as it
+        is."""
+        ...
+
+    def applied(self, call: Call, configuration: JsonObject, live: JsonObject | None) -> JsonObject:
+        """What server-side apply of a configuration makes of the live object (None: there is none). Raises Refusal
+        (409, 422)."""
+        ...
+
+
+class BodyCheck(Protocol):
+    """Reads bodies as Go would decode them: unknown fields go (and are reported as asked), wrong types are refused."""
+
+    def sent(self, call: Call, body: JsonObject) -> JsonObject:
+        """The object of a POST or PUT, of which the caller keeps nothing. Raises Refusal (400)."""
+        ...
+
+    def patched(self, call: Call, patched: JsonObject, old: JsonObject) -> JsonObject:
+        """The object that a patch made of `old`; parts that the two share need no second look. Raises Refusal (400,
+        422)."""
+        ...
+
+    def layout(self, resource: Resource) -> Layout | None:
+        """How a strategic merge merges objects of the resource, or None if they know no strategic merge."""
+        ...
+
+
+class Permission(Protocol):
+    """Looks at what is written, where the right to write at all is not enough."""
+
+    def check(self, call: Call, new: JsonObject, old: JsonObject | None) -> None:
+        """`new` is about to take the place of `old` (None: of nothing). Must be fast, and is asked for every write.
+        Raises Refusal (403)."""
+        ...
+
+
+class Subresource(Protocol):
+    """Answers requests to a subresource, or to a kind that is never stored (reviews)."""
+
+    async def answer(self, call: Call) -> tuple[int, JsonObject]:
+        """The status code and the body. Raises Refusal."""
+        ...

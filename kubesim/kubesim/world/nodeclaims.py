@@ -1,0 +1,112 @@
+"""NodeClaims as Karpenter leaves them once their nodes have joined: the machine is launched, the node registered and
+initialized, and both carry the same labels.
+
+Pure: what is made here, the cluster puts in together with the node. Nobody in this world acts on a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kubesim.server.api import JsonObject
+
+NODE_CLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
+API_VERSION: Final = "karpenter.sh/v1"
+GROUP: Final = "karpenter.sh/"
+NODE_CLASS: Final = {"group": "sim.gracectl.dev", "kind": "NodeClass", "name": "default"}
+JOINED: Final = {f"{GROUP}registered": "true", f"{GROUP}initialized": "true"}
+"""What a node is labelled with when it has come up; the claim is not."""
+UPWARDS: Final = ("Launched", "Registered", "Initialized", "Ready")
+"""The conditions of a claim on its way up, in their order."""
+NODES_OWN: Final = "kubernetes.io/hostname"
+
+
+class ClaimSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A NodeClaim to be, for one node.
+
+    `name`: "" for the node's with `-claim` behind it. `termination_grace_period`, `expire_after`: as the manifest
+    writes them, "" for none. `labels` go to claim and node, `annotations` to the claim. `spec`: more spec, as the
+    manifest writes it; it wins over everything else.
+    """
+
+    name: str = ""
+    node_pool: str = "default"
+    capacity_type: str = "on-demand"
+    termination_grace_period: str = ""
+    expire_after: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    spec: JsonObject = {}
+
+    def name_for(self, node: str) -> str:
+        """The name of the claim of a node."""
+        return self.name or f"{node}-claim"
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """What the node of the claim is labelled with on account of it."""
+        pool = {f"{GROUP}nodepool": self.node_pool, f"{GROUP}capacity-type": self.capacity_type}
+        return {**pool, **JOINED, **self.labels}
+
+
+def claim_manifest(claim: ClaimSpec, node: JsonObject) -> JsonObject:
+    """What is to be created for a node (its manifest, which has the labels of the claim already)."""
+    kept = {key: value for key, value in node["metadata"]["labels"].items() if key not in (NODES_OWN, *JOINED)}
+    taints = node["spec"].get("taints")
+    spec: JsonObject = {
+        "nodeClassRef": dict(NODE_CLASS),
+        "requirements": [{"key": key, "operator": "In", "values": [value]} for key, value in _demanded(kept)],
+        "resources": {"requests": {}},
+        **({"taints": taints} if taints else {}),
+        **({"terminationGracePeriod": claim.termination_grace_period} if claim.termination_grace_period else {}),
+        **({"expireAfter": claim.expire_after} if claim.expire_after else {}),
+        **claim.spec,
+    }
+    metadata: JsonObject = {"name": claim.name_for(node["metadata"]["name"]), "labels": kept}
+    if claim.annotations:
+        metadata["annotations"] = dict(claim.annotations)
+    return {"apiVersion": API_VERSION, "kind": "NodeClaim", "metadata": metadata, "spec": spec}
+
+
+def _demanded(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Of the labels of karpenter.sh only those of pool and capacity can be demanded."""
+    can_be = (f"{GROUP}nodepool", f"{GROUP}capacity-type")
+    return sorted(item for item in labels.items() if item[0] in can_be or GROUP not in item[0])
+
+
+def owned_by(claim: JsonObject, node: JsonObject) -> JsonObject:
+    """The manifest of a node that belongs to a claim."""
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "NodeClaim",
+        "name": claim["metadata"]["name"],
+        "uid": claim["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
+    return {**node, "metadata": {**node["metadata"], "ownerReferences": [owner]}}
+
+
+def claim_status(node: JsonObject, now: str) -> JsonObject:
+    """The status of a claim whose node is there."""
+    conditions = [
+        {
+            "type": type_,
+            "status": "True",
+            "reason": type_,
+            "message": "",
+            "lastTransitionTime": now,
+            "observedGeneration": 1,
+        }
+        for type_ in UPWARDS
+    ]
+    return {
+        "nodeName": node["metadata"]["name"],
+        "providerID": node["spec"]["providerID"],
+        "imageID": node["status"]["nodeInfo"]["osImage"],
+        "capacity": node["status"]["capacity"],
+        "allocatable": node["status"]["allocatable"],
+        "conditions": conditions,
+    }

@@ -1,0 +1,311 @@
+"""What comes of a webhook's answer: denials, patches, and answers that are none."""
+
+from __future__ import annotations
+
+import base64
+
+import orjson
+import pytest
+from kubesim.admission.calling import Reply
+from kubesim.server.api import JsonObject
+from kubesim_support.admission_stage import (
+    CONFIGMAPS,
+    FAILED,
+    NAME,
+    Stage,
+    attempt,
+    config_map,
+    internal,
+    patching,
+    rule,
+)
+
+pytestmark = pytest.mark.anyio
+
+REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+ADD_A = {"op": "add", "path": "/metadata/labels/a", "value": "1"}
+
+
+# -- denials -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason", "text"),
+    [
+        ({}, 400, None, "without explanation"),
+        ({"message": "no"}, 400, None, ": no"),
+        ({"reason": "Forbidden"}, 400, "Forbidden", ": Forbidden"),
+        ({"code": 200, "message": "odd"}, 400, None, ": odd"),
+        ({"code": 399}, 400, None, "without explanation"),
+        ({"code": 429, "message": "wait", "reason": "TooManyRequests"}, 429, "TooManyRequests", ": wait"),
+        ({"code": 503}, 503, None, "without explanation"),
+    ],
+)
+async def test_denials(status: JsonObject, code: int, reason: str | None, text: str) -> None:
+    stage = Stage()
+    hook = await stage.hook("validating")
+    hook.denies(**status)
+    response = await attempt(stage)
+    assert (response.status, response.body["code"], response.body.get("reason")) == (code, code, reason)
+    assert response.body["message"].removeprefix(f'admission webhook "{NAME}" denied the request').strip() == text
+    assert "details" not in response.body
+    assert "retry-after" not in response.headers
+
+
+async def test_the_details_of_a_denial_come_through() -> None:
+    stage = Stage()
+    hook = await stage.hook("mutating")
+    details = {"causes": [{"reason": "R", "message": "m"}], "kind": "nodes", "retryAfterSeconds": 5}
+    hook.denies(code=429, message="wait", details=details)
+    response = await attempt(stage)
+    assert response.body["details"] == details
+    assert response.headers["retry-after"] == "5"
+
+
+async def test_warnings_become_headers_also_of_a_refusal() -> None:
+    stage = Stage()
+    hook = await stage.hook("validating")
+    warnings = ["one", 'q"\\', "one", "two\nlines", ""]
+    hook.answer = lambda request: {"allowed": request["dryRun"], "warnings": warnings}
+    response = await attempt(stage)
+    assert response.status == 400
+    assert response.headers["warning"] == '299 - "one", 299 - "q\\"\\\\"'
+    response = await stage.call("POST", CONFIGMAPS, config_map("one"), dryRun="All")
+    assert (response.status, response.headers["warning"]) == (201, '299 - "one", 299 - "q\\"\\\\"')
+
+
+async def test_a_dry_run_does_not_ask_whom_it_would_change() -> None:
+    stage = Stage()
+    hook = await stage.hook("validating", failurePolicy="Ignore")
+    table = stage.server.store.table("validatingwebhookconfigurations.admissionregistration.k8s.io")
+    old = table.get("", "rec")
+    assert old is not None
+    # No configuration of today may say so; older ones, that are stored already, do.
+    stage.server.store.put(table, {**old, "webhooks": [{**old["webhooks"][0], "sideEffects": "Unknown"}]}, old)
+    response = await stage.call("POST", CONFIGMAPS, config_map("one"), dryRun="All")
+    assert (response.status, response.body["message"]) == (
+        400,
+        f'admission webhook "{NAME}" does not support dry run',
+    )
+    assert hook.requests == []
+    assert (await attempt(stage)).status == 201
+
+
+# -- patches -----------------------------------------------------------------------------------------------------------
+
+OPERATIONS: list[tuple[JsonObject, str]] = [
+    (
+        {"op": "add", "path": "/no/x", "value": 1},
+        'add operation does not apply: doc is missing path: "/no/x": missing value',
+    ),
+    (
+        {"op": "add", "path": "/metadata/labels/a", "value": 1},
+        "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
+    ),
+    (
+        {"op": "remove", "path": "/metadata/labels/no"},
+        "error in remove for path: '/metadata/labels/no': Unable to remove nonexistent key: no: missing value",
+    ),
+    ({"op": "remove", "path": "/no/x"}, 'remove operation does not apply: doc is missing path: "/no/x": missing value'),
+    (
+        {"op": "replace", "path": "/no/x", "value": 1},
+        "replace operation does not apply: doc is missing path: /no/x: missing value",
+    ),
+    ({"op": "test", "path": "/metadata/name", "value": "z"}, "testing value /metadata/name failed: test failed"),
+    ({"op": "test", "path": "/metadata/no", "value": "z"}, "testing value /metadata/no failed: test failed"),
+    (
+        {"op": "copy", "from": "/no/x", "path": "/metadata/labels/a"},
+        "copy operation does not apply: doc is missing from path: /no/x: missing value",
+    ),
+    (
+        {"op": "move", "from": "/metadata/no", "path": "/metadata/labels/a"},
+        "error in move for path: 'no': Unable to remove nonexistent key: no: missing value",
+    ),
+    ({"op": "odd", "path": "/metadata/labels/a"}, "Unexpected kind: odd"),
+    ({"path": "/metadata/labels/a"}, "Unexpected kind: unknown"),
+]
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+@pytest.mark.parametrize(("operation", "fault"), OPERATIONS, ids=[str(each[0]) for each in OPERATIONS])
+async def test_a_patch_that_does_not_apply_fails_whatever_the_policy(
+    operation: JsonObject, fault: str, policy: str
+) -> None:
+    stage = Stage()
+    hook = await stage.hook("mutating", failurePolicy=policy)
+    hook.patches(operation)
+    assert internal(await attempt(stage)) == f"Internal error occurred: {fault}"
+
+
+@pytest.mark.parametrize(
+    ("raw", "fault"),
+    [
+        (b"hello", "invalid character 'h' looking for beginning of value"),
+        (b"{}", "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+    ],
+)
+async def test_a_patch_that_is_none(raw: bytes, fault: str) -> None:
+    stage = Stage()
+    hook = await stage.hook("mutating")
+    hook.answer = lambda request: patching(raw)
+    assert internal(await attempt(stage)) == f"Internal error occurred: {fault}"
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [{"op": "replace", "path": "/metadata/labels/x", "value": "z"}],
+        [{"op": "remove", "path": "/metadata/labels/x"}, {"op": "replace", "path": "/metadata/labels/x", "value": "z"}],
+        [{"op": "add", "path": "/metadata/labels", "value": {"x": "z"}}],
+        [
+            {"op": "add", "path": "/metadata/labels/y", "value": "z"},
+            {"op": "move", "from": "/metadata/labels/y", "path": "/metadata/labels/x"},
+        ],
+        [
+            {"op": "test", "path": "/metadata/labels/x", "value": "y"},
+            {"op": "add", "path": "/metadata/labels/x", "value": "z"},
+        ],
+    ],
+    ids=str,
+)
+async def test_patches(operations: list[JsonObject]) -> None:
+    stage = Stage()
+    hook = await stage.hook("mutating")
+    hook.patches(*operations)
+    assert (await attempt(stage)).body["metadata"]["labels"] == {"x": "z"}
+
+
+async def test_unknown_fields_of_a_patch_go_in_silence() -> None:
+    stage = Stage()
+    hook = await stage.hook("mutating")
+    hook.patches({"op": "add", "path": "/unknown", "value": 1}, ADD_A)
+    response = await stage.call("POST", CONFIGMAPS, config_map("one", x="y"), fieldValidation="Strict")
+    assert response.status == 201
+    assert "unknown" not in response.body
+    assert "warning" not in response.headers
+
+
+async def test_a_patch_of_an_update_is_stored() -> None:
+    stage = Stage()
+    await attempt(stage)
+    hook = await stage.hook("mutating", rules=[rule(operations=("UPDATE",))])
+    hook.patches({"op": "add", "path": "/data", "value": {"by": "webhook"}})
+    assert (await stage.patch(f"{CONFIGMAPS}/one", {"data": {"a": "b"}}))["data"] == {"by": "webhook"}
+    assert (await stage.get(f"{CONFIGMAPS}/one"))["data"] == {"by": "webhook"}
+
+
+async def test_a_webhook_cannot_give_what_only_the_server_gives() -> None:
+    stage = Stage()
+    hook = await stage.hook("mutating")
+    hook.patches({"op": "add", "path": "/metadata/uid", "value": "made-up"})
+    assert (await attempt(stage)).body["metadata"]["uid"] != "made-up"
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+BAD_JSON = (
+    "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value "
+    'of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+)
+
+
+def text(status: int, body: str) -> Reply:
+    """A plain answer."""
+    return Reply(status, body.encode(), "text/plain; charset=utf-8")
+
+
+def json(body: JsonObject) -> Reply:
+    """An answer of JSON."""
+    return Reply(200, orjson.dumps(body))
+
+
+FAILURES: list[tuple[str, JsonObject | Reply, str]] = [
+    (
+        "500",
+        text(500, "boom\n"),
+        'failed to call webhook: an error on the server ("boom") has prevented the request from succeeding',
+    ),
+    ("404", text(404, "no"), "failed to call webhook: the server could not find the requested resource"),
+    ("400", Reply(400, b"{}"), "failed to call webhook: the server rejected our request for an unknown reason"),
+    ("503", text(503, ""), "failed to call webhook: the server is currently unable to handle the request"),
+    (
+        "302",
+        text(302, ""),
+        "failed to call webhook: the server responded with the status code 302 but did not return more information",
+    ),
+    ("no JSON", text(200, "hello"), BAD_JSON),
+    (
+        "nothing",
+        text(200, ""),
+        "failed to call webhook: 0-length response with status code: 200 and content type: text/plain; charset=utf-8",
+    ),
+    (
+        "no kind",
+        json({"response": {"uid": "?", "allowed": True}}),
+        "received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, "
+        "got /, Kind=",
+    ),
+    (
+        "another kind",
+        json({"apiVersion": "v1", "kind": "Pod"}),
+        'failed to call webhook: no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:110"',
+    ),
+    (
+        "another version",
+        json({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}),
+        "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+    ),
+    ("no response", json(REVIEW), "received invalid webhook response: webhook response was absent"),
+    (
+        "a word for yes",
+        {"allowed": "yes"},
+        "failed to call webhook: json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed "
+        "of type bool",
+    ),
+    (
+        "no base64",
+        {"allowed": True, "patchType": "JSONPatch", "patch": "%%"},
+        "failed to call webhook: illegal base64 data at input byte 0",
+    ),
+    (
+        "a patch without type",
+        {"allowed": True, "patch": base64.b64encode(b"[]").decode()},
+        "received invalid webhook response: webhook returned response.patch but not response.patchType",
+    ),
+    (
+        "a type without patch",
+        {"allowed": True, "patchType": "JSONPatch"},
+        "received invalid webhook response: webhook returned response.patchType but not response.patch",
+    ),
+    ("another type", patching(orjson.dumps([ADD_A]), "Merge"), 'unsupported patch type "Merge"'),
+]
+
+
+@pytest.mark.parametrize(("answer", "fault"), [each[1:] for each in FAILURES], ids=[each[0] for each in FAILURES])
+async def test_an_answer_that_is_none_is_a_failure_subject_to_the_policy(
+    answer: JsonObject | Reply, fault: str
+) -> None:
+    for policy in ("Fail", "Ignore"):
+        stage = Stage()
+        hook = await stage.hook("mutating", failurePolicy=policy)
+
+        def answers(request: JsonObject) -> JsonObject | Reply:
+            if isinstance(answer, Reply):
+                uid = request["uid"].encode()
+                return Reply(answer.status, answer.body.replace(b'"?"', b'"' + uid + b'"'), answer.content_type)
+            return answer
+
+        hook.answer = answers
+        response = await attempt(stage)
+        if policy == "Fail":
+            assert internal(response) == f"{FAILED}{fault}"
+        else:
+            assert response.status == 201
+
+
+async def test_a_validating_webhook_may_not_patch() -> None:
+    stage = Stage()
+    hook = await stage.hook("validating")
+    hook.answer = lambda request: patching(b"[]")
+    fault = "received invalid webhook response: validating webhook may not return response.patch"
+    assert internal(await attempt(stage)) == f"{FAILED}{fault}"

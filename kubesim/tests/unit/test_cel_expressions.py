@@ -1,0 +1,232 @@
+"""Expressions: what they give, what fails while they run, and what does not compile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubesim.cel.errors import CompileError, EvaluationError
+from kubesim.cel.program import compile_expression
+from kubesim.cel.types import exposed, maybe
+from kubesim.cel.values import Maybe
+from kubesim.types.schema import Schema
+
+FIELDS: dict[str, Any] = {
+    "n": {"type": "integer"},
+    "d": {"type": "number"},
+    "s": {"type": "string"},
+    "b": {"type": "boolean"},
+    "list": {"type": "array", "items": {"type": "integer"}},
+    "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "any": {"x-kubernetes-int-or-string": True},
+    "at": {"type": "string", "format": "date-time"},
+    "for": {"type": "string", "format": "duration"},
+    "inner": {"type": "object", "properties": {"x": {"type": "string"}, "y-z": {"type": "string"}}},
+    "hidden": {"x-kubernetes-preserve-unknown-fields": True},
+}
+SEEN = exposed(Schema({"type": "object", "properties": FIELDS}))
+assert SEEN is not None
+SELF = SEEN.value(
+    {
+        "n": 3,
+        "d": 2,
+        "s": "karpenter.sh/x",
+        "b": True,
+        "list": [1, 2, 3],
+        "set": ["a", "b"],
+        "labels": {"k": "v"},
+        "any": "5%",
+        "at": "2020-02-03T04:05:06Z",
+        "for": "90s",
+        "inner": {"y-z": "q"},
+    }
+)
+OLD = SEEN.value({"set": ["b", "a"]})
+
+
+def run(text: str) -> Any:
+    assert SEEN is not None
+    return compile_expression(text, {"self": SEEN.type, "oldSelf": SEEN.type}).run({"self": SELF, "oldSelf": OLD})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        # literals and arithmetic
+        ("1 + 2 * 3 - -4", 11),
+        ("7 / -2", -3),
+        ("-7 % 4", -3),
+        ("0x10 + 1", 17),
+        ("1u + 2u", 3),
+        ("1.5e1 / 2.0", 7.5),
+        ("'a' + \"b\" + r'\\d' + '''c'''", "ab\\dc"),
+        ("'\\u00e4\\n'.size()", 2),
+        ("b'a\\xff'.size()", 2),
+        ("'1' < '2' && 1 < 2.5 && 2u >= 1", True),
+        ("!(1 == 2) ? 'yes' : 'no'", "yes"),
+        ("-9223372036854775808", -(2**63)),
+        # fields, maps and lists
+        ("self.labels.k", "v"),
+        ("'k' in self.labels && !('z' in self.labels)", True),
+        ("self.list[1] in self.list", True),
+        ("has(self.inner) && !has(self.inner.x)", True),
+        ("has(self.labels.k) && !has(self.labels.zz)", True),
+        ("self.inner.y__dash__z", "q"),
+        ("self.__for__ > duration('1m')", True),
+        ("self.set == oldSelf.set", True),
+        ("self.list == [3, 2, 1]", False),
+        ("(self.set + ['b', 'c']).size()", 3),
+        ("{'a': 1, 'b': 2}.size()", 2),
+        # errors are absorbed by what decides
+        ("self.list[9] == 1 || true", True),
+        ("false && self.list[9] == 1", False),
+        ("self.list.exists(x, 6 / (x - 1) == 6)", True),
+        ("self.list.all(x, 6 / (x - 1) == 7)", False),
+        # macros
+        ("self.list.map(x, x * 2)", [2, 4, 6]),
+        ("self.list.map(x, x > 1, x * 2)", [4, 6]),
+        ("self.list.filter(x, x != 2)", [1, 3]),
+        ("self.list.exists_one(x, x == 2)", True),
+        ("self.labels.all(key, key.size() == 1)", True),
+        ("self.labels.all(key, value, key != value)", True),
+        ("self.list.all(i, x, i + 1 == x)", True),
+        ("self.list.map(x, self.list.filter(y, y < x).size())", [0, 1, 2]),
+        # types and conversions
+        ("type(self.any) == string && type(1) != type(1.0)", True),
+        ("type(self.n) == int && type(self.labels) == map", True),
+        ("int('-4') + int(2.9) + int(timestamp('1970-01-01T00:00:10Z'))", 8),
+        ("string(2.5) + string(1) + string(true) + string(duration('90s'))", "2.51true90s"),
+        ("double('1.5') == 1.5 && bool('true')", True),
+        ("string(bytes('ä'))", "ä"),
+        ("self.at.getFullYear() * 100 + self.at.getMonth()", 202001),
+        ("self.at + self.__for__ > timestamp('2020-02-03T04:06:00Z')", True),
+        ("(self.at - timestamp('2020-02-03T04:05:00Z')).getSeconds()", 6),
+        ("self.at.getHours('+02:00')", 6),
+        # text
+        ("self.s.matches('^[a-z./]+$') && matches('ab\\n', 'b$')", False),
+        ("self.s.find('^([^/]+)')", "karpenter.sh"),
+        ("'a1b22'.findAll('[0-9]+')", ["1", "22"]),
+        ("self.s.split('/').join('+').upperAscii()", "KARPENTER.SH+X"),
+        ("'%s is %d, %.2f'.format(['a', 3, 1.0])", "a is 3, 1.00"),
+        ("'abc'.substring(1) + 'abc'.charAt(0) + 'aba'.replace('a', 'x', 1)", "bcaxba"),
+        ("' a '.trim().startsWith('a') && 'abc'.contains('b') && 'abc'.endsWith('c')", True),
+        ("'abcb'.indexOf('b') + 'abcb'.lastIndexOf('b')", 4),
+        # Kubernetes' own
+        ("[1, 3, 2].isSorted() || self.list.isSorted()", True),
+        ("self.list.sum() + self.list.min() + self.list.max()", 10),
+        ("[].sum() == 0 && [3, 4, 3].lastIndexOf(3) == 2", True),
+        ("quantity('1Gi').isGreaterThan(quantity('1000M')) && quantity('500m').add(quantity('1')).sign() == 1", True),
+        ("quantity('2k').asInteger() + quantity('1').compareTo(quantity('1000m'))", 2000),
+        ("isQuantity('1x')", False),
+        ("url('https://h/a?x=1&x=2').getQuery()['x']", ["1", "2"]),
+        ("isURL('../a') || isIP('10.0.0.300')", False),
+        ("cidr('10.0.0.0/8').containsIP('10.1.1.1') && ip('::1').isLoopback()", True),
+        ("sets.contains([1, 2], [2]) && !sets.intersects([1], [2])", True),
+        # optional values
+        ("self.?inner.?x.orValue('none')", "none"),
+        ("optional.of(2).optMap(x, x + 1).value()", 3),
+        ("optional.none().or(optional.of(1)).hasValue()", True),
+        ("[1, ?optional.none(), ?optional.of(2)]", [1, 2]),
+    ],
+)
+def test_expressions_give(text: str, value: Any) -> None:
+    assert run(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("self.list[3] == 1", "index out of bounds: 3"),
+        ("self.labels['z'] == ''", "no such key: z"),
+        ("self.inner.x == ''", "no such key: x"),
+        ("1 / (self.n - 3)", "division by zero"),
+        ("9223372036854775807 + self.n", "integer overflow"),
+        ("int('x')", "type conversion error from 'string' to 'int'"),
+        ("self.any < 3", "no such overload"),
+        ("quantity('x').sign()", "quantities must match the regular expression"),
+        ("optional.none().value() == 1", "optional.none() dereference"),
+    ],
+)
+def test_expressions_fail(text: str, words: str) -> None:
+    with pytest.raises(EvaluationError) as failed:
+        run(text)
+    assert str(failed.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("self.zz == 1", "1:5: undefined field 'zz'"),
+        ("self.hidden == 1", "1:5: undefined field 'hidden'"),
+        ("who == 1", "1:1: undeclared reference to 'who' (in container '')"),
+        ("self.s.frob()", "1:12: undeclared reference to 'frob' (in container '')"),
+        ("self.n > 'x'", "1:8: found no matching overload for '_>_' applied to '(int, string)'"),
+        ("self.n == 1.0", "1:8: found no matching overload for '_==_' applied to '(int, double)'"),
+        ("self.s.startsWith(1)", "1:18: found no matching overload for 'startsWith' applied to 'string.(int)'"),
+        ("size(1)", "1:5: found no matching overload for 'size' applied to '(int)'"),
+        ("self.n.x", "1:7: type 'int' does not support field selection"),
+        ("self.s == null", "1:8: found no matching overload for '_==_' applied to '(string, null)'"),
+        ("[1, 'a']", "1:5: expected type 'int' but found 'string'"),
+        ("self.n && true", "1:5: expected type 'bool' but found 'int'"),
+        ("self.n.all(x, true)", "1:5: expression of type 'int' cannot be range of a comprehension"),
+        ("self.list.all(x.y, true)", "1:16: argument must be a simple name"),
+        ("has(self)", "1:5: invalid argument to has() macro"),
+        ("'a'.matches('(')", "1:13: invalid matches argument"),
+        ("duration('x') > duration('1s')", "1:10: invalid duration argument"),
+        ("9223372036854775808", "1:1: invalid int literal"),
+        ("while", "1:1: reserved identifier: while"),
+        ("self ==\n  ", "2:3: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '('"),
+        ("(1", "1:3: Syntax error: missing ')' at '<EOF>'"),
+        ("1 2", "1:3: Syntax error: extraneous input '2' expecting <EOF>"),
+        ("#", "1:1: Syntax error: token recognition error at: '#'"),
+    ],
+)
+def test_expressions_do_not_compile(text: str, words: str) -> None:
+    with pytest.raises(CompileError) as refused:
+        run(text)
+    assert refused.value.shown_in(text).startswith(f"ERROR: <input>:{words}")
+
+
+ANSWERS: dict[str, str] = json.loads((Path(__file__).parent / "answers" / "expressions.json").read_text())
+"""Expressions and what a real server (1.33) says of them first, "" if nothing is wrong."""
+
+PROPERTIES: dict[str, Any] = {
+    "n": {"type": "integer"},
+    "s": {"type": "string"},
+    "b": {"type": "boolean"},
+    "list": {"type": "array", "items": {"type": "integer"}},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "any": {"x-kubernetes-int-or-string": True},
+    "inner": {"type": "object", "properties": {"x": {"type": "string"}}},
+    "hidden": {"x-kubernetes-preserve-unknown-fields": True},
+    "for": {"type": "string"},
+}
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+def test_what_is_wrong_is_worded_as_by_a_real_server(text: str) -> None:
+    seen = exposed(Schema({"type": "object", "properties": PROPERTIES}))
+    assert seen is not None
+    try:
+        program = compile_expression(text, {"self": seen.type})
+    except CompileError as error:
+        said = error.shown_in(text).partition("\n")[0].removeprefix("ERROR: <input>:")
+    else:
+        said = "" if str(program.type) == "bool" else "cel expression must evaluate to a bool"
+    assert said == ANSWERS[text]
+
+
+def test_an_old_value_may_be_optional() -> None:
+    assert SEEN is not None
+    program = compile_expression("oldSelf.?n.orValue(0) <= self.n", {"self": SEEN.type, "oldSelf": maybe(SEEN.type)})
+    assert program.variables == {"self", "oldSelf"}
+    assert program.run({"self": SELF, "oldSelf": Maybe()}) is True
+    assert program.run({"self": SELF, "oldSelf": Maybe(({"n": 4},))}) is False
+
+
+def test_a_deep_expression_is_no_crash() -> None:
+    with pytest.raises(CompileError):
+        run("(" * 500 + "1" + ")" * 500)

@@ -1,0 +1,203 @@
+"""The mistakes that people make in manifests, refused in the words of a real server (1.33)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubesim.core import ApiServer
+from kubesim_support.caller import PODS, Caller
+
+from gracectl.runtime.clock import LoopClock
+
+pytestmark = pytest.mark.anyio
+APPS = "/apis/apps/v1/namespaces/default"
+SERVICES = "/api/v1/namespaces/default/services"
+CONTAINER = {"name": "c", "image": "pause"}
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Caller(ApiServer(LoopClock()))
+
+
+async def refused(caller: Caller, path: str, body: Any) -> str:
+    """What a POST that must be refused is told, without its prefix."""
+    answer = await caller.call("POST", path, body)
+    assert answer.status == 422, answer.body
+    message: str = answer.body["message"].partition(" is invalid: ")[2]
+    return message
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"containers": []}, "spec.containers: Required value"),
+        ({"containers": [{"image": "pause"}]}, "spec.containers[0].name: Required value"),
+        ({"containers": [{"name": "c"}]}, "spec.containers[0].image: Required value"),
+        ({"containers": [CONTAINER, CONTAINER]}, 'spec.containers[1].name: Duplicate value: "c"'),
+        (
+            {"containers": [{**CONTAINER, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
+            'spec.containers[0].volumeMounts[0].name: Not found: "v"',
+        ),
+        (
+            {"containers": [{**CONTAINER, "ports": [{"containerPort": 0}]}]},
+            "spec.containers[0].ports[0].containerPort: Required value",
+        ),
+        ({"volumes": [{"name": "v"}, {"name": "v"}]}, 'spec.volumes[1].name: Duplicate value: "v"'),
+        (
+            {"restartPolicy": "Sometimes"},
+            'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"',
+        ),
+        (
+            {"tolerations": [{"key": "k", "operator": "Is"}]},
+            'spec.tolerations[0].operator: Unsupported value: "Is": supported values: "Equal", "Exists"',
+        ),
+        (
+            {"tolerations": [{"key": "k", "operator": "Exists", "value": "v"}]},
+            "spec.tolerations[0].operator: Invalid value: \"v\": value must be empty when `operator` is 'Exists'",
+        ),
+    ],
+)
+async def test_pods(caller: Caller, spec: dict[str, Any], message: str) -> None:
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [CONTAINER], **spec}}
+    assert await refused(caller, PODS, body) == message
+
+
+async def test_owners_must_be_named_whole(caller: Caller) -> None:
+    owner = {"kind": "ReplicaSet", "name": "web"}
+    body = {"metadata": {"name": "p", "ownerReferences": [owner]}, "spec": {"containers": [CONTAINER]}}
+    assert await refused(caller, PODS, body) == (
+        '[metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty, '
+        'metadata.ownerReferences.uid: Invalid value: "": uid must not be empty]'
+    )
+
+
+async def test_a_negative_grace_period_becomes_one_second(caller: Caller) -> None:
+    spec = {"containers": [CONTAINER], "terminationGracePeriodSeconds": -5}
+    assert (await caller.create(PODS, {"metadata": {"name": "p"}, "spec": spec}))["spec"][
+        "terminationGracePeriodSeconds"
+    ] == 1
+
+
+MISMATCH = (
+    'spec.template.metadata.labels: Invalid value: map[string]string{"a":"b"}: '
+    "`selector` does not match template `labels`"
+)
+
+
+@pytest.mark.parametrize(
+    ("plural", "change", "message"),
+    [
+        ("deployments", {"selector": None}, f"[spec.selector: Required value, {MISMATCH}]"),
+        (
+            "deployments",
+            {"selector": {}},
+            "spec.selector: Invalid value: v1.LabelSelector{MatchLabels:map[string]string(nil), "
+            "MatchExpressions:[]v1.LabelSelectorRequirement(nil)}: empty selector is invalid for deployment",
+        ),
+        ("replicasets", {"selector": {"matchLabels": {"a": "c"}}}, MISMATCH),
+        ("statefulsets", {"selector": {"matchLabels": {"a": "c"}}}, MISMATCH),
+        ("daemonsets", {"selector": {"matchLabels": {"a": "c"}}}, MISMATCH),
+        ("deployments", {"replicas": -1}, "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            "deployments",
+            {"template": {**TEMPLATE, "spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}},
+            'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"',
+        ),
+        (
+            "deployments",
+            {"template": {**TEMPLATE, "spec": {"containers": []}}},
+            "spec.template.spec.containers: Required value",
+        ),
+    ],
+)
+async def test_workloads(caller: Caller, plural: str, change: dict[str, Any], message: str) -> None:
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE, "serviceName": "s", **change}
+    assert await refused(caller, f"{APPS}/{plural}", {"metadata": {"name": "w"}, "spec": spec}) == message
+
+
+async def test_a_job_says_how_its_pods_are_restarted(caller: Caller) -> None:
+    body = {"metadata": {"name": "j"}, "spec": {"template": {"spec": {"containers": [CONTAINER]}}}}
+    message = await refused(caller, "/apis/batch/v1/namespaces/default/jobs", body)
+    assert message == 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+
+
+async def test_what_a_workload_selects_stays(caller: Caller) -> None:
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+    await caller.create(f"{APPS}/deployments", {"metadata": {"name": "d"}, "spec": spec})
+    await caller.create(f"{APPS}/statefulsets", {"metadata": {"name": "s"}, "spec": {**spec, "serviceName": "s"}})
+    patch = {"spec": {"selector": {"matchLabels": {"a": "c"}}, "template": {"metadata": {"labels": {"a": "c"}}}}}
+    headers = {"content-type": "application/merge-patch+json"}
+    answer = await caller.call("PATCH", f"{APPS}/deployments/d", patch, headers=headers)
+    assert answer.status == 422
+    assert answer.body["message"].endswith(
+        'spec.selector: Invalid value: v1.LabelSelector{MatchLabels:map[string]string{"a":"c"}, '
+        "MatchExpressions:[]v1.LabelSelectorRequirement(nil)}: field is immutable"
+    )
+    answer = await caller.call("PATCH", f"{APPS}/statefulsets/s", {"spec": {"serviceName": "t"}}, headers=headers)
+    assert answer.body["message"].startswith('StatefulSet.apps "s" is invalid: spec: Forbidden: updates to statefulset')
+
+
+async def test_services_get_what_they_do_not_say(caller: Caller) -> None:
+    spec = {"selector": {"a": "b"}, "ports": [{"port": 80}]}
+    made = (await caller.create(SERVICES, {"metadata": {"name": "s"}, "spec": spec}))["spec"]
+    assert made == {
+        "ports": [{"protocol": "TCP", "port": 80, "targetPort": 80}],
+        "selector": {"a": "b"},
+        "clusterIP": "10.96.0.10",
+        "clusterIPs": ["10.96.0.10"],
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "internalTrafficPolicy": "Cluster",
+    }
+    opened = {"type": "LoadBalancer", "ports": [{"port": 443, "targetPort": "https"}]}
+    made = (await caller.create(SERVICES, {"metadata": {"name": "open"}, "spec": opened}))["spec"]
+    assert made["ports"] == [{"protocol": "TCP", "port": 443, "targetPort": "https", "nodePort": 30000}]
+    assert (made["clusterIP"], made["externalTrafficPolicy"]) == ("10.96.0.11", "Cluster")
+    headless = (await caller.create(SERVICES, {"metadata": {"name": "h"}, "spec": {"clusterIP": "None"}}))["spec"]
+    assert headless["clusterIPs"] == ["None"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"selector": {"a": "b"}}, "spec.ports: Required value"),
+        (
+            {"ports": [{"port": 80}, {"port": 81}]},
+            "[spec.ports[0].name: Required value, spec.ports[1].name: Required value]",
+        ),
+        (
+            {"type": "Foo", "ports": [{"port": 80}]},
+            'spec.type: Unsupported value: "Foo": supported values: "ClusterIP", "ExternalName", "LoadBalancer", '
+            '"NodePort"',
+        ),
+    ],
+)
+async def test_services(caller: Caller, spec: dict[str, Any], message: str) -> None:
+    assert await refused(caller, SERVICES, {"metadata": {"name": "s"}, "spec": spec}) == message
+
+
+async def test_secrets_encode_their_text(caller: Caller) -> None:
+    path = "/api/v1/namespaces/default/secrets"
+    made = await caller.create(path, {"metadata": {"name": "x"}, "stringData": {"a": "b"}})
+    assert (made["type"], made["data"]) == ("Opaque", {"a": "Yg=="})
+    assert "stringData" not in made
+    changed = await caller.patch(f"{path}/x", {"stringData": {"c": "d"}})
+    assert changed["data"] == {"a": "Yg==", "c": "ZA=="}
+
+
+async def test_priorities_have_a_ceiling_and_stay(caller: Caller) -> None:
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    assert (await caller.create(path, {"metadata": {"name": "hi"}, "value": 5}))["preemptionPolicy"] == (
+        "PreemptLowerPriority"
+    )
+    assert await refused(caller, path, {"metadata": {"name": "higher"}, "value": 2_000_000_000}) == (
+        "value: Forbidden: maximum allowed value of a user defined priority is 1000000000"
+    )
+    headers = {"content-type": "application/merge-patch+json"}
+    answer = await caller.call("PATCH", f"{path}/hi", {"value": 6}, headers=headers)
+    assert answer.body["message"].endswith("value: Forbidden: may not be changed in an update.")

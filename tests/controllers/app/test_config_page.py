@@ -1,0 +1,70 @@
+"""docs/settings.md says of each field what the program does with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+from support.settings import default_in_words, kind_in_words
+
+from gracectl.config.changes import OF_AGENT, OF_CONTROLLER, is_among
+from gracectl.config.fields import fields
+from gracectl.config.reading import settings_of
+from gracectl.config.settings import NodeGroupSettings
+from gracectl.config.variables import variable_of
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "settings.md").read_text()
+CELLS = re.compile(r" (?<!\\)\| ")
+
+
+def rows() -> list[list[str]]:
+    """Of the tables of fields: path, kind, default, when it counts, what it does, variable."""
+    part = PAGE.partition("## Fields")[2].partition("## nodeGroups")[0]
+    found = [line for line in part.splitlines() if line.startswith("| `")]
+    return [CELLS.split(line.removeprefix("| ").removesuffix(" |")) for line in found]
+
+
+def counts(path: str) -> str:
+    """For the program that uses it."""
+    reach = OF_AGENT if is_among(path, OF_CONTROLLER.idle) else OF_CONTROLLER
+    return "live" if is_among(path, reach.live) else "restart"
+
+
+def test_every_field_is_there_with_its_kind_its_default_its_variable_and_when_it_counts() -> None:
+    expected = [
+        [f"`{path}`", kind_in_words(field.kind), default_in_words(path, field), counts(path), f"`{variable_of(path)}`"]
+        for path, field in fields().items()
+        if not field.is_section
+    ]
+    found = [[*cells[:4], cells[5]] for cells in rows()]
+    assert sorted(found) == sorted(expected)
+
+
+def test_each_says_what_it_does() -> None:
+    for path, _, _, _, words, _ in rows():
+        assert len(words) > 5, path
+        assert words.endswith("."), path
+
+
+def test_the_fields_of_a_group_are_there() -> None:
+    part = PAGE.partition("## nodeGroups")[2]
+    for name in NodeGroupSettings.__struct_encode_fields__:
+        assert f"`{name}`" in part
+
+
+def test_its_examples_can_be_used() -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        settings_of(yaml.safe_load(example))
+
+
+def test_the_readme_and_the_messages_send_people_there() -> None:
+    readme = (ROOT / "README.md").read_text()
+    part = readme.partition("\n## Settings\n")[2].partition("\n## ")[0]
+    assert "(docs/settings.md)" in part
+    named = re.findall(r"^\| `([^`]+)`", part, re.MULTILINE)
+    assert len(named) == 6
+    assert set(named) <= set(fields())

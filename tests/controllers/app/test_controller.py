@@ -1,0 +1,259 @@
+"""The composed controller: what it checks before it begins, and how it ends when one of its parts does."""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+import pytest
+from kubesim.core import ApiServer
+from kubesim.extensions.shipped import shipped_definitions
+from kubesim.faults import Refuse, Rule
+from support.inprocess import InProcessTransport
+from support.rights import RBAC, account_token, as_admin, grant, guarded, rule
+from support.stage import CloudProvider, Stage, staged, the_settings
+
+from gracectl.app.controller import Controller
+from gracectl.cloud.none import NoneProvider
+from gracectl.config import Settings
+from gracectl.controllers.disruption import controller as voluntary
+from gracectl.controllers.finalizer import controller as keeper
+from gracectl.controllers.node.controller import OVERDUE_WORKERS
+from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingRights, lease_rights
+from gracectl.eviction.deleter import CROWDS
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE
+from gracectl.kube.access import Right
+from gracectl.kube.errors import Forbidden, ServerFault, Unauthorized, Unreachable
+from gracectl.kube.http import HttpSettings
+from gracectl.model.pod import Pod
+from gracectl.nodebudgets import status_controller as counting
+from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.supervise import PartDied
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING = (
+    rule("get list watch patch delete", "nodes"),
+    rule("patch", "nodes/status"),
+    rule("get list watch delete", "pods"),
+    rule("create", "pods/eviction"),
+    rule("list watch", "poddisruptionbudgets", "policy"),
+    rule("list watch", "volumeattachments", "storage.k8s.io"),
+    rule("get", "persistentvolumeclaims"),
+    rule("create patch", "events"),
+    rule("get list watch create update", "leases", "coordination.k8s.io"),
+)
+"""What the README asks for, no more."""
+
+OUR_LEASE = ("kube-system", "gracectl")
+
+OF_OUR_KINDS = (
+    rule("get list watch patch delete", "nodeclaims", "karpenter.sh"),
+    rule("patch", "nodeclaims/status", "karpenter.sh"),
+    rule("get list watch", "nodedisruptionbudgets", "termination.karpenter.sh"),
+    rule("patch", "nodedisruptionbudgets/status", "termination.karpenter.sh"),
+)
+"""And where the cluster has NodeClaims and NodeDisruptionBudgets."""
+
+
+def a_controller(server: ApiServer, clock: LoopClock, token: str = "") -> tuple[Controller, InProcessTransport]:
+    transport = InProcessTransport(server, clock, token=token)
+    return Controller(Settings(), transport, clock, NoneProvider(NoneProvider.Options())), transport
+
+
+async def test_check_returns_the_servers_version() -> None:
+    clock = LoopClock()
+    controller, transport = a_controller(ApiServer(clock), clock)
+    assert (await controller.check()).startswith("v1.")
+    reviews = [each for each in transport.executed if each.operation.resource == "selfsubjectaccessreviews"]
+    assert len(reviews) == len(RIGHTS) + len(lease_rights(OUR_LEASE))
+
+
+async def test_the_documented_rights_are_enough() -> None:
+    clock = LoopClock()
+    controller, _ = a_controller(await guarded(clock, "gracectl", *EVERYTHING), clock, "t")
+    await controller.check()
+
+
+async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
+    """A whole drain with no more rights than those that are checked."""
+    async with staged("n1", settings=Settings()) as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.until_gone("n1")
+        asked = {
+            Right(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural == "leases" else "")
+            for _, _, op, _ in stage.transport.executed
+        }
+        # Whether a Karpenter leads is asked as well; who may not ask that goes on without.
+        asked.remove(Right("get", "leases", "coordination.k8s.io", namespace="karpenter"))
+        to_leases = {msgspec.structs.replace(right, name="") for right in lease_rights(OUR_LEASE)}
+        assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *to_leases}
+        assert asked >= to_leases
+
+
+async def test_the_rights_to_leases_are_asked_for_in_their_namespace_and_only_by_who_contends() -> None:
+    clock = LoopClock()
+    server = await guarded(clock, "gracectl", *(each for each in EVERYTHING if "leases" not in each["resources"]))
+    settings = the_settings(leaderElection={"namespace": "shop"})
+    provider = NoneProvider(NoneProvider.Options())
+    transport = InProcessTransport(server, clock, token="t")
+    with pytest.raises(MissingRights) as caught:
+        await Controller(settings, transport, clock, provider).check()
+    assert caught.value.rights == lease_rights(("shop", "gracectl"))
+    assert "update leases gracectl in API group coordination.k8s.io in namespace shop" in str(caught.value)
+    await Controller(the_settings(), transport, clock, provider).check()
+    role = {"metadata": {"name": "gracectl"}, "rules": [EVERYTHING[-1]]}
+    await as_admin(server, "POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+    await as_admin(server, "POST", f"{RBAC}/namespaces/shop/roles", role)
+    binding = {
+        "metadata": {"name": "gracectl"},
+        "roleRef": {"kind": "Role", "name": "gracectl"},
+        "subjects": [{"kind": "User", "name": "gracectl"}],
+    }
+    await as_admin(server, "POST", f"{RBAC}/namespaces/shop/rolebindings", binding)
+    await Controller(settings, transport, clock, provider).check()
+
+
+@pytest.mark.parametrize("has_ours", [True, False])
+async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others(has_ours: bool) -> None:
+    """The rights to our kinds are asked for where the cluster has such, and not missed where it has none."""
+    definitions = shipped_definitions() if has_ours else ()
+    async with staged("n1", definitions=definitions, settings=Settings()) as stage:
+        await stage.create({**POD})
+        token = await account_token(stage.server, "gracectl", "kube-system")
+        account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
+        await grant(stage.server, account, *EVERYTHING, *(OF_OUR_KINDS if has_ours else ()))
+        stage.transport = InProcessTransport(stage.server, stage.clock, token=token)
+        async with stage.controller() as controller:
+            await controller.check()
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.until_gone("n1")
+        assert {each.operation.verb for each in stage.transport.executed} >= {"patch", "create"}
+        refused = {each.operation.plural for each in stage.transport.executed if each.status in (401, 403)}
+        # A server refuses before it looks what it serves.
+        assert refused == (set() if has_ours else {"nodeclaims", "nodedisruptionbudgets"})
+        assert not stage.cluster.pods()
+
+
+async def test_check_lists_every_right_that_is_missing() -> None:
+    clock = LoopClock()
+    few = [each for each in EVERYTHING if not {"nodes", "pods/eviction"} & set(each["resources"])]
+    controller, _ = a_controller(await guarded(clock, "gracectl", *few), clock, "t")
+    with pytest.raises(MissingRights) as caught:
+        await controller.check()
+    missing = [str(right) for right in caught.value.rights]
+    assert missing == [
+        *(f"{verb} nodes" for verb in ("get", "list", "watch", "patch", "delete")),
+        "create pods/eviction",
+    ]
+    assert "; ".join(missing) in str(caught.value)
+
+
+async def test_check_asks_for_the_rights_to_node_claims_only_where_there_are_such() -> None:
+    clock = LoopClock()
+    server = await guarded(clock, "gracectl", *EVERYTHING)
+    controller, _ = a_controller(server, clock, "t")
+    await controller.check()
+    claims, *_ = shipped_definitions()
+    await as_admin(server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", claims)
+    await clock.sleep(5)
+    with pytest.raises(MissingRights) as caught:
+        await controller.check()
+    assert caught.value.rights == CLAIM_RIGHTS
+
+
+async def test_check_tells_a_bad_token_from_missing_rights() -> None:
+    clock = LoopClock()
+    controller, _ = a_controller(await guarded(clock, "gracectl"), clock, "unknown")
+    with pytest.raises(Unauthorized):
+        await controller.check()
+
+
+@pytest.mark.parametrize("kind", ["down", "failing"])
+async def test_a_server_that_does_not_answer_is_told_soon(kind: str) -> None:
+    clock = LoopClock()
+    controller, transport = a_controller(ApiServer(clock), clock)
+    if kind == "down":
+        transport.is_listening = False
+    else:
+        transport.before.add(Rule(fault=Refuse(500)))
+    with pytest.raises((Unreachable, ServerFault)):
+        await controller.check()
+    assert clock.monotonic() < 1.0
+
+
+async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
+    async with staged("n1") as stage:
+        controller = a_fresh(stage)
+        controller._observed.pods.subscribe(fail)
+        await stage.create({**POD})
+        with pytest.raises(PartDied) as caught:
+            await controller.run(anyio.Event())
+        assert caught.value.part == "watch of pods"
+        assert str(caught.value) == "watch of pods has died: ZeroDivisionError: division by zero"
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert stage.provider.is_closed
+
+
+async def test_rights_that_are_taken_away_before_the_first_list_end_it() -> None:
+    clock = LoopClock()
+    controller, _ = a_controller(await guarded(clock, "gracectl", *EVERYTHING[1:]), clock, "t")
+    with pytest.raises(PartDied) as caught:
+        await controller.run(anyio.Event())
+    assert caught.value.part == "watch of nodes"
+    assert isinstance(caught.value.__cause__, Forbidden)
+
+
+async def test_told_to_stop_it_returns_and_gives_back_the_provider() -> None:
+    async with staged("n1") as stage:
+        controller, stop = a_fresh(stage), anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(controller.run, stop)
+            await controller.wait_live()
+            stop.set()
+        assert stage.provider.is_closed
+
+
+async def test_the_statistics_are_of_every_part() -> None:
+    async with staged("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.clock.sleep(1)
+        numbers = controller.statistics()
+        assert {cache.name: (cache.live, cache.objects) for cache in numbers.caches} == {
+            "nodes": (True, 2),
+            "pods": (True, 0),
+            "budgets": (True, 0),
+            "attachments": (True, 0),
+            "claims": (True, 0),
+            "node-budgets": (True, 0),
+        }
+        assert numbers.client.count("patch", "nodes") == 2
+        assert numbers.evictor.requests == 0
+        assert controller.under_way() == controller.finished() == ()
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "a", "namespace": "shop"},
+    "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+}
+
+
+def fail(old: Pod | None, new: Pod | None) -> None:
+    raise ZeroDivisionError("division by zero")
+
+
+def a_fresh(stage: Stage) -> Controller:
+    assert isinstance(stage.provider, CloudProvider)
+    return Controller(stage.settings, stage.transport, stage.clock, stage.provider)
+
+
+def test_the_transport_has_a_connection_for_every_worker_there_can_be_and_watches_and_reviews_besides() -> None:
+    eviction, termination = Settings().eviction, Settings().termination
+    of_namespaces = (2 + CROWDS) * PLACES_PER_NAMESPACE * eviction.max_in_flight
+    walks = 2 * (2 * termination.workers) + OVERDUE_WORKERS + 1
+    evictions, others = 2 * of_namespaces, 2 * (2 * keeper.PLACES) + voluntary.WORKERS + counting.WORKERS
+    assert evictions + walks + others + 100 <= HttpSettings().connections

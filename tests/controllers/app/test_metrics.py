@@ -1,0 +1,296 @@
+"""What the metrics say of whole runs, and that nobody can make them grow."""
+
+from __future__ import annotations
+
+import pytest
+from support.deadlines import with_grace_period
+from support.metrics import figures, series
+from support.protection import protected
+from support.stage import a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
+
+from gracectl.config import Settings
+from gracectl.controllers.metrics import QUEUES, STEPS
+from gracectl.eviction.samples import DELETION_ANSWERS, EVICTION_ANSWERS
+from gracectl.kube.tally import VERBS
+from gracectl.model import names
+from gracectl.policy.pending import Reason
+from gracectl.telemetry.metrics import CATALOGUE
+
+pytestmark = pytest.mark.anyio
+
+CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
+RESOURCES = (
+    "nodes",
+    "pods",
+    "poddisruptionbudgets.policy",
+    "volumeattachments.storage.k8s.io",
+    "nodeclaims.karpenter.sh",
+    "nodedisruptionbudgets.termination.karpenter.sh",
+)
+LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "gracectl_drains_standing_still": (("node", "kept"),),
+    "gracectl_pods_left": (("delete", "evict", "blocked", "waiting", "protected", "terminating"),),
+    "gracectl_blocked_pods": (
+        ("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "undecodable"),
+    ),
+    "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),
+    "gracectl_node_budgets": (("allowing", "spent", "uncounted", "unobserved"),),
+    "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused", "unknown"),),
+    "gracectl_node_ends_held": (("voluntary", "nodeclaim"),),
+    "gracectl_voluntary_terminations_pending": (tuple(reason.value for reason in Reason),),
+    "gracectl_voluntary_places": (("ending", "replacing"),),
+    "gracectl_lane_pods": (("none", "one", "several"),),
+    "gracectl_lane_oldest_wait_seconds": (("none", "one", "several"),),
+    "gracectl_lane_wait_seconds": (("none", "one", "several"),),
+    "gracectl_deadline_pods": (("armed", "overdue", "failing"),),
+    "gracectl_timer_operations_total": (("armed", "rearmed", "cancelled", "fired"),),
+    "gracectl_protection_remaining_seconds_max": (("do-not-disrupt", "do-not-evict"),),
+    "gracectl_provider_calls_total": (
+        ("state", "terminate"),
+        ("ok", "gone", "unavailable", "refused", "failed", "unanswered"),
+    ),
+    "gracectl_provider_call_duration_seconds": (("state", "terminate"),),
+    "gracectl_admission_requests_total": (
+        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim"),
+        ("allowed", "patched", "denied", "invalid", "unready", "failed"),
+    ),
+    "gracectl_admission_request_duration_seconds": (
+        ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim"),
+    ),
+    "gracectl_fenced_writes_total": (("refused", "cut"),),
+    "gracectl_events_total": (("written", "merged", "dropped", "failed"),),
+    "gracectl_http_connections": (("metrics", "probes", "admission"),),
+    "gracectl_http_connections_dropped_total": (
+        ("metrics", "probes", "admission"),
+        ("handshake", "header", "body", "writing", "crowded"),
+    ),
+    "gracectl_trace_spans_total": (("exported", "failed", "dropped"),),
+    "gracectl_cached_objects": (CACHES,),
+    "gracectl_undecodable_objects": (CACHES,),
+    "gracectl_api_request_duration_seconds": (VERBS,),
+    **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("lists_total", "streams_total", "stalls_total")},
+    **{f"gracectl_watch_{each}": (RESOURCES,) for each in ("failures_total", "events_total", "silence_seconds")},
+    **{metric.name: (QUEUES,) for metric in CATALOGUE if metric.labels == ("queue",)},
+}
+"""By name, the values of each label; every combination is a series."""
+OPEN = ("gracectl_build_info", "gracectl_api_requests_total")
+"""Whose values depend on what runs, and on what it has asked."""
+OF_AGENTS = "gracectl_shutdown"
+"""How the metrics begin that only the agent of a node has."""
+
+
+def expected(name: str, labels: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """The series of a metric."""
+    match name, labels:
+        case _, ():
+            return {(name,)}
+        case "gracectl_eviction_requests_total", _:
+            return {(name, *pair) for pair in EVICTION_ANSWERS}
+        case "gracectl_pod_deletion_requests_total", _:
+            return {(name, *pair) for pair in DELETION_ANSWERS}
+        case _, ("kind", "step"):
+            queued = ("queued",) if name == "gracectl_terminations" else ()
+            return {(name, str(kind), step) for kind, steps in STEPS.items() for step in (*queued, *steps)}
+        case _, ("kind", "until"):
+            untils = ("time", "forever", "invalid")
+            found: set[tuple[str, ...]] = {
+                (name, kind, until) for kind in ("do-not-disrupt", "do-not-evict") for until in untils
+            }
+            return found - {(name, "do-not-evict", "invalid")}
+        case _, ("kind", "ended"):
+            ends = ("elapsed", "lifted", "left", "deadline")
+            return {(name, kind, ended) for kind in ("do-not-disrupt", "do-not-evict") for ended in ends}
+        case (("gracectl_termination_duration_seconds" | "gracectl_termination_oldest_seconds"), _):
+            return {(name, kind) for kind in ("node", "nodeclaim", "kept")}
+    product: list[tuple[str, ...]] = [()]
+    for values in LABELS[name]:
+        product = [(*each, value) for each in product for value in values]
+    return {(name, *each) for each in product}
+
+
+async def test_every_series_is_there_from_the_beginning_and_no_other() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        ours = [metric for metric in CATALOGUE if not metric.name.startswith((OF_AGENTS, *OPEN))]
+        wanted = {metric.name: expected(metric.name, metric.labels) for metric in ours}
+        assert {each for each in series(controller) if each[0] not in OPEN} == set().union(*wanted.values())
+        assert STEPS == {
+            "node": ("claim", "deadline", "notice", "cordon", "drain", "volumes", "instance", "finalizer"),
+            "nodeclaim": ("rivals", "deadline", "nodes", "instance", "finalizer"),
+            "kept": ("cordon", "drain", "volumes", "kept", "uncordon", "conditions"),
+        }
+
+
+async def test_a_drain_from_its_beginning_to_its_end() -> None:
+    watched = ("terminations", "termination_oldest_seconds", "pods_left", "blocked_pods", "lanes", "lane_pods")
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(
+            a_budget_manifest("web", maxUnavailable=1),
+            a_workload("Deployment", "web", 3, behaviour={"stop-seconds": 5, "ready-seconds": 10}),
+            a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 2}),
+            protected("job", "true", behaviour={"exit-seconds": 40}, restartPolicy="Never"),
+        )
+        await stage.add_nodes("n2")
+        await stage.settle(controller)
+        assert figures(controller, *watched) == {}
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(start + 3 - stage.clock.monotonic())
+        assert figures(controller, *watched, "leader", "cached_objects") == {
+            ("terminations", "node", "drain"): 1,
+            ("termination_oldest_seconds", "node"): 3.0,
+            ("pods_left", "terminating"): 1,
+            ("pods_left", "protected"): 1,
+            ("pods_left", "blocked"): 2,
+            ("blocked_pods", "protection"): 1,
+            ("blocked_pods", "budget"): 2,
+            ("lanes",): 1,
+            ("lane_pods", "one"): 2,
+            ("leader",): 1,
+            ("cached_objects", "nodes"): 2,
+            ("cached_objects", "pods"): 5,
+            ("cached_objects", "budgets"): 1,
+        }
+        assert figures(controller, "pods_drained_total", "eviction_requests_total", "lane_depth_max") == {
+            ("pods_drained_total", "evicted"): 1,
+            ("eviction_requests_total", "201", "Evicted"): 2,
+            ("lane_depth_max",): 2,
+        }
+        assert figures(controller, "lane_oldest_wait_seconds") == {("lane_oldest_wait_seconds", "one"): 3.0}
+        took = await stage.until_gone("n1") - start
+        await stage.clock.sleep(1)
+        assert figures(controller, *watched) == {}
+        found = figures(controller, "pods_drained_total", "termination_duration_seconds", "lane_wait_seconds")
+        # A pod of web leaves when the replacement of the one before is ready.
+        assert found == {
+            ("pods_drained_total", "evicted"): 4,
+            ("pods_drained_total", "left"): 1,
+            ("termination_duration_seconds", "node"): (1, took),
+            ("lane_wait_seconds", "one"): (3, 30.0),
+            ("lane_wait_seconds", "none"): (1, 0.0),
+        }
+        steps = {key[2]: figure for key, figure in figures(controller, "termination_step_duration_seconds").items()}
+        assert list(steps) == list(STEPS["node"])
+        assert steps["drain"] == (1, took)
+        assert figures(controller, "provider_calls_total", "events_backlog") == {
+            ("provider_calls_total", "terminate", "ok"): 1,
+            ("provider_calls_total", "state", "gone"): 1,
+        }
+    assert figures(controller, "leader", *watched) == {}
+
+
+async def test_who_leads_and_who_stands_by() -> None:
+    lease = ("leader", "lease_terms_total", "lease_renewals_total", "lease_failures_total", "fenced_writes_total")
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as first:
+        await stage.settle(first)
+        await stage.create(protected("ever", "true", "n1"))
+        await stage.delete_node("n1")
+        async with stage.controller() as second:
+            await second.wait_live()
+            await stage.clock.sleep(60)
+            found = figures(first, *lease)
+            assert found.pop(("lease_renewals_total",)) == pytest.approx(30, abs=3)
+            assert found == {("leader",): 1, ("lease_terms_total",): 1}
+            assert figures(first, "pods_left") == {("pods_left", "protected"): 1}
+            assert figures(second, *lease, "terminations", "pods_left", "queue_adds_total", "lanes") == {}
+            assert figures(second, "cached_objects") == figures(first, "cached_objects")
+
+
+async def test_a_deadline_from_its_beginning_to_its_end() -> None:
+    async with staged("n1", settings=with_grace_period("5m")) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(
+            protected("ever", "true", terminationGracePeriodSeconds=60, behaviour={"stop-seconds": 5}),
+            protected("stubborn", "true", terminationGracePeriodSeconds=60, behaviour={"ignores-sigterm": "true"}),
+        )
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(start + 100 - stage.clock.monotonic())
+        assert figures(controller, "deadline_pods", "timers", "drains_standing_still", "blocked_pods") == {
+            ("deadline_pods", "armed"): 2,
+            ("timers",): 2,
+            ("drains_standing_still", "node"): 1,
+            ("blocked_pods", "protection"): 2,
+        }
+        await stage.until_gone("n1")
+        await stage.clock.sleep(1)
+        found = figures(controller, "pods_drained_total", "pod_deletion_requests_total", "drains_standing_still")
+        assert found == {
+            ("pods_drained_total", "deleted"): 1,
+            ("pods_drained_total", "abandoned"): 1,
+            ("pod_deletion_requests_total", "200", "Deleted"): 2,
+        }
+        late = figures(controller, "deadline_lateness_seconds")["deadline_lateness_seconds",]
+        assert late[0] == 2
+        assert late[1] <= 2 * 0.011  # a slot of the timer wheel
+        assert figures(controller, "timer_operations_total")["timer_operations_total", "fired"] == 3
+
+
+async def test_a_kept_node_and_its_return() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 5}))
+        await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
+        await stage.clock.sleep(3)
+        assert figures(controller, "terminations") == {("terminations", "kept", "drain"): 1}
+        await stage.clock.sleep(100)
+        assert figures(controller, "terminations", "termination_oldest_seconds") == {
+            ("terminations", "kept", "kept"): 1
+        }
+        await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
+        await stage.clock.sleep(1)
+        assert figures(controller, "terminations", "pods_drained_total") == {("pods_drained_total", "evicted"): 1}
+        assert figures(controller, "termination_duration_seconds")["termination_duration_seconds", "kept"] == (
+            1,
+            pytest.approx(103, abs=2),
+        )
+
+
+async def test_what_blocks_is_told_apart() -> None:
+    again = a_budget_manifest("twice", maxUnavailable=1)
+    again["metadata"]["name"] = "again"
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(
+            a_budget_manifest("web", maxUnavailable=0),
+            a_workload("Deployment", "web", 2),
+            a_budget_manifest("twice", maxUnavailable=1),
+            again,
+            a_workload("Deployment", "twice", 1),
+            a_pod_manifest("last", "n1", priorityClassName="system-cluster-critical", priority=2000000000),
+        )
+        await stage.delete_node("n1")
+        await stage.clock.sleep(150)
+        assert figures(controller, "blocked_pods", "lane_pods", "drains_standing_still") == {
+            ("blocked_pods", "budget"): 2,
+            ("blocked_pods", "misconfiguration"): 1,
+            ("blocked_pods", "wave"): 1,
+            ("lane_pods", "one"): 2,
+            ("lane_pods", "several"): 1,
+            ("drains_standing_still", "node"): 1,
+        }
+        assert figures(controller, "eviction_requests_total")["eviction_requests_total", "500", "Misconfigured"] >= 1
+
+
+async def test_odd_objects_add_no_series() -> None:
+    names_ = [f"odd-{n}" for n in range(60)]
+    async with staged(settings=the_settings()) as stage, stage.controller() as controller:
+        await stage.add_nodes("n0")
+        await stage.settle(controller)
+        await stage.delete_node("n0")
+        await stage.until_gone("n0")
+        await stage.clock.sleep(1)
+        before = {each for each in series(controller) if each[0] != "gracectl_api_requests_total"}
+        for name in names_:
+            await stage.add_nodes(name, labels={"pool": name})
+            await stage.create(
+                a_budget_manifest(name, maxUnavailable=1),
+                protected(name, f"{name} of nonsense", name, labels={"app": name}),
+                a_pod_manifest(f"{name}-free", name, labels={"app": f"{name}-free"}),
+            )
+        await stage.settle(controller)
+        for name in names_:
+            await stage.delete_node(name)
+        await stage.clock.sleep(30)
+        after = series(controller)
+        assert {each for each in after if each[0] != "gracectl_api_requests_total"} == before
+        assert not [each for each in after if "odd-" in " ".join(each)]
+        assert figures(controller, "terminations") == {("terminations", "node", "drain"): 60}

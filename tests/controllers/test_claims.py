@@ -1,0 +1,391 @@
+"""A node claim from its DELETE to its end: its nodes, its instance, itself; to the instant."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from kubesim.faults import Refuse, Rule
+from kubesim.world.cloud import CloudSettings
+from kubesim.world.nodeclaims import ClaimSpec
+from support.stage import (
+    STOPS_AFTER_5,
+    Stage,
+    a_pod_manifest,
+    finalizers_of,
+    instants,
+    reasons,
+    staged,
+    the_settings,
+    unregistered,
+)
+
+from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+CLAIM = ClaimSpec()
+QUARTER = ClaimSpec(termination_grace_period="15m")
+
+
+def finalizers_off(stage: Stage, resource: str) -> list[float]:
+    """When the server took our finalizer off such objects."""
+    writes = stage.transport.of("patch", resource)
+    return [each.instant for each in writes if b'"remove"' in (each.request.body or b"") and each.status == 200]
+
+
+# -- both end together -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("deleted", ["claim", "node", "claim and node", "node and claim"])
+async def test_node_and_claim_end_together_whichever_is_deleted(deleted: str) -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            for which in deleted.split(" and "):
+                start = await (stage.delete_claim("n1-claim") if which == "claim" else stage.delete_node("n1"))
+            assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
+            assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(5.0, abs=0.001)
+            assert instants(stage, "create", "pods/eviction", start) == [0.0]
+            assert [verb for _, verb in stage.provider.calls] == ["terminate", "state"]
+            off = [
+                each.operation.plural
+                for each in stage.transport.executed
+                if each.operation.verb == "patch" and b'"remove"' in (each.request.body or b"")
+            ]
+            assert off == ["nodes", "nodeclaims"]
+            assert stage.instance_state("n1") == "terminated"
+            await stage.clock.sleep(0.001)
+            assert (controller.under_way(), controller.claims_under_way()) == ((), ())
+            (done,) = controller.claims_finished()
+            assert {step: round(spent, 2) for step, spent in done.seconds.items() if spent > 0.01} == {"nodes": 5.0}
+        assert "UnmanagedNodeClaimHeld" not in await reasons(stage, "n1-claim")
+
+
+async def test_while_its_node_drains_the_claim_says_why() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(20)
+            drained = stage.claim_condition("n1-claim", names.DRAINED)
+            assert drained is not None
+            assert (drained["status"], drained["reason"]) == ("False", "Draining")
+            assert drained["message"].startswith("1 pod left: shop/job (protected by do-not-disrupt)")
+            (progress,) = controller.claims_under_way()
+            assert (progress.nodes, progress.step, progress.waits_for) == (("n1",), "nodes", "its nodes are ending: n1")
+            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
+            await stage.until_claims_gone("n1-claim")
+
+
+async def test_all_nodes_of_a_claim_are_gone_before_its_instance_ends() -> None:
+    """Not when the first of them is drained."""
+    async with staged() as stage:
+        await stage.add_nodes("n2", claim=CLAIM)
+        node = stage.node("n2")
+        assert node is not None
+        await stage.call(
+            "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
+        )
+        await stage.create(a_pod_manifest("a", "n2", behaviour={"stop-seconds": 9}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_claim("n2-claim")
+            await stage.clock.sleep(0.1)
+            (progress,) = controller.claims_under_way()
+            assert progress.nodes == ("n1", "n2")
+            assert all("deletionTimestamp" in each["metadata"] for each in stage.nodes())
+            await stage.until_gone("n1", "n2")
+            assert [round(each - start, 1) for each in stage.provider.instants_of("terminate")] == [
+                pytest.approx(9.0, abs=1.1)
+            ]
+            assert await stage.until_claims_gone("n2-claim") == finalizers_off(stage, "nodes")[-1]
+            assert len(stage.transport.of("delete", "nodes")) == 2
+
+
+async def test_a_node_left_over_under_an_old_name_takes_no_instance_with_it() -> None:
+    """The same machine, registered anew under another name: the end of the old object is not the end of the machine."""
+    async with staged("n2") as stage:
+        node = stage.node("n2")
+        assert node is not None
+        await stage.call(
+            "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.until_gone("n1")
+            assert stage.instance_state("n2") == "running"
+            await stage.delete_node("n2")
+            await stage.until_gone("n2")
+            assert stage.instance_state("n2") == "terminated"
+        assert "InstanceShared" in await reasons(stage, "n1")
+
+
+async def test_of_two_nodes_of_one_instance_that_end_together_one_ends_it() -> None:
+    async with staged("n2") as stage:
+        node = stage.node("n2")
+        assert node is not None
+        await stage.call(
+            "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            start = await stage.delete_node("n2")
+            assert await stage.until_gone("n1", "n2") - start <= 4.0
+            assert len(stage.provider.instants_of("terminate")) == 1
+            assert stage.instance_state("n2") == "terminated"
+
+
+# -- the deadline ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("deleted", ["claim", "node"])
+async def test_with_a_grace_period_the_deadline_stands_on_both_and_is_told_on_both(deleted: str) -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=QUARTER)
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(10 - stage.clock.monotonic())
+            await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
+            await stage.clock.sleep(1)
+            for thing in (stage.node("n1"), stage.claim("n1-claim")):
+                assert thing is not None
+                assert thing["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] == "2026-01-01T00:15:10Z"
+            (progress,) = controller.claims_under_way()
+            assert progress.deadline == progress.started + 900.0
+            await stage.until_claims_gone("n1-claim")
+        for name in ("n1", "n1-claim"):
+            told = [message for object_, reason, message in await stage.events() if (object_, reason) == (name, TGP)]
+            assert len(told) == 1
+            assert told[0].startswith("ends by 2026-01-01T00:15:10Z (termination grace period 15m")
+
+
+TGP = "TerminationGracePeriodExpiring"
+
+
+async def test_without_a_grace_period_there_is_no_deadline() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(1)
+            for thing in (stage.node("n1"), stage.claim("n1-claim")):
+                assert thing is not None
+                assert names.TERMINATION_TIMESTAMP not in thing["metadata"].get("annotations", {})
+            await stage.until_claims_gone("n1-claim")
+        assert TGP not in await reasons(stage, "n1-claim")
+
+
+async def test_an_earlier_deadline_that_stands_on_the_claim_is_kept() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=QUARTER)
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            early = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T00:02:00Z"}}}
+            await stage.patch_claim("n1-claim", early)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(1)
+            for thing in (stage.node("n1"), stage.claim("n1-claim")):
+                assert thing is not None
+                assert thing["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] == "2026-01-01T00:02:00Z"
+            assert await stage.until_claims_gone("n1-claim") <= 120.0
+
+
+async def test_a_claim_without_a_grace_period_has_that_of_the_group_of_its_node() -> None:
+    groups = [
+        {"selector": {"matchLabels": {"pool": "batch"}}, "terminationGracePeriod": "1h"},
+        {"selector": {}, "terminationGracePeriod": "1m"},
+    ]
+    async with staged(settings=the_settings(nodeGroups=groups), cloud=CloudSettings(terminate_delay=30.0)) as stage:
+        await stage.add_nodes("n1", claim=CLAIM, labels={"pool": "batch"})
+        await stage.create_claim("other", unregistered())
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            written = []
+            for name in ("n1-claim", "other"):
+                await stage.delete_claim(name)
+                await stage.clock.sleep(0.1)
+                written += [progress.deadline for progress in controller.claims_under_way() if progress.name == name]
+            assert written == [NEW_YEAR_SECONDS + 3600.0]  # the other one never had an instance: it is gone
+            assert "n1" in {progress.name for progress in controller.under_way()}
+            await stage.until_gone("n1")
+            await stage.until_claims_gone("n1-claim")
+        deadlines = [message for object_, reason, message in await stage.events() if reason == TGP]
+        assert {each.split(" (")[0] for each in deadlines} == {
+            "ends by 2026-01-01T01:00:00Z",
+            "ends by 2026-01-01T00:01:00Z",
+        }
+
+
+NEW_YEAR_SECONDS = 1_767_225_600.0
+
+
+async def test_when_its_nodes_are_gone_their_deadline_stays() -> None:
+    """And not that of the group which the claim's own labels would choose."""
+    groups = [
+        {"selector": {"matchLabels": {"pool": "batch"}}, "terminationGracePeriod": "1h"},
+        {"selector": {}, "terminationGracePeriod": "1m"},
+    ]
+    async with staged(settings=the_settings(nodeGroups=groups)) as stage:
+        await stage.add_nodes("n1", claim=CLAIM, labels={"pool": "batch"})
+        await stage.patch_claim("n1-claim", {"metadata": {"labels": {"pool": None}}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(1.0)
+            stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH", path="/nodeclaims/n1-claim$"))
+            await stage.until_gone("n1")
+            await stage.clock.sleep(0.5)
+            (progress,) = controller.claims_under_way()
+            assert progress.deadline == progress.started + 3600.0
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(0.1)
+            assert [each.deadline for each in controller.claims_under_way()] == [progress.deadline]
+            stage.transport.before.clear()
+            await stage.until_claims_gone("n1-claim")
+
+
+# -- claims without a node ---------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_that_was_never_launched_goes_at_once_and_the_provider_is_not_called() -> None:
+    async with staged() as stage, stage.controller() as controller:
+        await stage.create_claim("c")
+        await stage.settle(controller)
+        start = await stage.delete_claim("c")
+        assert await stage.until_claims_gone("c") == start
+        assert stage.provider.calls == []
+
+
+async def test_the_node_of_a_claim_that_never_registered_is_not_deleted_but_its_instance_ends() -> None:
+    """The Node object goes its own way: its kubelet is silent, its instance is gone."""
+    async with staged(cloud=CloudSettings(terminate_delay=3.0)) as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(1)
+            (progress,) = controller.claims_under_way()
+            assert (progress.nodes, progress.step) == ((), "instance")
+            assert progress.waits_for.endswith("is ending")
+            condition = stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING)
+            assert condition is not None
+            assert condition["status"] == "True"
+            assert await stage.until_claims_gone("n1-claim") - start <= 3.0 + 4.0
+            assert stage.instance_state("n1") == "terminated"
+            assert stage.provider.calls[0] == (round(start, 3), "state")  # somebody else might have ended it
+            # Here the garbage collector deletes it, on the word of its owner reference.
+            assert await stage.until_gone("n1") - start < 60.0
+            assert stage.transport.of("delete", "nodes") == []
+        assert (await reasons(stage, "n1-claim"))[-2:] == ["InstanceTerminating", "InstanceTerminated"]
+
+
+async def test_a_node_that_never_registered_and_is_deleted_by_somebody_is_drained_first() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(5.0, abs=0.001)
+            assert stage.provider.instants_of("terminate") == [pytest.approx(start + 5.0, abs=0.001)]
+
+
+async def test_a_claim_whose_node_and_instance_are_gone_goes_without_asking_for_their_end() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        stage.cluster.cloud.terminate(stage.instances["n1"])
+        await stage.call("DELETE", "/api/v1/nodes/n1")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_claim("n1-claim")
+            assert await stage.until_claims_gone("n1-claim") == start
+            assert stage.provider.calls == [(round(start, 3), "state")]
+
+
+async def test_a_lost_node_whose_instance_is_gone_does_not_hold_its_claim() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(a_pod_manifest("a", "n1"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.cluster.cloud.terminate(stage.instances["n1"])
+            await stage.clock.sleep(45)
+            node = stage.condition("n1", "Ready")
+            assert node is None or node["status"] != "True"
+            start = await stage.delete_claim("n1-claim")
+            assert await stage.until_claims_gone("n1-claim") == start
+            assert stage.provider.instants_of("terminate") == []
+
+
+# -- the provider ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_provider_that_fails_is_asked_again_and_the_claim_waits() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
+        stage.provider.moods.extend(ProviderUnavailable("throttled") for _ in range(5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(0.2)
+            condition = stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING)
+            assert condition is not None
+            message = "provider stand-in: throttled; it is asked again until the instance is gone"
+            assert (condition["status"], condition["message"]) == ("False", message)
+            (progress,) = controller.claims_under_way()
+            assert progress.waits_for == message
+            await stage.until_claims_gone("n1-claim")
+            asked = [instant - start for instant in stage.provider.instants_of("state")]
+            for pause, size in zip([b - a for a, b in pairwise(asked)], [1.0, 2.0, 4.0, 8.0, 16.0], strict=False):
+                assert size / 2 <= pause <= size
+            assert len(stage.provider.instants_of("terminate")) == 1
+        assert "InstanceTerminationFailed" in await reasons(stage, "n1-claim")
+
+
+async def test_termination_protection_holds_the_claim_and_names_the_remedy() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        stage.provider.moods.extend([ProviderRefused("termination protection is on", "take it off instance i-1")] * 30)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(3600)
+            for condition in (
+                stage.condition("n1", names.INSTANCE_TERMINATING),
+                stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING),
+            ):
+                assert condition is not None
+                assert condition["status"] == "False"
+                assert "take it off instance i-1" in condition["message"]
+            assert len(stage.provider.calls) < 30
+            stage.provider.moods.clear()
+            await stage.until_claims_gone("n1-claim")
+            assert stage.instance_state("n1") == "terminated"
+
+
+async def test_an_instance_that_takes_its_time_keeps_node_and_claim() -> None:
+    async with staged(cloud=CloudSettings(terminate_delay=60.0)) as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(61)
+            assert names.FINALIZER in finalizers_of(stage.claim("n1-claim") or {"metadata": {}})
+            assert await stage.until_claims_gone("n1-claim") - start >= 62.0
+            assert finalizers_off(stage, "nodes") <= finalizers_off(stage, "nodeclaims")

@@ -1,0 +1,236 @@
+"""Many claims at once, controllers that are killed, servers that fail: nothing is lost, and nobody fights."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from kubesim.faults import DropWatch, Latency, Refuse, Reset, Rule
+from kubesim.server.api import JsonObject
+from kubesim.world.cloud import CloudSettings
+from kubesim.world.nodeclaims import ClaimSpec
+from support.inprocess import Stutter
+from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, unregistered
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+QUARTER = ClaimSpec(termination_grace_period="15m")
+WRITES = 9
+"""To a claim: its DELETE, the deadline, six words in conditions (the last one twice, if the watch is late), the
+finalizer."""
+
+
+def writes_per_claim(stage: Stage) -> dict[str, Counter[str]]:
+    """By claim, how the server has answered our writes to it."""
+    found: dict[str, Counter[str]] = {}
+    for each in stage.transport.executed:
+        if each.operation.plural == "nodeclaims" and each.operation.verb in ("patch", "delete"):
+            answers = found.setdefault(each.operation.name, Counter())
+            answers["done" if each.status == 200 else "refused"] += 1
+    return found
+
+
+@pytest.mark.parametrize("deleted", ["claims", "nodes", "both"])
+async def test_fifty_at_once_do_not_wait_for_each_other_and_do_not_fight(deleted: str) -> None:
+    nodes = [f"n{number:02}" for number in range(50)]
+    claims = [f"{node}-claim" for node in nodes]
+    async with staged() as stage:
+        for number, node in enumerate(nodes):
+            await stage.add_nodes(node, claim=QUARTER)
+            await stage.cluster.create(a_pod_manifest(f"p{number}", node, behaviour={"stop-seconds": 5 + number % 3}))
+        await stage.cluster.until_ready()
+        # Answers take their time, and the watches are out of step with them and with each other.
+        stage.transport.behind.add(Rule(fault=Latency(0.0, 0.05)))
+        stage.transport.stutter = Stutter(0.2, 0.1)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.executed.clear()
+            start = stage.clock.monotonic()
+            for node, claim in zip(nodes, claims, strict=True):
+                if deleted != "nodes":
+                    await stage.delete_claim(claim)
+                if deleted != "claims":
+                    await stage.delete_node(node)
+            end = await stage.until_claims_gone(*claims)
+            assert end - start < 7.0 + 5.0
+            await stage.clock.sleep(3)
+            assert controller.claims_under_way() == ()
+        answers = writes_per_claim(stage)
+        assert answers.keys() == set(claims)
+        assert max(each["done"] for each in answers.values()) <= WRITES
+        # The watch is behind: somebody else has written, or it is gone already.
+        assert max(each["refused"] for each in answers.values()) <= 3
+        deletions = Counter(each.operation.name for each in stage.transport.of("delete", "nodes"))
+        assert max(deletions.values(), default=0) <= 1
+        terminated = Counter(each.id for each in stage.cluster.cloud.journal if each.what == "shutting-down")
+        assert set(terminated.values()) == {1}
+        assert len(terminated) == 50
+
+
+async def test_a_claim_whose_provider_fails_holds_up_no_other() -> None:
+    async with staged() as stage:
+        for name in ("n1", "n2"):
+            await stage.add_nodes(name, claim=QUARTER)
+        stage.cluster.cloud.protect(stage.instances["n1"])
+        await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            start = await stage.delete_claim("n2-claim")
+            assert await stage.until_claims_gone("n2-claim") - start == pytest.approx(5.0, abs=0.001)
+            assert stage.claim("n1-claim") is not None
+
+
+@pytest.mark.parametrize("deleted", ["claim", "node"])
+@pytest.mark.parametrize("after", [0.0, 0.005, 0.015, 0.1, 2.5, 5.0, 5.015, 5.03, 5.06, 5.5, 6.1, 6.2])
+async def test_a_kill_at_any_point_is_survived(after: float, deleted: str) -> None:
+    async with staged(cloud=CloudSettings(terminate_delay=1.0)) as stage:
+        await stage.add_nodes("n1", claim=QUARTER)
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        # Answers take 10 ms, so that a kill finds requests that were carried out and never answered.
+        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
+            await stage.clock.sleep(after)
+        await stage.clock.sleep(0.2)
+        async with stage.controller() as controller:
+            await stage.until_claims_gone("n1-claim")
+            await stage.until_gone("n1")
+            await stage.clock.sleep(1)
+            assert (controller.under_way(), controller.claims_under_way()) == ((), ())
+        assert set(stage.agreed().values()) == {1}
+        assert stage.instance_state("n1") == "terminated"
+        assert the_end_was_in_order(stage)
+
+
+async def test_two_controllers_by_mistake_break_nothing() -> None:
+    async with staged(cloud=CloudSettings(terminate_delay=1.0)) as stage:
+        for name in ("n1", "n2", "n3"):
+            await stage.add_nodes(name, claim=QUARTER)
+            await stage.cluster.create(a_pod_manifest(f"on-{name}", name, **STOPS_AFTER_5))
+        await stage.cluster.until_ready()
+        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.05)))
+        async with stage.controller() as one, stage.controller() as other:
+            await stage.settle(one)
+            await stage.settle(other)
+            await stage.delete_claim("n1-claim")
+            await stage.delete_node("n2")
+            await stage.until_claims_gone("n1-claim", "n2-claim")
+            await stage.until_gone("n1", "n2")
+            await stage.clock.sleep(1)
+            assert one.claims_under_way() == other.claims_under_way() == ()
+        assert [stage.instance_state(name) for name in ("n1", "n2", "n3")] == ["terminated", "terminated", "running"]
+        assert all(each["refused"] <= 10 for each in writes_per_claim(stage).values())
+        assert the_end_was_in_order(stage)
+
+
+async def test_the_deadline_is_kept_though_the_server_goes_away_after_the_cordon() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="60s"))
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(5)
+            node = stage.node("n1")
+            assert node is not None
+            assert node["spec"]["unschedulable"]
+            deadline = controller.claims_under_way()[0].deadline
+            assert deadline is not None
+            stage.transport.is_listening = False
+            await stage.clock.sleep(100)
+            asked = stage.provider.instants_of("terminate")[0]
+            assert asked - (deadline - stage.clock.now() + stage.clock.monotonic()) <= 1.001
+            assert asked - start <= 61.001
+            stage.transport.is_listening = True
+            await stage.until_claims_gone("n1-claim")
+            await stage.until_gone("n1")
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_through_a_storm_every_claim_ends(seed: int) -> None:
+    chance = random.Random(f"claims/{seed}")
+    nodes = [f"n{number}" for number in range(4)]
+    cloud = CloudSettings(terminate_delay=chance.uniform(0, 4), failure_probability=chance.choice([0.0, 0.3]))
+    async with staged(seed=seed, cloud=cloud) as stage:
+        for node in nodes:
+            await stage.add_nodes(node, claim=QUARTER)
+            stop = {"stop-seconds": chance.randint(0, 20)}
+            await stage.cluster.create(a_pod_manifest(f"on-{node}", node, behaviour=stop))
+        await stage.cluster.until_ready()
+        await stage.patch_claim("n3-claim", {"status": unregistered()}, "/status")
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+        rain(stage, chance)
+        doomed = nodes[1:]
+        for _ in range(3):
+            async with stage.mortal():
+                for node in doomed:
+                    which = chance.choice([stage.node, stage.claim, None])
+                    await delete(stage, node, is_node=which == stage.node, is_claim=which == stage.claim)
+                await stage.clock.sleep(chance.uniform(0, 15))
+        stage.transport.before.clear()
+        stage.transport.behind.clear()
+        stage.transport.stutter = Stutter()
+        async with stage.controller() as controller:
+            for node in doomed:
+                await delete(stage, node, is_claim=True)
+            await stage.until_claims_gone(*(f"{node}-claim" for node in doomed))
+            await stage.until_gone(*doomed)
+            await stage.clock.sleep(1)
+            assert (controller.under_way(), controller.claims_under_way()) == ((), ())
+        assert [stage.instance_state(node) for node in nodes] == ["running", *["terminated"] * 3]
+        assert the_end_was_in_order(stage)
+
+
+def rain(stage: Stage, chance: random.Random) -> None:
+    before, behind = stage.transport.before, stage.transport.behind
+    stage.transport.stutter = Stutter(chance.uniform(0.0, 0.5), chance.choice([0.05, 0.5, 5.0]))
+    kinds: list[Callable[[float], object]] = [
+        lambda p: before.add(Rule(fault=Refuse(500), probability=p)),
+        lambda p: before.add(Rule(fault=Reset(), probability=p)),
+        lambda p: behind.add(Rule(fault=Reset(carried_out=True), probability=p)),
+        lambda p: behind.add(Rule(fault=Refuse(500), probability=p)),
+        lambda p: behind.add(Rule(fault=Latency(0.0, 2.0))),
+        lambda p: before.add(Rule(fault=DropWatch(chance.uniform(0.1, 20)), probability=p)),
+    ]
+    for kind in kinds:
+        if chance.random() < 0.5:
+            kind(chance.uniform(0.05, 0.4))
+
+
+async def delete(stage: Stage, node: str, *, is_node: bool = False, is_claim: bool = False) -> None:
+    """Unless it is gone, or going already."""
+    if is_node and is_there(stage.node(node)):
+        await stage.delete_node(node)
+    if is_claim and is_there(stage.claim(f"{node}-claim")):
+        await stage.delete_claim(f"{node}-claim")
+
+
+def is_there(thing: JsonObject | None) -> bool:
+    return thing is not None and "deletionTimestamp" not in thing["metadata"]
+
+
+def the_end_was_in_order(stage: Stage) -> bool:
+    """From the server's own history: no claim went before a node that had registered for it, or before its instance."""
+    gone_nodes = {
+        change.object["spec"]["providerID"]: change.revision
+        for change in stage.server.store.table("nodes").changes(0)
+        if change.type == "DELETED"
+    }
+    for change in stage.server.store.table("nodeclaims.karpenter.sh").changes(0):
+        if change.type != "DELETED":
+            continue
+        status = change.object["status"]
+        registered = next(each["status"] for each in status["conditions"] if each["type"] == "Registered")
+        if registered == "True" and gone_nodes.get(status["providerID"], change.revision) >= change.revision:
+            return False
+        id_ = status["providerID"].rsplit("/", 1)[-1]
+        if next(each.state for each in stage.cluster.cloud.instances if each.id == id_) != "terminated":
+            return False
+    return True

@@ -1,0 +1,51 @@
+"""Nodes with many pods: how often a node is planned while they leave."""
+
+from __future__ import annotations
+
+import pytest
+from support.deadlines import START, delete_at_start, evictions
+from support.stage import Stage, a_pod_manifest, staged
+
+from gracectl.controllers.node.controller import CALM_SECONDS, MANY_PODS
+from gracectl.model import names
+from gracectl.policy.plan import NodeView, Plan, plan
+
+pytestmark = pytest.mark.anyio
+
+STEP = 0.01
+"""Seconds between the ends of two pods."""
+
+
+async def looks_while_leaving(count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, list[float]]:
+    """So many pods stop one after another, and a critical one when they are gone; when their node was planned."""
+    looks: list[float] = []
+
+    def counted(view: NodeView, now: float) -> Plan:
+        looks.append(stage.clock.monotonic() - START)
+        return plan(view, now)
+
+    monkeypatch.setattr("gracectl.controllers.node.drain.plan", counted)
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        for number in range(count):
+            behaviour = {"stop-seconds": f"{5 + number * STEP:g}", "jitter": "0"}
+            await stage.create(a_pod_manifest(f"web-{number}", "n1", behaviour=behaviour))
+        await stage.create(a_pod_manifest("last", "n1", priorityClassName=names.SYSTEM_CLUSTER_CRITICAL))
+        await delete_at_start(stage, "n1")
+        await stage.until_gone("n1")
+        return stage, looks
+
+
+async def test_a_node_is_not_planned_anew_for_each_of_many_pods_that_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, looks = await looks_while_leaving(100, monkeypatch)
+    crowded = 5 + (100 - MANY_PODS) * STEP
+    while_many_left = [at for at in looks if 5 < at < crowded]
+    assert len(while_many_left) <= (crowded - 5) / CALM_SECONDS + 2
+    # Nobody waits for the calm once there are few; the next wave begins with the end of the one before.
+    assert dict(evictions(stage))["last"] == pytest.approx(5 + 99 * STEP, abs=0.001)
+
+
+async def test_each_of_a_few_pods_that_leave_is_looked_at_in_that_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, looks = await looks_while_leaving(5, monkeypatch)
+    gone = [5 + number * STEP for number in range(5)]
+    assert all(any(look == pytest.approx(at, abs=0.001) for look in looks) for at in gone)

@@ -1,0 +1,422 @@
+"""Whose word a deadline is: administrators, claims that come late or go, settings that change, servers' clocks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from kubesim.server.api import JsonObject
+from kubesim.world.nodeclaims import ClaimSpec
+from support.deadlines import (
+    START,
+    asked_to_end,
+    delete_at_start,
+    deletions,
+    evictions,
+    stamp,
+    told,
+    until,
+    with_grace_period,
+    written_on,
+)
+from support.stage import Stage, a_pod_manifest, staged, the_settings
+
+from gracectl.app.controller import Controller
+from gracectl.model import names
+from gracectl.runtime.clock import ShiftedClock
+
+pytestmark = pytest.mark.anyio
+
+QUARTER = with_grace_period("15m")
+HOUR_CLAIM = ClaimSpec(termination_grace_period="1h")
+
+
+def staying(name: str, grace: int = 30, node: str = "n1") -> JsonObject:
+    """A pod that never leaves by itself, and uses every second of its grace."""
+    annotations = {names.DO_NOT_DISRUPT: "true"}
+    behaviour = {"ignores-sigterm": "true"}
+    return a_pod_manifest(name, node, terminationGracePeriodSeconds=grace, annotations=annotations, behaviour=behaviour)
+
+
+def annotated(text: str | None) -> JsonObject:
+    return {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: text}}}
+
+
+async def patch(stage: Stage, kind: str, body: JsonObject) -> None:
+    """What a person writes on the node n1 or its claim."""
+    await (stage.patch_node("n1", body) if kind == "node" else stage.patch_claim("n1-claim", body))
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+async def test_without_a_claim_the_nodes_deletion_and_its_group_say_when() -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(staying("a"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 1.0)
+            node = stage.node("n1")
+            assert node is not None
+            assert node["metadata"]["deletionTimestamp"] == stamp(stage, 0.0)
+            assert written_on(node) == stamp(stage, 900.0)
+            (progress,) = controller.under_way()
+            assert progress.deadline == stage.clock.now() - 1.0 + 900.0
+            (message,) = await told(stage, "n1", "TerminationGracePeriodExpiring")
+            assert message.startswith(f"ends by {stamp(stage, 900.0)} (termination grace period 15m0s): ")
+
+
+async def test_a_claims_own_grace_period_wins_over_its_groups_and_both_are_told() -> None:
+    async with staged(settings=QUARTER) as stage:
+        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+        await stage.create(staying("a"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 1.0)
+            assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 3600.0)
+            for holder in ("n1", "n1-claim"):
+                (message,) = await told(stage, holder, "TerminationGracePeriodExpiring")
+                assert "termination grace period 1h0m0s" in message
+            assert await stage.until_gone("n1") == START + 3600
+            assert deletions(stage)[0] == ("a", 3570.0, 30)
+
+
+async def test_the_claims_deletion_starts_the_clock_and_not_the_nodes() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+        await stage.create(staying("a"))
+        await until(stage, -50.0)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+        await stage.delete_claim("n1-claim")
+        await delete_at_start(stage, "n1")
+        async with stage.controller():
+            assert await stage.until_gone("n1") == START + 3550
+            assert deletions(stage)[0] == ("a", 3520.0, 30)
+
+
+# -- administrators ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["node", "claim"])
+async def test_a_tighter_deadline_set_by_hand_is_obeyed_at_once(kind: str) -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+        await stage.create(staying("slow", 600), staying("quick", 30))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+            await patch(stage, kind, annotated(stamp(stage, 360.0)))
+            await until(stage, 60.01)
+            assert deletions(stage) == [("slow", 60.0, 300)]
+            assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 360.0)
+            assert await stage.until_gone("n1") == START + 360
+            assert [each for each in deletions(stage) if each[1] < 360] == [("slow", 60.0, 300), ("quick", 330.0, 30)]
+
+
+async def test_whoever_watches_reads_at_once_that_a_deadline_is_tightened_and_what_a_pod_loses_by_it() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+        await stage.create(staying("slow", 3600))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+            await patch(stage, "node", annotated(stamp(stage, 360.0)))
+            await until(stage, 61.0)
+            for holder in ("n1", "n1-claim"):
+                before, now = await told(stage, holder, "TerminationGracePeriodExpiring")
+                assert before.startswith(f"ends by {stamp(stage, 3600.0)} (termination grace period 1h0m0s): ")
+                assert now.startswith(f"ends by {stamp(stage, 360.0)} (annotation {names.TERMINATION_TIMESTAMP}): ")
+            whole, cut = await told(stage, "slow", "DeletedForDeadline")
+            assert "its whole grace (3600 s)" in whole
+            assert "cut by gracectl to 300 s" in cut
+
+
+async def test_a_deadline_that_has_passed_already_promises_nothing() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+        await stage.create(staying("slow"))
+        await stage.patch_node("n1", annotated("2000-01-01T00:00:00Z"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 0.1)
+            (message,) = await told(stage, "n1", "TerminationGracePeriodExpiring")
+            assert message == (
+                f"ends now: its deadline 2000-01-01T00:00:00Z (annotation {names.TERMINATION_TIMESTAMP}) has passed; "
+                "each pod that is left is deleted with 1 s of grace, whatever holds it"
+            )
+
+
+async def test_a_deadline_that_is_tightened_twice_cuts_a_grace_twice() -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(staying("a", 3600))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 10.0)
+            await stage.patch_node("n1", annotated(stamp(stage, 310.0)))
+            await until(stage, 20.0)
+            await stage.patch_node("n1", annotated(stamp(stage, 120.0)))
+            assert await stage.until_gone("n1") == START + 120
+            assert [each for each in deletions(stage) if each[1] < 120] == [
+                ("a", 0.0, 900),
+                ("a", 10.0, 300),
+                ("a", 20.0, 100),
+            ]
+
+
+@pytest.mark.parametrize("kind", ["node", "claim"])
+@pytest.mark.parametrize("text", ["2030-01-01T00:00:00Z", None], ids=["later", "none"])
+async def test_a_deadline_that_somebody_loosens_or_takes_off_comes_back(kind: str, text: str | None) -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
+        await stage.create(staying("a"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+            await patch(stage, kind, annotated(text))
+            await until(stage, 60.01)
+            assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 900.0)
+            assert await stage.until_gone("n1") == START + 900
+
+
+@pytest.mark.parametrize("text", ["2030-01-01T00:00:00Z", None], ids=["later", "none"])
+async def test_a_deadline_that_was_set_by_hand_alone_cannot_be_loosened_either(text: str | None) -> None:
+    async with staged("n1") as stage:
+        await stage.create(staying("a"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+            assert written_on(stage.node("n1")) == ""
+            await stage.patch_node("n1", annotated(stamp(stage, 300.0)))
+            await until(stage, 120.0)
+            await stage.patch_node("n1", annotated(text))
+            assert await stage.until_gone("n1") == START + 300
+            assert deletions(stage)[0] == ("a", 270.0, 30)
+
+
+async def test_a_deadline_that_was_written_before_the_deletion_counts_from_the_deletion_on() -> None:
+    async with staged("n1") as stage:
+        await stage.create(staying("a"))
+        await stage.patch_node("n1", annotated(stamp(stage, 240.0)))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await until(stage, -10.0)
+            assert deletions(stage) == []
+            await delete_at_start(stage, "n1")
+            assert await stage.until_gone("n1") == START + 240
+            assert deletions(stage)[0] == ("a", 210.0, 30)
+
+
+async def test_a_deadline_that_has_passed_before_the_deletion_is_everything_at_once() -> None:
+    async with staged("n1") as stage:
+        await stage.create(staying("a", 600))
+        await stage.patch_node("n1", annotated("2020-01-01T00:00:00Z"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 0.1)
+            assert deletions(stage) == [("a", 0.0, 1)]
+            assert asked_to_end(stage) == [0.0]
+
+
+@pytest.mark.parametrize("text", ["soon", "", "9999-12-31T23:59:59-23:59"])
+async def test_an_annotation_that_nobody_can_read_is_told_once_and_overwritten(text: str) -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(staying("a"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+            await stage.patch_node("n1", annotated(text))
+            await until(stage, 60.01)
+            assert written_on(stage.node("n1")) == stamp(stage, 900.0)
+            assert await told(stage, "n1", "InvalidTerminationTimestamp") == [
+                f'annotation {names.TERMINATION_TIMESTAMP} is "{text}", which is no instant such as '
+                f"2026-01-01T00:00:00Z: {stamp(stage, 900.0)} is written instead"
+            ]
+            assert await stage.until_gone("n1") == START + 900
+
+
+async def test_an_annotation_that_nobody_can_read_is_no_deadline() -> None:
+    async with staged("n1") as stage:
+        await stage.create(staying("a"))
+        await stage.patch_node("n1", annotated("tomorrow"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 1000.0)
+            assert deletions(stage) == []
+            assert written_on(stage.node("n1")) == "tomorrow"
+            assert await told(stage, "n1", "InvalidTerminationTimestamp") == [
+                f'annotation {names.TERMINATION_TIMESTAMP} is "tomorrow", which is no instant such as '
+                "2026-01-01T00:00:00Z: there is no deadline"
+            ]
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_that_appears_when_the_drain_has_begun_brings_its_deadline() -> None:
+    async with staged("n1") as stage:
+        await stage.create(staying("a"))
+        provider_id = f"sim:///zone-a/{stage.instances['n1']}"
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 100.0)
+            status = {"nodeName": "n1", "providerID": provider_id}
+            await stage.create_claim("late", status, terminationGracePeriod="5m")
+            await until(stage, 100.1)
+            assert written_on(stage.node("n1")) == written_on(stage.claim("late")) == stamp(stage, 400.0)
+            assert await stage.until_gone("n1") == START + 400
+            assert deletions(stage)[0] == ("a", 370.0, 30)
+
+
+async def test_a_claim_that_becomes_known_late_moves_no_deadline_to_a_later_instant() -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(staying("a"))
+        await stage.create_claim("late", terminationGracePeriod="1h")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 100.0)
+            await stage.patch_claim("late", {"status": {"nodeName": "n1"}}, "/status")
+            await until(stage, 101.0)
+            assert written_on(stage.node("n1")) == written_on(stage.claim("late")) == stamp(stage, 900.0)
+            assert await stage.until_gone("n1") == START + 900
+
+
+async def test_a_claim_that_vanishes_leaves_its_deadline() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
+        await stage.create(staying("a"))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 100.0)
+            await stage.patch_claim("n1-claim", {"metadata": {"finalizers": None}})
+            await stage.until_claims_gone("n1-claim")
+            await until(stage, 200.0)
+        async with stage.controller():  # which has never seen the claim
+            assert await stage.until_gone("n1") == START + 900
+            assert deletions(stage)[0] == ("a", 870.0, 30)
+
+
+# -- settings and restarts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("after", "deadline"), [("1h", 900.0), ("5m", 300.0), (None, 900.0)])
+async def test_a_grace_period_that_is_changed_in_the_settings_moves_no_deadline_to_a_later_instant(
+    after: str | None, deadline: float
+) -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(staying("a"))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+        stage.settings = the_settings() if after is None else with_grace_period(after)
+        async with stage.controller():
+            assert await stage.until_gone("n1") == START + deadline
+            assert deletions(stage)[0] == ("a", deadline - 30, 30)
+        assert written_on(stage.node("n1")) == ""
+
+
+@pytest.mark.parametrize("away", [10.0, 580.0, 620.0, 880.0, 910.0])
+async def test_nobody_is_deleted_twice_and_nobody_late_by_a_restart(away: float) -> None:
+    """Killed after a while and started again 15 s later; what has become due meanwhile goes at once."""
+    async with staged("n1", settings=QUARTER) as stage:
+        stage.provider.seconds = 30.0  # the instance takes its time, so that the second life finds it
+        await stage.create(staying("slow", 300), staying("quick", 30), staying("late", 5))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, away)
+        back = away + 15.0
+        await until(stage, back)
+
+        def due(at: float, grace: int) -> tuple[float, int]:
+            return (at, grace) if not away < at < back else (back, min(grace, int(900.0 - back)))
+
+        async with stage.controller():
+            await stage.until_gone("n1")
+        on_time = [(name, *due(900.0 - grace, grace)) for name, grace in (("slow", 300), ("quick", 30), ("late", 5))]
+        assert [each for each in deletions(stage) if each[1] < 900.0] == on_time
+        assert evictions(stage) == []
+
+
+async def test_a_restart_tells_nobody_again_what_stands_there_already() -> None:
+    reasons = (names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, names.EventReason.DRAINING)
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(name="c1", termination_grace_period="15m"))
+        await stage.create(staying("a"))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 60.0)
+        for life in range(3):
+            async with stage.mortal():
+                await until(stage, 120.0 + 60.0 * life)
+        for name in ("n1", "c1"):
+            assert len(await told(stage, name, *reasons)) == 2, name
+        tighter = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: stamp(stage, 600.0)}}}
+        await stage.patch_node("n1", tighter)
+        async with stage.mortal():
+            # Tightened while nobody was there: that is news.
+            await until(stage, 400.0)
+            assert len(await told(stage, "n1", *reasons)) == 3
+
+
+# -- the server's clock ------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def running(stage: Stage, clock: ShiftedClock) -> AsyncIterator[None]:
+    """A controller that goes by this clock."""
+    controller = Controller(stage.settings, stage.transport.line(), clock, stage.provider)
+    stop = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(controller.run, stop)
+        await stage.settle(controller)
+        yield
+        stop.set()
+
+
+@pytest.mark.parametrize("offset", [-400.0, 400.0])
+@pytest.mark.parametrize("learns", [-10.0, 200.0, 390.3])
+async def test_deadlines_are_instants_of_the_server(offset: float, learns: float) -> None:
+    """The server's clock is so many seconds ahead; from when that is known, everything happens by it."""
+    async with staged("n1", settings=QUARTER, clock_offset_seconds=offset) as stage:
+        await stage.create(staying("a", 100))
+        clock = ShiftedClock(stage.clock)
+        async with running(stage, clock):
+            await until(stage, min(learns, 0.0))
+            clock.offset = offset if learns < 0 else 0.0
+            await delete_at_start(stage, "n1")
+            await until(stage, max(learns, 0.5))
+            clock.offset = offset
+            assert await stage.until_gone("n1") == START + 900
+            assert deletions(stage)[0] == ("a", 800.0, 100)
+
+
+async def test_a_deadline_that_turns_out_to_have_passed_is_obeyed_in_that_instant() -> None:
+    """Though nothing happens on the node: only the minimum drain time is waited for."""
+    settings = with_grace_period("15m", drain={"minimumSeconds": 3600})
+    async with staged("n1", "n2", settings=settings, clock_offset_seconds=400.0) as stage:
+        await stage.create(a_pod_manifest("elsewhere", "n2"))
+        clock = ShiftedClock(stage.clock)
+        async with running(stage, clock):
+            await delete_at_start(stage, "n1")
+            await until(stage, 905.3)
+            clock.offset = 400.0
+            assert await stage.until_gone("n1") == pytest.approx(START + 905.3, abs=0.001)

@@ -1,0 +1,223 @@
+"""What people read of a deadline: Events and conditions, on the node and on its claim, and other writers beside us."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from kubesim.server.api import JsonObject
+from kubesim.world.cloud import CloudSettings
+from kubesim.world.nodeclaims import ClaimSpec
+from support.deadlines import START, asked_to_end, delete_at_start, stamp, told, until, with_grace_period
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, reasons, staged
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+QUARTER = with_grace_period("15m")
+CLAIM = ClaimSpec(termination_grace_period="15m")
+SLOW_CLOUD = CloudSettings(terminate_delay=60.0)
+
+
+def staying(name: str, grace: int = 30) -> JsonObject:
+    """A pod that never leaves by itself, and uses every second of its grace."""
+    annotations = {names.DO_NOT_DISRUPT: "true"}
+    behaviour = {"ignores-sigterm": "true"}
+    return a_pod_manifest(name, "n1", terminationGracePeriodSeconds=grace, annotations=annotations, behaviour=behaviour)
+
+
+def condition(stage: Stage, holder: str, type_: str = names.DRAINED) -> JsonObject:
+    found = stage.claim_condition(holder, type_) if holder.endswith("-claim") else stage.condition(holder, type_)
+    assert found is not None, f"{holder} has no condition {type_}"
+    return found
+
+
+async def test_the_condition_says_until_when_at_most_each_pod_is_waited_for() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(
+            a_budget_manifest("web", minAvailable=1),
+            a_pod_manifest("web", "n1", terminationGracePeriodSeconds=60),
+            staying("job", 600),
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 1.0)
+            message = (
+                "2 pods left: shop/web (budget shop/web allows no disruption now (1 of 1 healthy, 1 required); "
+                f"it is deleted at {stamp(stage, 840.0)} at the latest), "
+                f"shop/job (protected by do-not-disrupt; it is deleted at {stamp(stage, 300.0)} at the latest); "
+                f"the node ends by {stamp(stage, 900.0)}"
+            )
+            for holder in ("n1", "n1-claim"):
+                assert condition(stage, holder)["message"] == message
+                assert condition(stage, holder)["reason"] == "Draining"
+                assert await told(stage, holder, "Draining") == [message]
+            await until(stage, 70.0)
+            for holder in ("n1", "n1-claim"):
+                assert await told(stage, holder, "DrainBlocked") == [f"nobody has left for 60 s; {message}"]
+            await until(stage, 320.0)
+            assert condition(stage, "n1")["message"].endswith(
+                f"shop/job (terminating until {stamp(stage, 900.0)}); the node ends by {stamp(stage, 900.0)}"
+            )
+            await stage.until_gone("n1")
+
+
+async def test_a_drain_in_which_pods_are_deleted_stands_not_still() -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(
+            a_pod_manifest("slow", "n1", terminationGracePeriodSeconds=3600, behaviour={"stop-seconds": 300})
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await stage.until_gone("n1")
+            assert "DrainBlocked" not in await reasons(stage, "n1")
+
+
+async def test_what_was_left_behind_stays_to_be_read_when_it_is_gone() -> None:
+    async with staged(cloud=SLOW_CLOUD) as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(*(staying(f"job-{n}", 600) for n in range(5)))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 50.0)
+            stage.cluster.kubelet.partition("n1")
+            await until(stage, 905.0)
+            message = (
+                f"the deadline {stamp(stage, 900.0)} has passed with 5 pods left: shop/job-0 (terminating), "
+                "shop/job-1 (terminating), shop/job-2 (terminating), and 2 more"
+            )
+            for holder in ("n1", "n1-claim"):
+                shown = condition(stage, holder)
+                assert (shown["status"], shown["reason"], shown["message"]) == ("False", "DeadlinePassed", message)
+                assert await told(stage, holder, "TerminationGracePeriodExpired") == [message]
+                assert condition(stage, holder, names.INSTANCE_TERMINATING)["status"] == "True"
+            stage.cluster.kubelet.heal("n1")
+            await until(stage, 925.0)
+            for holder in ("n1", "n1-claim"):
+                shown = condition(stage, holder)
+                assert (shown["status"], shown["reason"], shown["message"]) == ("True", "DeadlinePassed", message)
+            await stage.until_gone("n1")
+            assert asked_to_end(stage)[0] == 900.0
+
+
+async def test_the_steps_are_told_on_the_claim_as_on_the_node() -> None:
+    async with staged(cloud=SLOW_CLOUD) as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 5}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 20.0)
+            for holder in ("n1", "n1-claim"):
+                for type_ in (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING):
+                    shown = condition(stage, holder, type_)
+                    assert (shown["status"], shown["lastTransitionTime"]) == ("True", stamp(stage, 5.0))
+            claim = stage.claim("n1-claim")
+            assert claim is not None
+            # What its maker has written stands as it was.
+            assert [each["type"] for each in claim["status"]["conditions"]] == [
+                "Launched",
+                "Registered",
+                "Initialized",
+                "Ready",
+                names.DRAINED,
+                names.VOLUMES_DETACHED,
+                names.INSTANCE_TERMINATING,
+            ]
+            assert claim["status"]["conditions"][0]["observedGeneration"] == 1
+            await stage.until_gone("n1")
+
+
+async def test_a_condition_of_somebody_else_that_comes_in_the_same_moment_survives() -> None:
+    """Lists of a custom resource are written by place: a write that has read another list is refused, and made anew."""
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        await stage.create(staying("job"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            handle = stage.server.handle
+            foreign = {
+                "type": "ConsistentStateFound",
+                "status": "True",
+                "reason": "Checked",
+                "message": "",
+                "lastTransitionTime": stamp(stage, 0.0),
+                "observedGeneration": 7,
+            }
+            storms = iter(range(3))
+
+            async def stormy(request: Any) -> Any:
+                is_ours = request.path.endswith("/nodeclaims/n1-claim/status") and isinstance(request.body, bytes)
+                if is_ours and (n := next(storms, None)) is not None:
+                    claim = stage.claim("n1-claim")
+                    assert claim is not None
+                    others = [each for each in claim["status"]["conditions"] if each["type"] != foreign["type"]]
+                    mine = {**foreign, "message": f"look {n}"}
+                    await stage.patch_claim("n1-claim", {"status": {"conditions": [mine, *others]}}, "/status")
+                return await handle(request)
+
+            stage.server.handle = stormy  # type: ignore[method-assign]  # the one way to be there just before
+            await delete_at_start(stage, "n1")
+            await until(stage, 5.0)
+            assert next(storms, None) is None
+            claim = stage.claim("n1-claim")
+            assert claim is not None
+            assert claim["status"]["conditions"][0] == {**foreign, "message": "look 2"}
+            assert condition(stage, "n1-claim")["reason"] == "Draining"
+            written = stage.transport.of("patch", "nodeclaims/status")
+            assert [each.status for each in written] == [409, 409, 409, 200]
+
+
+async def test_a_claim_without_any_status_gets_its_conditions() -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(staying("job"))
+        await stage.create_claim("bare", {"nodeName": "n1"})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 1.0)
+            claim = stage.claim("bare")
+            assert claim is not None
+            assert [each["type"] for each in claim["status"]["conditions"]] == [names.DRAINED]
+            assert claim["status"]["nodeName"] == "n1"
+
+
+async def test_conditions_of_claims_are_written_no_more_often_than_those_of_nodes() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        behaviours = [{"stop-seconds": n} for n in range(1, 26)]
+        await stage.create(*(a_pod_manifest(f"a-{n}", "n1", behaviour=b) for n, b in enumerate(behaviours)))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await stage.until_gone("n1")
+            writes = [round(each.instant - START, 3) for each in stage.transport.of("patch", "nodeclaims/status")]
+            draining = [instant for instant in writes if instant < 25.0]
+            assert draining[0] == 0.0
+            assert all(later - earlier >= 10.0 for earlier, later in pairwise(draining))
+            assert len(draining) <= 3
+
+
+async def test_a_deadline_is_told_anew_when_it_is_tightened_and_not_with_every_look() -> None:
+    async with staged("n1", settings=QUARTER) as stage:
+        await stage.create(staying("job"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 400.0)
+            events = stage.transport.of("create", "events") + stage.transport.of("patch", "events")
+            expiring = [each for each in events if b"TerminationGracePeriodExpiring" in (each.request.body or b"")]
+            assert [each.instant - START for each in expiring] == [0.0]
+            annotations = {names.TERMINATION_TIMESTAMP: stamp(stage, 600.0)}
+            await stage.patch_node("n1", {"metadata": {"annotations": annotations}})
+            await until(stage, 401.0)
+            before, now = await told(stage, "n1", "TerminationGracePeriodExpiring")
+            assert before.startswith(f"ends by {stamp(stage, 900.0)} ")
+            assert now.startswith(f"ends by {stamp(stage, 600.0)} ")
+            assert await stage.until_gone("n1") == START + 600

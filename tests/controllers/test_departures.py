@@ -1,0 +1,91 @@
+"""How pods have left: from one plan to the next, whatever comes first, the news or the answer."""
+
+from __future__ import annotations
+
+import pytest
+from support.builders import a_node, a_pod
+
+from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.lane import Candidate
+from gracectl.eviction.pod_outcomes import DepartureCounts, Departures, Manner
+from gracectl.policy.plan import NodeView, Plan, plan
+
+NOW = 1_767_225_600.0
+
+
+class Desk:
+    """Departures of one node; `evicting` and `deleting` are the pods for whose end the server is being asked."""
+
+    def __init__(self) -> None:
+        self.counts = DepartureCounts()
+        self.evicting: set[str] = set()
+        self.deleting: set[str] = set()
+        self.departures = Departures(self.counts, lambda uid: (uid in self.evicting, uid in self.deleting))
+
+    def see(self, *names: str, node: str = "n1") -> None:
+        """A plan with these pods."""
+        self.departures.note(node, planned(*names))
+
+    def evicted(self, name: str) -> None:
+        self.departures.evicted(Candidate("shop", name, name, "n1", (), NOW))
+
+    def deleted(self, name: str) -> None:
+        self.departures.deleted(Deletion(Doomed("shop", name, name, "n1", NOW), 5, 30, None, 0.0))
+
+    @property
+    def left(self) -> dict[str, int]:
+        return {manner.value: number for manner, number in self.counts.statistics().items() if number}
+
+
+def planned(*names: str) -> Plan:
+    pods = tuple(a_pod(name, uid=name) for name in names)
+    return plan(NodeView(node=a_node(), pods=pods, budgets={}, cordoned_at=NOW - 60), NOW)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_who_is_gone_has_left_as_he_was_told_to(desk: Desk) -> None:
+    desk.see("a", "b", "c", "d")
+    assert desk.left == {}
+    desk.evicted("a")
+    desk.deleted("b")
+    desk.evicted("c")
+    desk.deleted("c")
+    desk.see("a", "b", "c", "d")
+    assert desk.left == {}, "they are on their way"
+    desk.see()
+    assert desk.left == {"evicted": 1, "deleted": 2, "left": 1}
+    assert len(desk.departures) == 0
+
+
+def test_news_may_be_faster_than_the_answer(desk: Desk) -> None:
+    desk.see("a", "b")
+    desk.evicting, desk.deleting = {"a"}, {"b"}
+    desk.see()
+    assert desk.left == {"evicted": 1, "deleted": 1}
+    desk.evicted("a")
+    desk.deleted("b")
+    assert len(desk.departures) == 0, "nothing is remembered of who is gone"
+    desk.see()
+    assert desk.left == {"evicted": 1, "deleted": 1}
+
+
+@pytest.mark.parametrize(("is_over", "left"), [(True, {"abandoned": 2}), (False, {})])
+def test_who_is_there_when_the_end_is_over_was_abandoned(desk: Desk, is_over: bool, left: dict[str, int]) -> None:
+    desk.see("a", "b")
+    desk.evicted("a")
+    desk.departures.close("n1", is_over=is_over)
+    assert desk.left == left
+    assert len(desk.departures) == 0
+    desk.see("c")
+    assert desk.left == left, "a namesake begins anew"
+
+
+def test_nodes_do_not_mix(desk: Desk) -> None:
+    desk.see("a")
+    desk.see("b", node="n2")
+    desk.see(node="n2")
+    assert desk.left == {Manner.LEFT.value: 1}

@@ -1,0 +1,182 @@
+"""What a plan foretells is what then happens: random worlds, told beforehand, then lived through.
+
+GRACECTL_WORLDS=500 pytest tests/controllers/test_forecasts.py      more worlds than the suite has time for
+GRACECTL_WORLDS=1 GRACECTL_FIRST_WORLD=217 pytest ...                           the one that failed
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+
+import anyio
+import msgspec
+import pytest
+from support.inprocess import Executed, uid_of
+from support.kept import gracectl_keep, is_at_rest
+from support.stage import Stage, staged
+from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
+
+from gracectl.app.controller import Controller
+from gracectl.inspect.forecast import Outlook, outlook
+from gracectl.policy.course import How
+from gracectl.policy.forecast import Assumptions, NodeProspect
+from gracectl.policy.prospects import Prospect
+
+pytestmark = pytest.mark.anyio
+
+FIRST = int(os.environ.get("GRACECTL_FIRST_WORLD", "0"))
+COUNT = int(os.environ.get("GRACECTL_WORLDS", "20"))
+HORIZON = 3 * 3600.0
+"""Longer than any protection that ends, and any deadline, in these worlds."""
+
+SLACK = 1.0
+"""Seconds by which what is certain may be off, and what is not may lie outside of its span."""
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """A pod was told to leave for the first time, so many seconds after the nodes were deleted."""
+
+    at: float
+    how: How
+    grace: int | None
+
+
+async def foretold(stage: Stage, controller: Controller, world: World, *, keeps: bool = False) -> Outlook:
+    """What is said of the nodes in question at the beginning of a second, as which the server's timestamps are."""
+    await stage.settle(controller)
+    await stage.clock.sleep(math.ceil(stage.clock.monotonic()) - stage.clock.monotonic())
+    assumptions = Assumptions(replacement_seconds=REPLACEMENT_SECONDS)
+    settings, now = world.settings.termination, stage.clock.now()
+    return outlook(controller._observed, settings, world.doomed, now, assumptions, keeps=keeps)
+
+
+async def lived_through(stage: Stage, controller: Controller, world: World) -> Outlook:
+    """Foretell in the instant of the deletion, delete, and let all happen."""
+    told = await foretold(stage, controller, world)
+    for name in world.doomed:
+        await stage.delete_node(name)
+    with anyio.move_on_after(HORIZON):
+        await stage.until_gone(*world.doomed)
+    return told
+
+
+async def kept_through(stage: Stage, controller: Controller, world: World) -> tuple[Outlook, dict[str, float]]:
+    """The same of nodes that are drained for maintenance; also by name when (Unix seconds) each of them was empty."""
+    told = await foretold(stage, controller, world, keeps=True)
+    for name in world.doomed:
+        await gracectl_keep(stage, name)
+    at_rest: dict[str, float] = {}
+
+    async def wait(name: str) -> None:
+        await stage.until(lambda: is_at_rest(stage, name))
+        at_rest[name] = stage.clock.now()
+
+    with anyio.move_on_after(HORIZON):
+        async with anyio.create_task_group() as group:
+            for name in world.doomed:
+                group.start_soon(wait, name)
+    return told, at_rest
+
+
+def first_words(stage: Stage, begun: float) -> dict[str, Happened]:
+    """By pod uid, how it was first told to leave. `begun`: when the nodes were deleted, by the server's clock."""
+    start = begun - stage.clock.now() + stage.clock.monotonic()
+    found: dict[str, Happened] = {}
+    asked = [(How.EVICTED, each) for each in stage.evictions if each.status == 201]
+    asked += [(How.DELETED, each) for each in stage.transport.of("delete", "pods") if each.status == 200]
+    for how, each in sorted(asked, key=lambda pair: pair[1].instant):
+        found.setdefault(uid_of(each.request), Happened(round(each.instant - start, 3), how, _grace(each)))
+    return found
+
+
+def _grace(executed: Executed) -> int | None:
+    grace: int | None = msgspec.json.decode(executed.request.body or b"{}").get("gracePeriodSeconds")
+    return grace
+
+
+def differences(pod: Prospect, happened: Happened | None, now: float) -> list[str]:
+    """What happened to a pod, held against what was foretold."""
+    name, told = pod.entry.pod.name, pod.told
+    if told is None:
+        return [f"{name}: not foretold, but {happened}"] if happened else []
+    earliest, latest = told.earliest - now, None if told.latest is None else told.latest - now
+    if happened is None:
+        return [f"{name}: {pod.ways} at {earliest} to {latest}, but nothing happened"] if latest is not None else []
+    found = []
+    if happened.how not in pod.ways:
+        found.append(f"{name}: {pod.ways} foretold, {happened}")
+    if not earliest - SLACK <= happened.at <= (float("inf") if latest is None else latest + SLACK):
+        found.append(f"{name}: at {earliest} to {latest} foretold, {happened}")
+    if pod.is_certain and happened.how is How.DELETED and pod.orders[0].grace != happened.grace:
+        found.append(f"{name}: {pod.orders[0]} foretold, {happened}")
+    return found
+
+
+def disorder(pods: list[Prospect], happened: dict[str, Happened]) -> list[str]:
+    """Pairs that were foretold in one order, and left in the other."""
+    told = [pod for pod in pods if pod.told is not None and pod.entry.pod.uid in happened]
+    return [
+        f"{first.entry.pod.name} was to leave before {second.entry.pod.name}"
+        for first in told
+        for second in told
+        if first.told
+        and second.told
+        and first.told.latest is not None
+        and first.told.latest < second.told.earliest
+        and happened[first.entry.pod.uid].at > happened[second.entry.pod.uid].at + 0.01
+    ]
+
+
+def ends(stage: Stage, node: NodeProspect) -> float | None:
+    """When (Unix seconds) the node's instance was asked to end."""
+    instance = stage.instances[node.name]
+    journal = [entry for entry in stage.cluster.cloud.journal if entry.id == instance and entry.what == "shutting-down"]
+    return journal[0].instant if journal else None
+
+
+def drains(node: NodeProspect, at: float | None) -> list[str]:
+    """When the node was drained, held against what was foretold."""
+    if node.drained is None:
+        return [f"{node.name}: never drained foretold, drained at {at}"] if at is not None else []
+    earliest, latest = node.drained.earliest, node.drained.latest
+    if at is None:
+        return [] if latest is None else [f"{node.name}: drained by {latest} foretold, never drained"]
+    if at < earliest - SLACK or (latest is not None and at > latest + SLACK):
+        return [f"{node.name}: drained at {earliest} to {latest} foretold, drained at {at}"]
+    return []
+
+
+def errors(stage: Stage, told: Outlook, drained: Callable[[NodeProspect], float | None]) -> list[str]:
+    """All in which it came otherwise."""
+    now = told.whole.at
+    happened = first_words(stage, now)
+    pods = [pod for node in told.nodes for pod in node.prospect.pods]
+    found = [each for pod in pods for each in differences(pod, happened.get(pod.entry.pod.uid), now)]
+    found += disorder(pods, happened)
+    found += [each for node in told.nodes for each in drains(node.prospect, drained(node.prospect))]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+async def test_what_is_foretold_happens(seed: int) -> None:
+    world = a_world(seed)
+    async with staged(settings=world.settings, seed=seed) as stage:
+        await create(stage, world)
+        async with stage.controller() as controller:
+            told = await lived_through(stage, controller, world)
+        found = errors(stage, told, lambda node: ends(stage, node))
+        assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT // 2))
+async def test_what_is_foretold_of_nodes_that_stay_happens(seed: int) -> None:
+    world = a_world(seed)
+    async with staged(settings=world.settings, seed=seed) as stage:
+        await create(stage, world)
+        async with stage.controller() as controller:
+            told, at_rest = await kept_through(stage, controller, world)
+        found = errors(stage, told, lambda node: at_rest.get(node.name))
+        assert not found, "\n".join(found)
+        assert not [each for pod in told.whole.nodes for each in pod.pods if How.DELETED in each.ways]

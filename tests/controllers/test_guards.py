@@ -1,0 +1,171 @@
+"""Guards, from one plan to the next: who holds the drain since when, how that ends, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import NOW, a_node, a_pod
+
+from gracectl.controllers.pipeline.statistics import GuardTimes
+from gracectl.model import names
+from gracectl.model.pod import Pod
+from gracectl.policy.plan import NodeView, Plan, plan
+from gracectl.policy.protected_pods import Guard, Lapse, Turn, turn
+from gracectl.policy.settings import PolicySettings, ProtectionSettings
+
+CAPPED = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
+
+
+def job(value: str | None = "2h", **fields: Any) -> Pod:
+    """A pod of `NOW - 3600`."""
+    return a_pod("job", annotations={} if value is None else {names.DO_NOT_DISRUPT: value}, **fields)
+
+
+def holder(**fields: Any) -> Pod:
+    return a_pod("job", labels={names.DO_NOT_EVICT: "true"}, **fields)
+
+
+def planned(*pods: Pod, at: float = NOW, **view: Any) -> Plan:
+    node = a_node(deletion_timestamp=NOW - 60)
+    return plan(NodeView(node=node, pods=pods, budgets={}, cordoned_at=NOW - 60, **view), at)
+
+
+def begun(pod: Pod, **view: Any) -> Mapping[str, Guard]:
+    return turn({}, planned(pod, **view), NOW, NOW - 60).guards
+
+
+def lapses(changes: Turn) -> list[Lapse]:
+    return [ended.how for ended in changes.ended]
+
+
+@pytest.mark.parametrize("pod", [job(), job("true"), job("nonsense"), holder()])
+def test_a_guard_stands_as_long_as_nothing_changes(pod: Pod) -> None:
+    first = turn({}, planned(pod), NOW, NOW - 60)
+    [guard] = first.begun
+    assert (guard.pod, guard.since, guard.delete_at, guard.is_leaving) == (pod, NOW, None, False)
+    again = turn(first.guards, planned(pod, at=NOW + 60), NOW + 60, NOW - 60)
+    assert again == Turn(first.guards, (), ())
+
+
+@pytest.mark.parametrize(("created", "since"), [(NOW - 3600, NOW - 60), (NOW - 30, NOW - 30)])
+def test_at_the_first_look_it_has_stood_since_the_end_of_the_node_began(created: float, since: float) -> None:
+    """After a restart, too."""
+    guards = turn(None, planned(job(created=created)), NOW, NOW - 60).guards
+    assert [guard.since for guard in guards.values()] == [since]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "how"),
+    [
+        (job(), job(), Lapse.ELAPSED),
+        (job(), job(deletion_timestamp=NOW + 3700.0), Lapse.LEFT),
+        (job(), job(phase="Succeeded"), Lapse.LEFT),
+        (job(), None, Lapse.LEFT),
+        (job(), job("90m"), Lapse.ELAPSED),
+        (job("3h"), job("90m"), Lapse.LIFTED),
+        (job("3h"), job(None), Lapse.LIFTED),
+        (job("true"), job(None), Lapse.LIFTED),
+        (job("nonsense"), job("1h"), Lapse.LIFTED),
+        (holder(), job(None), Lapse.LIFTED),
+        (holder(), None, Lapse.LEFT),
+    ],
+)
+def test_how_it_has_ended(before: Pod, after: Pod | None, how: Lapse) -> None:
+    """An hour later."""
+    later = NOW + 3600
+    changes = turn(begun(before), planned(*(pod for pod in (after,) if pod), at=later), later, NOW - 60)
+    assert lapses(changes) == [how]
+    assert changes.guards == {}
+    assert changes.begun == ()
+
+
+@pytest.mark.parametrize("value", ["true", "10h", "nonsense"])
+def test_the_administrators_maximum_is_a_time_that_elapses(value: str) -> None:
+    changes = turn(
+        begun(job(value), settings=CAPPED), planned(job(value), at=NOW + 3600, settings=CAPPED), NOW + 3600, NOW - 60
+    )
+    assert lapses(changes) == [Lapse.ELAPSED]
+
+
+@pytest.mark.parametrize("after", [job("true"), job("true", deletion_timestamp=NOW + 70.0), None])
+def test_a_pod_whose_time_for_the_deadline_has_come_was_deleted_for_it(after: Pod | None) -> None:
+    """Whether we look before the deleter has acted, before the pod has ended, or later."""
+    deadline, now = NOW + 70, NOW + 40
+    guards = begun(job("true"), deadline=deadline)
+    assert [guard.delete_at for guard in guards.values()] == [deadline - 30]
+    pods = () if after is None else (after,)
+    assert lapses(turn(guards, planned(*pods, at=now, deadline=deadline), now, NOW - 60)) == [Lapse.DEADLINE]
+
+
+def test_a_deadline_that_was_tightened_to_now_deletes_as_well() -> None:
+    changes = turn(begun(job("true")), planned(job("true"), at=NOW + 5, deadline=NOW + 5), NOW + 5, NOW - 60)
+    assert lapses(changes) == [Lapse.DEADLINE]
+
+
+def test_a_pod_that_somebody_deletes_long_before_the_deadline_has_left() -> None:
+    deadline = NOW + 3600
+    changes = turn(
+        begun(job("true"), deadline=deadline),
+        planned(job("true", deletion_timestamp=NOW + 40.0), at=NOW + 10, deadline=deadline),
+        NOW + 10,
+        NOW - 60,
+    )
+    assert lapses(changes) == [Lapse.LEFT]
+
+
+def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
+    guards = begun(holder())
+    leaving = holder(deletion_timestamp=NOW + 40.0, deletion_grace_seconds=30)
+    changes = turn(guards, planned(leaving, at=NOW + 10), NOW + 10, NOW - 60)
+    [guard] = changes.guards.values()
+    assert (guard.is_leaving, guard.since, changes.begun, changes.ended) == (True, NOW, (), ())
+    assert lapses(turn(changes.guards, planned(at=NOW + 40), NOW + 40, NOW - 60)) == [Lapse.LEFT]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (job("2h"), job("3h")),
+        (job("3h"), job("2h")),
+        (job("2h"), job("true")),
+        (job("nonsense"), job("2h")),
+    ],
+)
+def test_another_end_is_news_of_the_same_guard(before: Pod, after: Pod) -> None:
+    changes = turn(begun(before), planned(after, at=NOW + 10), NOW + 10, NOW - 60)
+    assert [guard.since for guard in changes.begun] == [NOW]
+    assert changes.ended == ()
+
+
+@pytest.mark.parametrize(("before", "after"), [(job("2h"), job("120m")), (job("true"), job("nonsense"))])
+def test_the_same_end_in_other_words_is_none(before: Pod, after: Pod) -> None:
+    changes = turn(begun(before), planned(after, at=NOW + 10), NOW + 10, NOW - 60)
+    assert (changes.begun, changes.ended) == ((), ())
+
+
+def test_another_word_is_another_guard() -> None:
+    both = msgspec.structs.replace(holder(), annotations={names.DO_NOT_DISRUPT: "true"})
+    changes = turn(begun(both), planned(job("true"), at=NOW + 10), NOW + 10, NOW - 60)
+    assert lapses(changes) == [Lapse.LIFTED]
+    [guard] = changes.begun
+    assert (guard.protection.kind, guard.since) == ("do-not-disrupt", NOW + 10)
+
+
+def test_who_is_not_protected_guards_nothing() -> None:
+    assert turn({}, planned(a_pod("web"), job("30m")), NOW, NOW - 60) == Turn({}, (), ())
+
+
+def test_how_long_each_has_stood_is_counted_by_kind_and_end() -> None:
+    times = GuardTimes()
+    times.note("do-not-disrupt", Lapse.ELAPSED, 3600)
+    times.note("do-not-disrupt", Lapse.ELAPSED, 0.5)
+    times.note("do-not-disrupt", Lapse.LEFT, 10 * 86_400)
+    seen = times.statistics()
+    assert len(seen) == 2 * len(Lapse)
+    assert seen["do-not-disrupt", Lapse.ELAPSED].total == 3600.5
+    assert seen["do-not-disrupt", Lapse.ELAPSED].counts == (1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+    assert seen["do-not-disrupt", Lapse.LEFT].counts[-1] == 1
+    assert sum(seen["do-not-evict", Lapse.LEFT].counts) == 0

@@ -1,0 +1,402 @@
+"""A node that is drained for maintenance and stays: cordoned, emptied as in a termination, and then left in peace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubesim.world.cloud import CloudSettings
+from kubesim.world.nodeclaims import ClaimSpec
+from support.deadlines import with_grace_period
+from support.kept import (
+    RECORD,
+    a_daemon_set,
+    asked,
+    gracectl_keep,
+    is_at_rest,
+    is_cordoned,
+    keep,
+    names_on,
+    remains,
+    seen,
+    take_off,
+)
+from support.stage import (
+    STOPS_AFTER_5,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    instants,
+    reasons,
+    staged,
+    the_settings,
+)
+
+from gracectl.model import names
+from gracectl.model.times import format_time
+
+pytestmark = pytest.mark.anyio
+
+CRITICAL = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+MESSAGE = (
+    "all pods are gone but those that stay with the node; it is kept so until somebody gives it back: gracectl "
+    "uncordon n1, or kubectl uncordon n1"
+)
+
+
+async def test_a_node_is_cordoned_drained_and_kept() -> None:
+    async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=1.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5), a_daemon_set("agent"))
+        (daemon,) = [name for name in names_on(stage, "n1") if name != "a"]
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(1)
+            start = await gracectl_keep(stage, "n1")
+            await stage.until(lambda: is_at_rest(stage, "n1"))
+            assert stage.clock.monotonic() - start == pytest.approx(5.0, abs=0.001)
+            await stage.clock.sleep(1000)
+            assert asked(stage, start) == [("a", 0.0)]
+            assert names_on(stage, "n1") == [daemon]
+            assert is_cordoned(stage, "n1")
+            condition = stage.condition("n1", names.DRAINED)
+            assert condition is not None
+            assert condition["message"] == MESSAGE
+            (kept,) = controller.under_way()
+            assert (kept.name, kept.kept, kept.step, kept.pods_left, kept.deadline) == ("n1", True, "kept", 0, None)
+            assert kept.waits_for == MESSAGE
+            assert {step: round(spent) for step, spent in kept.seconds.items() if step != "kept"} == {
+                "cordon": 0,
+                "drain": 5,
+                "volumes": 0,
+            }
+            assert kept.started == pytest.approx(stage.clock.now() - stage.clock.monotonic() + start, abs=1.0)
+            assert controller.finished() == ()
+        assert stage.provider.calls == []
+        assert stage.transport.of("delete", "pods") == stage.transport.of("delete", "nodes") == []
+        assert stage.instance_state("n1") == "running"
+        assert await reasons(stage, "n1") == ["Cordoned", "Draining", "Drained"]
+        told = {reason: message for name, reason, message in await stage.events() if name in ("n1", "a")}
+        assert told["Cordoned"] == "takes no more pods and no traffic from outside: it is drained for maintenance"
+        assert told["Drained"] == MESSAGE
+        assert told["Evicted"] == "evicted by gracectl: node n1 is drained for maintenance"
+
+
+async def test_the_cordon_is_one_write_that_says_what_it_has_added() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            before = len(stage.transport.of("patch", "nodes"))
+            asked_for = format_time(stage.clock.now())
+            start = await keep(stage, "n1")
+            await stage.clock.sleep(100)
+            writes = stage.transport.of("patch", "nodes")[before:]
+            assert [(round(each.instant - start, 3), each.status) for each in writes] == [(0.0, 200)]
+            assert remains(stage, "n1")["annotations"] == {names.KEEP_DRAINED: asked_for, names.CORDONED: RECORD}
+            order = [each.operation.resource for each in stage.transport.executed]
+            assert order.index("pods/eviction") > order.index("nodes", before)
+
+
+async def test_a_rest_costs_nothing() -> None:
+    """Nothing is written, nobody is asked, the work queue is at peace."""
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await keep(stage, "n1")
+            await stage.clock.sleep(60)
+            requests, looks = len(stage.transport.executed), controller.statistics().terminations.handed_out
+            await stage.clock.sleep(3600)
+            asked = [each.operation for each in stage.transport.executed[requests:]]
+            assert {each.verb for each in asked if each.name != names.KARPENTER_LEASE} <= {"watch"}
+            # One a minute of its own; the heartbeats of the node and its pod do the rest.
+            assert controller.statistics().terminations.handed_out - looks < 60 + 3 * 3600 / 10
+
+
+async def test_waves_follow_each_other_and_daemons_are_in_none() -> None:
+    async with staged("n1") as stage:
+        await stage.create(
+            a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
+            a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **CRITICAL),
+            a_daemon_set("agent"),
+            a_daemon_set("network", pod=CRITICAL),
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await keep(stage, "n1")
+            at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
+            assert at_rest - start == pytest.approx(7.0, abs=0.001)
+            assert asked(stage, start) == [("ordinary", 0.0), ("dns", 4.0)]
+            assert len(names_on(stage, "n1")) == 2
+
+
+async def test_a_budget_over_two_kept_nodes_and_one_that_ends_is_kept_by_one_lane() -> None:
+    async with staged("n1", "n2", "n3") as stage:
+        await stage.create(
+            a_workload("Deployment", "web", 6, behaviour={"ready-seconds": 2, "stop-seconds": 0.5}),
+            a_budget_manifest("web", maxUnavailable=1),
+        )
+        await stage.add_nodes("n4")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            leaving = sum(len(stage.pods_on(name)) for name in ("n1", "n2", "n3"))
+            start = await keep(stage, "n1")
+            await keep(stage, "n2")
+            await stage.delete_node("n3")
+            await stage.until(lambda: is_at_rest(stage, "n1") and is_at_rest(stage, "n2") and not stage.node("n3"))
+            assert instants(stage, "create", "pods/eviction", start) == [2.0 * n for n in range(leaving)]
+            assert set(stage.agreed().values()) == {1}
+
+
+@pytest.mark.parametrize(("word", "held"), [(names.DO_NOT_DISRUPT, False), (names.DO_NOT_EVICT, True)])
+async def test_a_protected_pod_is_waited_for(word: str, held: bool) -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={word: "true"}), a_pod_manifest("other", "n1"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await keep(stage, "n1")
+            await stage.clock.sleep(500)
+            assert asked(stage, start) == ([] if held else [("other", 0.0)])
+            condition = stage.condition("n1", names.DRAINED)
+            assert condition is not None
+            assert (condition["status"], condition["reason"]) == ("False", "Draining")
+            assert "shop/job (protected by" in condition["message"]
+            assert "DrainBlocked" in await reasons(stage, "n1")
+            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
+            await stage.until(lambda: is_at_rest(stage, "n1"))
+
+
+async def test_a_protection_that_ends_is_waited_for_to_the_second() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))  # created at 0
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(10)
+            await keep(stage, "n1")
+            await stage.until(lambda: is_at_rest(stage, "n1"))
+            assert asked(stage, 0.0) == [("job", 100.0)]
+        told = [
+            message for name, reason, message in await stage.events() if (name, reason) == ("job", "DoNotDisruptUntil")
+        ]
+        assert [message.split(":")[0] for message in told] == ["keeps node n1, which is drained for maintenance"]
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_a_kept_node_has_no_deadline_whatever_says_so(claimed: bool) -> None:
+    """Neither a grace period, of its group or its claim, nor the annotation: nobody is deleted."""
+    settings = with_grace_period("30s")
+    async with staged(settings=settings) as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="30s") if claimed else None)
+        await stage.create(
+            a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=5)
+        )
+        past: dict[str, Any] = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T00:00:00Z"}}}
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await keep(stage, "n1")
+            await stage.clock.sleep(10)
+            await stage.patch_node("n1", past)
+            await stage.clock.sleep(3600)
+            assert names_on(stage, "n1") == ["job"]
+            (kept,) = controller.under_way()
+            assert (kept.step, kept.pods_left, kept.deadline) == ("drain", 1, None)
+            assert controller.claims_under_way() == ()
+            assert controller.statistics().deleter.doomed == 0
+        assert stage.transport.of("delete", "pods") == []
+        assert stage.transport.of("delete", "nodeclaims") == stage.transport.of("patch", "nodeclaims/status") == []
+        assert "TerminationGracePeriodExpiring" not in await reasons(stage, "n1")
+
+
+async def test_a_late_pod_is_drained_too_and_then_the_node_rests_again() -> None:
+    """Bound by hand, or by a scheduler that had not seen the cordon yet."""
+    async with staged("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        start = await keep(stage, "n1")
+        at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
+        assert at_rest - start == pytest.approx(2.0, abs=0.001)  # the minimum drain time
+        await stage.clock.sleep(400)
+        late = a_pod_manifest("late", "n1", behaviour={"stop-seconds": 7})
+        await stage.cluster.create(late)
+        bound = stage.clock.monotonic()
+        await stage.clock.sleep(1)
+        assert not is_at_rest(stage, "n1")
+        (kept,) = controller.under_way()
+        assert (kept.step, kept.pods_left) == ("drain", 1)
+        assert await stage.until(lambda: is_at_rest(stage, "n1")) - bound == pytest.approx(7.0, abs=0.001)
+        assert asked(stage, bound) == [("late", 0.0)]
+        await stage.clock.sleep(0.01)
+        (kept,) = controller.under_way()
+        assert kept.step == "kept"
+        assert (await reasons(stage, "n1")).count("Drained") == 2
+
+
+async def test_a_pod_bound_in_the_instant_of_the_cordon_is_drained_too() -> None:
+    async with staged("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        start = await keep(stage, "n1")
+        await stage.clock.sleep(1.5)
+        await stage.cluster.create(a_pod_manifest("late", "n1", **STOPS_AFTER_5))
+        at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
+        assert at_rest - start == pytest.approx(6.5, abs=0.001)
+
+
+async def test_volumes_of_drained_pods_are_waited_for() -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    templates = [{"metadata": {"name": "data"}, "spec": claim}]
+    async with staged("n1", detach_seconds=6.0) as stage:
+        await stage.create(a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates))
+        await stage.add_nodes("n2")
+        await stage.clock.sleep(30)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await keep(stage, "n1")
+            await stage.clock.sleep(3)
+            condition = stage.condition("n1", names.VOLUMES_DETACHED)
+            assert condition is not None
+            assert condition["status"] == "False"
+            (kept,) = controller.under_way()
+            assert kept.step == "volumes"
+
+            def is_detached() -> bool:
+                condition = stage.condition("n1", names.VOLUMES_DETACHED)
+                return condition is not None and condition["status"] == "True"
+
+            assert await stage.until(is_detached) - start == pytest.approx(6.0, abs=0.3)
+            await stage.clock.sleep(0.01)
+            (kept,) = controller.under_way()
+            assert kept.step == "kept"
+
+
+@pytest.mark.parametrize("value", ["", "true", "yesterday", "2026-13-45", "2999-01-01T00:00:00Z"])
+async def test_a_request_counts_whatever_its_value_says(value: str) -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.clock.sleep(7)
+        start = await keep(stage, "n1", value)
+        await stage.until(lambda: is_at_rest(stage, "n1"))
+        (kept,) = controller.under_way()
+        assert kept.started == pytest.approx(stage.clock.now() - stage.clock.monotonic() + start, abs=0.001)
+
+
+async def test_who_asked_first_is_drained_first() -> None:
+    """Two pods of one budget on two kept nodes: the instants of the requests decide, not who is seen first."""
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_workload("Deployment", "web", 2, behaviour={"ready-seconds": 2}))
+        await stage.create(a_budget_manifest("web", maxUnavailable=1))
+        await stage.add_nodes("n3")
+        on_n2 = names_on(stage, "n2")
+        assert len(on_n2) == 1
+        await stage.clock.sleep(100)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            # Nobody may leave for a while, so that both are in the lane before the first is asked.
+            path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
+            merge = "application/merge-patch+json"
+            await stage.call("PATCH", path, {"spec": {"maxUnavailable": 0}}, merge)
+            await stage.clock.sleep(1)
+            await keep(stage, "n1", "2026-01-01T00:01:20Z")
+            await keep(stage, "n2", "2026-01-01T00:01:10Z")
+            await stage.clock.sleep(1)
+            await stage.call("PATCH", path, {"spec": {"maxUnavailable": 1}}, merge)
+            await stage.until(lambda: is_at_rest(stage, "n1") and is_at_rest(stage, "n2"))
+            assert [name for name, _ in asked(stage, 0.0)][:1] == on_n2
+
+
+async def test_a_node_that_was_cordoned_before_is_drained_all_the_same() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        await stage.patch_node("n1", {"spec": {"unschedulable": True}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(10)
+            assert stage.evictions == []
+            await keep(stage, "n1")
+            await stage.until(lambda: is_at_rest(stage, "n1"))
+            assert seen(stage, "n1").annotations[names.CORDONED] == RECORD
+            assert is_cordoned(stage, "n1")
+
+
+async def test_what_somebody_takes_off_the_cordon_is_put_on_again_while_the_request_stands() -> None:
+    """All but spec.unschedulable, which gives the node back."""
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await keep(stage, "n1")
+        await stage.until(lambda: is_at_rest(stage, "n1"))
+        await stage.patch_node("n1", {"metadata": {"labels": {names.EXCLUDE_FROM_LOAD_BALANCERS: None}}})
+        await stage.clock.sleep(0.01)
+        assert is_cordoned(stage, "n1")
+        await stage.patch_node("n1", {"metadata": {"annotations": {names.CORDONED: "nonsense, label"}}})
+        await stage.clock.sleep(0.01)
+        # The taint was there when the record was gone, so nobody knows any more who has put it there.
+        assert seen(stage, "n1").annotations[names.CORDONED] == "label,unschedulable"
+        await stage.patch_node("n1", {"spec": {"taints": None}})
+        await stage.clock.sleep(0.01)
+        assert is_cordoned(stage, "n1")
+        assert seen(stage, "n1").annotations[names.CORDONED] == RECORD
+
+
+async def test_nodes_that_nobody_asks_for_stay_as_they_are() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            before = remains(stage, "n2")
+            await keep(stage, "n1")
+            await stage.clock.sleep(100)
+            assert remains(stage, "n2") == before
+            assert names_on(stage, "n2") == ["b"]
+
+
+# -- nodes that are not ours -------------------------------------------------------------------------------------------
+
+MINE = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
+
+
+async def test_a_node_that_is_not_managed_is_complained_about_once_and_left_alone() -> None:
+    async with staged(settings=MINE) as stage:
+        await stage.add_nodes("n1")
+        await stage.create(a_pod_manifest("a", "n1"))
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            before = remains(stage, "n1")
+            await keep(stage, "n1", "2026-01-01T00:00:00Z")
+            await stage.clock.sleep(1000)
+            assert stage.evictions == []
+            assert controller.under_way() == ()
+            assert remains(stage, "n1") == {**before, "annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}
+            assert controller.statistics().events.recorded == 1
+            await take_off(stage, "n1")
+            await stage.clock.sleep(1)
+            await keep(stage, "n1")
+            await stage.clock.sleep(1)
+            assert controller.statistics().events.recorded == 2
+        told = await stage.events()
+        assert [reason for _, reason, _ in told] == ["UnmanagedNodeKept"] * 2
+        message = told[0][2]
+        assert message == (
+            "annotation gracectl.io/keep-drained asks to drain this node and to keep it so, but nodeSelector does not "
+            "match it, so nobody does; change nodeSelector or the node's labels, or take the annotation off"
+        )
+
+
+async def test_a_kept_node_that_is_no_longer_managed_is_left_alone_and_taken_up_again() -> None:
+    async with staged(settings=MINE) as stage:
+        await stage.add_nodes("n1", labels={"pool": "mine"})
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "60s"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await keep(stage, "n1")
+            await stage.clock.sleep(10)
+            await stage.patch_node("n1", {"metadata": {"labels": {"pool": "yours"}}})
+            await stage.clock.sleep(100)
+            assert controller.under_way() == ()
+            assert stage.evictions == []
+            await take_off(stage, "n1")
+            await stage.clock.sleep(10)
+            assert is_cordoned(stage, "n1")
+            told = [message for _, reason, message in await stage.events() if reason == "UnmanagedNodeKept"]
+            assert len(told) == 1  # both are of the same kind, and within five minutes
+            await stage.patch_node("n1", {"metadata": {"labels": {"pool": "mine"}}})
+            await stage.clock.sleep(1)
+            assert not is_cordoned(stage, "n1")
+            assert names_on(stage, "n1") == ["job"]

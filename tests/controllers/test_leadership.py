@@ -1,0 +1,169 @@
+"""Whether a controller lives, as its Lease shows it to somebody who looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubesim.core import ApiServer
+from kubesim.server import api
+from support.builders import NOW, a_node
+from support.inprocess import InProcessTransport
+from support.rights import guarded, rule
+
+from gracectl.inspect.leadership import (
+    NOTHING_KNOWN,
+    Lead,
+    Leadership,
+    judged,
+    read_leadership,
+    with_leadership,
+)
+from gracectl.inspect.status import IS_IT_RUNNING, NodeStanding, State
+from gracectl.kube.client import KubeClient
+from gracectl.kube.settings import LeaderElectionSettings
+from gracectl.model.lease import Lease
+from gracectl.model.times import format_micro_time
+from gracectl.policy.cautions import Caution, Kind
+from gracectl.runtime.clock import LoopClock
+
+
+def a_lease(renewed: float | None, holder: str = "a", duration: int = 15, namespace: str = "kube-system") -> Lease:
+    """One that was renewed so many seconds ago."""
+    at = None if renewed is None else NOW - renewed
+    return Lease(namespace, "gracectl", "u", holder=holder, duration_seconds=duration, renew_time=at)
+
+
+@pytest.mark.parametrize(
+    ("leases", "state", "holder"),
+    [
+        ([], Lead.UNKNOWN, ""),
+        ([a_lease(1)], Lead.LEADS, "a"),
+        ([a_lease(-3600)], Lead.LEADS, "a"),  # its clock is ahead
+        ([a_lease(20)], Lead.LEADS, "a"),  # or behind
+        ([a_lease(20.001)], Lead.NOBODY, "a"),
+        ([a_lease(64.9, duration=60)], Lead.LEADS, "a"),
+        ([a_lease(4, holder="", duration=1)], Lead.UNKNOWN, ""),  # it may be taken over just now
+        ([a_lease(5.001, holder="", duration=1)], Lead.NOBODY, ""),
+        ([a_lease(None)], Lead.NOBODY, "a"),
+        ([a_lease(500), a_lease(2, "b", namespace="x")], Lead.LEADS, "b"),
+        ([a_lease(500), a_lease(400, "b", namespace="x")], Lead.NOBODY, "b"),
+    ],
+)
+def test_a_lease_says_whether_somebody_leads(leases: list[Lease], state: Lead, holder: str) -> None:
+    found = judged(leases, NOW)
+    assert (found.state, found.holder) == (state, holder)
+
+
+def a_standing(state: State, *obstacles: Caution) -> NodeStanding:
+    return NodeStanding(node=a_node(), state=state, since=NOW, obstacles=obstacles)
+
+
+def told(standing: NodeStanding, leadership: Leadership) -> list[tuple[Kind, str]]:
+    (found,) = with_leadership([standing], leadership)
+    return [(each.kind, each.message) for each in found.obstacles]
+
+
+GONE = Leadership(Lead.NOBODY, "shop/gracectl", "host_1", 0.0)
+HERE = Leadership(Lead.LEADS, "shop/gracectl", "host_1", NOW)
+LATE = Caution(Kind.NOBODY_ACTS, f"nobody has begun{IS_IT_RUNNING}")
+SEVERAL = Caution(Kind.SEVERAL_CLAIMS, "two of them")
+STRANGE = Caution(Kind.NOT_MANAGED, "not ours")
+
+
+@pytest.mark.parametrize("state", [State.ENDING, State.KEPT, State.RETURNING])
+def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: State) -> None:
+    words = "no controller leads: host_1 has the Lease shop/gracectl, and has renewed it last at 1970-01-01T00:00:00Z"
+    assert told(a_standing(state), GONE) == [(Kind.NOBODY_ACTS, words)]
+    assert told(a_standing(state, SEVERAL, LATE), GONE) == [
+        (Kind.NOBODY_ACTS, words),
+        (Kind.SEVERAL_CLAIMS, "two of them"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leadership", "words"),
+    [
+        (
+            Leadership(Lead.NOBODY, "n/g", "", 60.0),
+            "the Lease n/g was released at 1970-01-01T00:01:00Z, and nobody has taken it",
+        ),
+        (Leadership(Lead.NOBODY, "n/g", "", None), "nobody holds the Lease n/g"),
+    ],
+)
+def test_how_it_came_that_nobody_leads_is_told(leadership: Leadership, words: str) -> None:
+    assert told(a_standing(State.ENDING), leadership) == [(Kind.NOBODY_ACTS, f"no controller leads: {words}")]
+
+
+def test_nodes_that_wait_for_no_controller_are_not_told() -> None:
+    assert told(a_standing(State.IDLE), GONE) == []
+    assert told(a_standing(State.ENDING, STRANGE), GONE) == [(Kind.NOT_MANAGED, "not ours")]
+
+
+def test_where_somebody_leads_and_does_not_act_people_are_sent_to_him() -> None:
+    assert told(a_standing(State.ENDING), HERE) == []
+    words = "nobody has begun; host_1 leads: does its nodeSelector match the node, and what does its log say?"
+    assert told(a_standing(State.ENDING, SEVERAL, LATE), HERE) == [
+        (Kind.NOBODY_ACTS, words),
+        (Kind.SEVERAL_CLAIMS, "two of them"),
+    ]
+
+
+def test_where_nothing_is_known_nothing_is_added() -> None:
+    assert told(a_standing(State.ENDING, LATE), NOTHING_KNOWN) == [(Kind.NOBODY_ACTS, LATE.message)]
+
+
+async def with_lease(server: ApiServer, clock: LoopClock, namespace: str) -> None:
+    """A controller has led there once."""
+    spec = {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "renewTime": format_micro_time(clock.now()),
+    }
+    request = api.Request(
+        method="POST",
+        path=f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
+        headers={"authorization": "Bearer of-the-admin"},
+        body={"metadata": {"name": "gracectl"}, "spec": spec},
+    )
+    assert (await server.handle(request)).status == 201
+
+
+LEASES: dict[str, Any] = rule("get list", "leases", "coordination.k8s.io")
+GET_ONLY: dict[str, Any] = rule("get", "leases", "coordination.k8s.io")
+NOTHING: dict[str, Any] = rule("get", "nodes")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("right", "there", "settings", "state"),
+    [
+        pytest.param(LEASES, "default", {}, Lead.LEADS, id="in whichever namespace"),
+        pytest.param(LEASES, "default", {"namespace": "default"}, Lead.LEADS, id="where the settings say"),
+        pytest.param(LEASES, "default", {"namespace": "kube-system"}, Lead.UNKNOWN, id="not there"),
+        pytest.param(LEASES, "default", {"name": "other"}, Lead.UNKNOWN, id="another name"),
+        pytest.param(LEASES, "default", {"enabled": False}, Lead.UNKNOWN, id="it leads without one"),
+        pytest.param(GET_ONLY, "kube-system", {}, Lead.LEADS, id="by the usual namespace"),
+        pytest.param(GET_ONLY, "default", {}, Lead.UNKNOWN, id="in another, which it may not look for"),
+        pytest.param(NOTHING, "kube-system", {}, Lead.UNKNOWN, id="no right"),
+    ],
+)
+async def test_it_is_found_where_it_may_be_read(
+    right: dict[str, Any], there: str, settings: dict[str, Any], state: Lead
+) -> None:
+    clock = LoopClock()
+    server = await guarded(clock, "reader", right)
+    await with_lease(server, clock, there)
+    client = KubeClient(InProcessTransport(server, clock, token="t"), clock)
+    assert (await read_leadership(client, LeaderElectionSettings(**settings), clock)).state is state
+    await clock.sleep(20.5)
+    later = (await read_leadership(client, LeaderElectionSettings(**settings), clock)).state
+    assert later is (Lead.NOBODY if state is Lead.LEADS else Lead.UNKNOWN)
+
+
+@pytest.mark.anyio
+async def test_a_server_that_does_not_answer_says_nothing() -> None:
+    clock = LoopClock()
+    transport = InProcessTransport(ApiServer(clock), clock)
+    transport.is_listening = False
+    assert await read_leadership(KubeClient(transport, clock), LeaderElectionSettings(), clock) == NOTHING_KNOWN

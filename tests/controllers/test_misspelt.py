@@ -1,0 +1,217 @@
+"""Who has written nonsense into do-not-disrupt is told: soon, once for each workload, and again when it is other
+nonsense."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from kubesim.world.client import MERGE
+from support.builders import a_node, a_pod, owned_by
+from support.deadlines import delete_at_start, told, until
+from support.eviction import EvictionServer
+from support.protection import HOUR, edit, lasting, made_at_start, protected
+from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
+
+from gracectl.app.controller import Controller
+from gracectl.cloud.none import NoneProvider
+from gracectl.config import Settings
+from gracectl.controllers.reporting import invalid_annotations as misspelt
+from gracectl.controllers.reporting.invalid_annotations import Misspellings, explained
+from gracectl.model import names
+from gracectl.model.pod import Pod
+from gracectl.policy.settings import ProtectionSettings
+from gracectl.runtime.clock import LoopClock
+
+pytestmark = pytest.mark.anyio
+
+REASON = "InvalidDoNotDisruptAnnotation"
+WORKLOADS = "/apis/apps/v1/namespaces/shop/deployments"
+
+
+async def warned(stage: Stage) -> Counter[str]:
+    return Counter(name for name, reason, _ in await stage.events() if reason == REASON)
+
+
+def deployment(value: str, replicas: int) -> dict[str, Any]:
+    return a_workload("Deployment", "web", replicas, pod={"annotations": {names.DO_NOT_DISRUPT: value}})
+
+
+@pytest.mark.parametrize("value", ["false", "4 hours", "0s", "-1h", "", "1d"])
+async def test_it_is_told_at_once_though_nobody_ends_the_node(value: str) -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(protected("job", value))
+        await stage.clock.sleep(0.01)
+        assert await told(stage, "job", REASON) == [
+            f'annotation karpenter.sh/do-not-disrupt is "{value}", which is neither "true" nor a positive duration, so '
+            'it protects the pod for ever; write "true" if that is meant, a duration such as "4h" or "1h30m" to '
+            "protect it for that long from its creation, or take it off"
+        ]
+        events = (await stage.call("GET", "/api/v1/events"))["items"]
+        assert [each["type"] for each in events if each["reason"] == REASON] == ["Warning"]
+
+
+@pytest.mark.parametrize("value", ["true", "4h", "1h30m", "0.5s"])
+async def test_what_can_be_understood_is_not_told(value: str) -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(protected("job", value), a_pod_manifest("old", "n1", labels={names.DO_NOT_EVICT: "perhaps"}))
+        await stage.clock.sleep(10)
+        assert await warned(stage) == {}
+
+
+async def test_pods_that_are_there_already_are_told_when_we_start() -> None:
+    async with staged("n1") as stage:
+        await stage.create(protected("job", "never"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(0.01)
+            assert await warned(stage) == {"job": 1}
+
+
+async def test_a_deployment_is_one_event_however_many_pods_it_has_and_one_more_for_other_nonsense() -> None:
+    async with staged("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(deployment("always", 60))
+        await stage.clock.sleep(10)
+        assert (await warned(stage)).total() == 1
+        path = f"{WORKLOADS}/web"
+        await stage.call("PATCH", path, {"spec": {"replicas": 90}}, MERGE)
+        await stage.clock.sleep(10)
+        assert (await warned(stage)).total() == 1
+        annotations = {names.DO_NOT_DISRUPT: "1 hour"}
+        await stage.call("PATCH", path, {"spec": {"template": {"metadata": {"annotations": annotations}}}}, MERGE)
+        await stage.clock.sleep(60)
+        assert (await warned(stage)).total() == 2
+
+
+async def test_a_value_that_is_edited_is_told_again_also_if_it_has_been_told_before() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(protected("job", "always"))
+        for n, value in enumerate(("1 hour", "4h", "1 hour", None, "1 hour", "always"), 1):
+            await until(stage, n * HOUR)
+            await edit(stage, "job", value)
+        await until(stage, 7 * HOUR)
+        said = [message.split('"')[1] for message in await told(stage, "job", REASON)]
+        assert said == ["always", "1 hour", "1 hour", "1 hour", "always"]
+
+
+async def test_only_pods_that_would_hold_a_managed_node_are_told() -> None:
+    settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
+    async with staged(settings=settings) as stage:
+        await stage.add_nodes("n1", labels={"pool": "mine"})
+        await stage.add_nodes("n2", labels={"pool": "yours"})
+        stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
+        await stage.create(
+            protected("elsewhere", "always", "n2"),
+            protected("stays", "always", tolerations=stays),
+            protected("done", "always", behaviour={"exit-seconds": 1}, restartPolicy="Never"),
+        )
+        await stage.cluster.create(protected("nowhere", "always", node="", nodeSelector={"pool": "none"}))
+        await stage.clock.sleep(2)
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(10)
+            assert await warned(stage) == {}
+            await stage.patch_node("n2", {"metadata": {"labels": {"pool": "mine"}}})
+            await stage.clock.sleep(0.01)
+            assert await warned(stage) == {"elsewhere": 1}
+
+
+async def test_a_drain_tells_each_pod_that_it_meets() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(deployment("always", 10))
+        await made_at_start(stage)
+        assert (await warned(stage)).total() == 1
+        await delete_at_start(stage, "n1")
+        await until(stage, HOUR)
+        pods = {pod["metadata"]["name"] for pod in stage.pods_on("n1")}
+        assert await warned(stage) == dict.fromkeys(pods, 1)
+        for pod in sorted(pods)[:2]:
+            await edit(stage, pod, "1 hour")
+        await until(stage, 2 * HOUR)
+        assert sorted((await warned(stage)).values()) == [1] * 8 + [2, 2]
+
+
+async def test_a_drain_that_is_taken_up_again_repeats_nothing() -> None:
+    async with lasting("n1") as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, *(protected(name, "always") for name in ("a", "b")))
+            await delete_at_start(stage, "n1")
+            await until(stage, HOUR)
+        before = await warned(stage)
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await until(stage, 2 * HOUR)
+            # Each is a workload of its own, of which the new process tells once.
+            assert await warned(stage) == {name: count + 1 for name, count in before.items()}
+
+
+# -- how much is said, and remembered ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def controller() -> Controller:
+    clock = LoopClock()
+    return Controller(Settings(), EvictionServer(clock), clock, NoneProvider(NoneProvider.Options()))
+
+
+def crowd(count: int, **fields: Any) -> list[Pod]:
+    return [a_pod(f"p{n}", annotations={names.DO_NOT_DISRUPT: "always"}, **fields) for n in range(count)]
+
+
+async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controller: Controller) -> None:
+    """So that what else there is to tell does not wait behind them."""
+    tools = controller._tenure._tools
+    part = Misspellings(tools)
+    tools.observed.nodes.put(a_node())
+    start = tools.clock.monotonic()
+    for pod in crowd(100):
+        tools.observed.pods.put(pod)
+        await part.look(pod.key)
+    assert tools.recorder.statistics().recorded == 100
+    assert tools.clock.monotonic() - start == pytest.approx(50 / 5)
+    assert part.statistics().ready == 100  # the queue knows them, and nobody has taken them from it here
+
+
+async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(misspelt, "REMEMBERED", 10)
+    tools = controller._tenure._tools
+    part = Misspellings(tools)
+    tools.observed.nodes.put(a_node())
+    for pod in crowd(30):
+        tools.observed.pods.put(pod)
+        await part.look(pod.key)
+    assert [topic[0] for topic in part._told] == [f"uid-p{n}" for n in range(20, 30)]
+    assert all(len(value) <= 60 for _, value in part._told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "pod", "words"),
+    [
+        (
+            ProtectionSettings(reference="start"),
+            crowd(1)[0],
+            'protects the pod for ever; write "true" if that is meant, a duration such as "4h" or "1h30m" to protect '
+            "it for that long from its start, or take it off",
+        ),
+        (
+            ProtectionSettings(maximum_seconds=7200.0),
+            crowd(1)[0],
+            "protects the pod for as long as protection.maximumSeconds grants (7200 s from its creation); write",
+        ),
+        (
+            ProtectionSettings(),
+            crowd(1, owners=owned_by("ReplicaSet", "web-5d4f"))[0],
+            "or take it off, on all pods of ReplicaSet web-5d4f that have it",
+        ),
+        (ProtectionSettings(), a_pod(annotations={names.DO_NOT_DISRUPT: "x" * 300}), f'is "{"x" * 59}…", which'),
+    ],
+)
+def test_it_is_said_what_it_means_and_what_would_be_right(settings: ProtectionSettings, pod: Pod, words: str) -> None:
+    assert words in explained(pod, settings)

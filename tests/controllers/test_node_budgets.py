@@ -1,0 +1,261 @@
+"""The controller's own deletions pass the gate: what a budget for nodes refuses waits, wakes when it frees, and asks
+for nothing meanwhile; a deadline stands above it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from kubesim.faults import Refuse, Rule
+from kubesim.world.nodeclaims import ClaimSpec
+from support.metrics import figures as figures_of
+from support.nodebudgets import POOL, create_node_budget, figures, patch_node_budget, status_of
+from support.stage import (
+    Stage,
+    a_pod_manifest,
+    staged,
+    the_settings,
+)
+from support.voluntary import AT_ONCE, TERMINABLE, deletions, lost_at
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+CLAIMED = ClaimSpec(labels=POOL)
+WITH_DEADLINE = ClaimSpec(labels=POOL, termination_grace_period="15m")
+
+
+def pool(count: int) -> list[str]:
+    return [f"n{number}" for number in range(count)]
+
+
+async def held(stage: Stage, name: str) -> list[str]:
+    return [words for object_, reason, words in await stage.events() if (object_, reason) == (name, "DisruptionHeld")]
+
+
+def unavailable(stage: Stage) -> int:
+    """Of the nodes that the server has, those that are being deleted."""
+    return sum("deletionTimestamp" in node["metadata"] for node in stage.nodes())
+
+
+async def test_labelled_nodes_end_as_fast_as_their_budget_allows_and_no_faster() -> None:
+    async with staged(settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
+        await stage.add_nodes(*pool(10), labels=POOL)
+        await create_node_budget(stage, minAvailable=8)
+        await stage.settle(controller)
+        for name in pool(10):
+            await stage.patch_node(name, TERMINABLE)
+        most = 0
+        while len(stage.nodes()) > 8:
+            await stage.clock.sleep(0.5)
+            most = max(most, unavailable(stage))
+        assert most == 2
+        await stage.clock.sleep(600)
+        assert len(stage.nodes()) == 8
+        assert figures(stage) == (8, 8, 8, 0)
+        # Two replacements are two more that may end.
+        await stage.add_nodes("new-1", "new-2", labels=POOL)
+        await stage.clock.sleep(60)
+        assert len(stage.nodes()) == 8
+        assert {"new-1", "new-2"} <= {node["metadata"]["name"] for node in stage.nodes()}
+
+
+async def test_who_waits_asks_nobody_and_is_woken_in_the_instant_in_which_the_budget_frees() -> None:
+    async with staged() as stage, stage.controller() as controller:
+        await stage.add_nodes("n0", "n1", labels=POOL)
+        await create_node_budget(stage, maxUnavailable=0)
+        await stage.settle(controller)
+        await stage.patch_node("n0", TERMINABLE)
+        await stage.clock.sleep(10)
+        before = {each: counted(stage, *each) for each in ASKED}
+        handed_out = controller.statistics().voluntary_terminations.handed_out
+        await stage.clock.sleep(1000)
+        assert {each: counted(stage, *each) for each in ASKED} == before
+        assert controller.statistics().voluntary_terminations.handed_out == handed_out
+        await patch_node_budget(stage, "pool-a", {"maxUnavailable": 1})
+        freed = stage.clock.monotonic()
+        await stage.until_gone("n0")
+        assert deletions(stage) == [(round(freed, 3), "n0")]
+        assert await held(stage, "n0") == [
+            "is to end (node n0 has the label karpenter.sh/lifecycle-phase=terminable), but node disruption budget "
+            "pool-a allows no node to end now (2 of 2 available, 2 required by maxUnavailable 0); change or delete the "
+            "budget, which lets no Ready node end"
+        ]
+
+
+ASKED = (
+    ("delete", "nodes"),
+    ("get", "nodedisruptionbudgets"),
+    ("patch", "nodedisruptionbudgets/status"),
+    ("patch", "nodes"),
+    ("create", "events"),
+)
+
+
+def counted(stage: Stage, verb: str, resource: str) -> int:
+    return len(stage.transport.of(verb, resource))
+
+
+@pytest.mark.parametrize("way", ["the budget is deleted", "its selector changes", "the node is no longer selected"])
+async def test_whatever_takes_the_budget_off_a_node_lets_it_end(way: str) -> None:
+    async with staged() as stage, stage.controller() as controller:
+        await stage.add_nodes("n0", "n1", labels=POOL)
+        await create_node_budget(stage, minAvailable="100%")
+        await stage.settle(controller)
+        await stage.patch_node("n0", TERMINABLE)
+        await stage.clock.sleep(100)
+        assert deletions(stage) == []
+        match way:
+            case "the budget is deleted":
+                path = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets/pool-a"
+                await stage.call("DELETE", path)
+            case "its selector changes":
+                await patch_node_budget(stage, "pool-a", {"selector": {"matchLabels": {"pool": "b"}}})
+            case _:
+                await stage.patch_node("n0", {"metadata": {"labels": {"pool": None}}})
+        freed = stage.clock.monotonic()
+        await stage.until_gone("n0")
+        assert deletions(stage)[0] == (round(freed, 3), "n0")
+
+
+async def test_claims_that_expire_in_the_same_second_are_deleted_as_their_budget_allows() -> None:
+    """Not the claims first and the nodes one after the other: the clock of a claim runs from its deletion."""
+    async with staged() as stage, stage.controller() as controller:
+        for name in pool(6):
+            spec = ClaimSpec(labels=POOL, expire_after="600s", termination_grace_period="15m")
+            await stage.add_nodes(name, claim=spec)
+        await create_node_budget(stage, maxUnavailable=1)
+        await stage.settle(controller)
+        most = 0
+        while stage.claims():
+            await stage.clock.sleep(0.5)
+            deleted = sum("deletionTimestamp" in claim["metadata"] for claim in stage.claims())
+            most = max(most, deleted)
+        assert most == 1
+        assert len(deletions(stage, "nodeclaims")) == 6
+
+
+async def test_a_deleted_claim_keeps_its_node_until_the_budget_allows_its_end() -> None:
+    async with staged() as stage, stage.controller() as controller:
+        for name in pool(3):
+            await stage.add_nodes(name, claim=CLAIMED)
+        await create_node_budget(stage, maxUnavailable=1)
+        await stage.settle(controller)
+        await stage.create(a_pod_manifest("slow", "n0", behaviour={"stop-seconds": 20}))
+        for name in pool(3):
+            await stage.delete_claim(f"{name}-claim")
+            await stage.clock.sleep(0.5)
+        assert unavailable(stage) == 1
+        condition = stage.claim_condition("n1-claim", names.DRAINED)
+        assert condition is not None
+        assert (condition["status"], condition["reason"]) == ("False", "NodeDisruptionBudget")
+        assert condition["message"].startswith(
+            "node n1 is to end, but node disruption budget pool-a allows no node to end now"
+        )
+        assert controller.claims_under_way()[1].waits_for == condition["message"]
+        assert figures_of(controller, "node_budgets", "node_ends_held") == {
+            ("node_budgets", "spent"): 1,
+            ("node_ends_held", "nodeclaim"): 2,
+        }
+        answers = figures_of(controller, "node_admissions_total")
+        assert answers["node_admissions_total", "admitted"] == 1
+        assert answers["node_admissions_total", "refused"] >= 2
+        most = 0
+        while stage.claims():
+            await stage.clock.sleep(0.25)
+            most = max(most, unavailable(stage))
+        assert most == 1
+        # In the order in which they were asked for.
+        assert [name for _, name in deletions(stage)] == pool(3)
+
+
+async def test_the_deadline_of_a_claim_stands_above_the_budget_and_its_pods_have_their_time() -> None:
+    async with staged() as stage, stage.controller() as controller:
+        await stage.add_nodes("n0", claim=WITH_DEADLINE)
+        await stage.add_nodes("n1", claim=CLAIMED)
+        await create_node_budget(stage, minAvailable="100%")
+        await stage.create(a_pod_manifest("a", "n0", terminationGracePeriodSeconds=60, behaviour={"stop-seconds": 60}))
+        await stage.settle(controller)
+        start = await stage.delete_claim("n0-claim")
+        await stage.delete_claim("n1-claim")
+        await stage.clock.sleep(830)
+        assert deletions(stage) == []
+        gone = await stage.until_gone("n0")
+        [(at, name)] = deletions(stage)
+        assert name == "n0"
+        assert at - start == pytest.approx(840, abs=1.0)  # a minute before its quarter of an hour is over
+        assert gone - start <= 901.0
+        await stage.clock.sleep(10_000)
+        assert stage.node("n1") is not None  # without a deadline it waits
+
+
+async def test_a_node_that_is_unavailable_ends_whatever_its_budget_says() -> None:
+    settings = the_settings(health={"maximumUnhealthy": "100%"})
+    async with staged(settings=settings) as stage, stage.controller() as controller:
+        await stage.add_nodes("n0", "n1", labels=POOL)
+        await create_node_budget(stage, maxUnavailable=0)
+        await stage.settle(controller)
+        lost = await lost_at(stage, "n0")
+        await stage.until_gone("n0")
+        [(at, name)] = deletions(stage)
+        assert name == "n0"
+        assert at == pytest.approx(lost + 900, abs=1)
+        assert stage.node("n1") is not None
+
+
+async def test_a_cluster_without_the_definition_has_no_such_budgets() -> None:
+    async with staged("n0", definitions=()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.patch_node("n0", TERMINABLE)
+        assert await stage.until_gone("n0")
+
+
+async def test_a_ledger_that_cannot_be_written_lets_nothing_end() -> None:
+    async with staged() as stage, stage.controller() as controller:
+        await stage.add_nodes("n0", "n1", labels=POOL)
+        await create_node_budget(stage, maxUnavailable=1)
+        await stage.settle(controller)
+        await stage.clock.sleep(1)
+        rule = Rule(fault=Refuse(500), method="PATCH", path="/nodedisruptionbudgets")
+        stage.transport.before.add(rule)
+        await stage.patch_node("n0", TERMINABLE)
+        await stage.clock.sleep(300)
+        assert deletions(stage) == []
+        stage.transport.before.remove(rule)
+        assert await stage.until_gone("n0")
+
+
+@pytest.mark.parametrize("seed", range(15))
+async def test_over_kills_late_watches_and_failing_servers_no_budget_is_ever_exceeded(seed: int) -> None:
+    """Claims that are deleted, nodes that are labelled, nodes that people delete through the same gate."""
+    rng = random.Random(seed)
+    async with staged(seed=seed) as stage:
+        names_ = pool(12)
+        for name in names_:
+            await stage.add_nodes(name, claim=CLAIMED if rng.random() < 0.5 else None, labels=POOL)
+        least = rng.randint(6, 10)
+        await create_node_budget(stage, minAvailable=least)
+        stage.transport.stutter = stage.transport.stutter._replace(probability=0.3, most=rng.choice((0.05, 1.0)))
+        stage.transport.behind.add(
+            Rule(fault=Refuse(500), method="PATCH", path="/nodedisruptionbudgets", probability=0.2)
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)  # a claim that nobody holds yet takes its node along past any gate
+        least_seen = 12
+        asked = rng.sample(names_, 12)
+        while len(stage.nodes()) > least:
+            async with stage.mortal() as controller:
+                await controller.wait_live()
+                for _ in range(rng.randint(5, 60)):
+                    if asked and rng.random() < 0.5:
+                        name = asked.pop()
+                        if stage.claim(f"{name}-claim"):
+                            await stage.delete_claim(f"{name}-claim")
+                        else:
+                            await stage.patch_node(name, TERMINABLE)
+                    await stage.clock.sleep(rng.random() * 2)
+                    least_seen = min(least_seen, len(stage.nodes()) - unavailable(stage))
+        assert least_seen == least
+        await stage.clock.sleep(5)
+        assert status_of(stage)["expectedNodes"] >= least

@@ -1,0 +1,239 @@
+"""What is foretold of nodes as the caches show them: their deadlines and where these come from, and what they lack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.builders import NOW, READY, a_node, a_pod, owned_by
+
+from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.forecast import NodeOutlook, Outlook, outlook, under_budgets
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.selectors import LabelSelector
+from gracectl.model.times import format_time
+from gracectl.policy.cautions import Kind
+from gracectl.policy.deadlines import Origin
+from gracectl.policy.forecast import Assumptions
+from gracectl.policy.settings import NodeGroup, PolicySettings
+
+GROUPS = (NodeGroup(LabelSelector({"pool": "a"})), NodeGroup(LabelSelector({}), termination_grace_seconds=1800.0))
+
+
+def a_good_node(name: str = "n1", **fields: Any) -> Node:
+    return a_node(name, **{"conditions": READY, "finalizers": (names.FINALIZER,), **fields})
+
+
+def a_claim(name: str = "c1", **fields: Any) -> NodeClaim:
+    return NodeClaim(name, f"uid-{name}", **{"node_name": "n1", **fields})
+
+
+def annotated(instant: float) -> dict[str, str]:
+    return {names.TERMINATION_TIMESTAMP: format_time(instant)}
+
+
+def observed(*things: Node | NodeClaim) -> Observed:
+    """These, with a pod on each node."""
+    found = observe_nothing_yet()
+    nodes = [thing for thing in things if isinstance(thing, Node)]
+    found.nodes.replace(nodes)
+    found.claims.replace([thing for thing in things if isinstance(thing, NodeClaim)])
+    found.pods.replace([a_pod(f"on-{node.name}", node_name=node.name, owners=owned_by("ReplicaSet")) for node in nodes])
+    return found
+
+
+def foretold(
+    *things: Node | NodeClaim, asked: tuple[str, ...] = ("n1",), keeps: bool = False, **policy: Any
+) -> Outlook:
+    settings = TerminationSettings(policy=PolicySettings(**policy))
+    return outlook(observed(*things), settings, asked, NOW, Assumptions(), keeps=keeps)
+
+
+def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeOutlook:
+    (node,) = foretold(*things, **policy).nodes
+    return node
+
+
+@pytest.mark.parametrize(
+    ("things", "deadline", "origin"),
+    [
+        ((a_good_node(),), 1800.0, Origin("nodeGroup", "nodeGroups[1]")),
+        ((a_good_node(labels={"pool": "a"}),), None, None),
+        ((a_good_node(), a_claim()), 1800.0, Origin("nodeGroup", "nodeGroups[1]")),
+        ((a_good_node(), a_claim(termination_grace_period="15m")), 900.0, Origin("claim", "NodeClaim c1")),
+        (
+            (a_good_node(annotations=annotated(NOW + 60)), a_claim(termination_grace_period="15m")),
+            60.0,
+            Origin("annotation", "Node n1"),
+        ),
+        ((a_good_node(), a_claim(annotations=annotated(NOW + 60))), 60.0, Origin("annotation", "NodeClaim c1")),
+        # What the controller has written from the TGP is no other source.
+        (
+            (
+                a_good_node(annotations=annotated(NOW + 300), deletion_timestamp=NOW - 600),
+                a_claim(termination_grace_period="15m", deletion_timestamp=NOW - 600),
+            ),
+            300.0,
+            Origin("claim", "NodeClaim c1"),
+        ),
+    ],
+)
+def test_a_deadline_is_told_with_where_it_comes_from(
+    things: tuple[Node | NodeClaim, ...], deadline: float | None, origin: Origin | None
+) -> None:
+    node = of_n1(*things, node_groups=GROUPS)
+    assert (node.deadline.at - NOW if node.deadline else None) == deadline
+    assert node.origin == origin
+
+
+@pytest.mark.parametrize(
+    ("things", "kind", "message"),
+    [
+        (
+            (a_good_node(labels={names.CONTROL_PLANE_ROLE: ""}),),
+            Kind.NOT_MANAGED,
+            "gracectl does not manage this node (nodeSelector does not match it): nobody drains it",
+        ),
+        (
+            (a_good_node(finalizers=()),),
+            Kind.NOT_HELD,
+            "the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at once, and "
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
+        ),
+        (
+            (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
+            Kind.NOT_HELD,
+            "this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and nobody "
+            "can put the finalizer on it any more",
+        ),
+        (
+            (a_good_node(), a_claim("c1"), a_claim("c2")),
+            Kind.SEVERAL_CLAIMS,
+            "several node claims stand for this node (c1, c2), so none of them counts; delete all but one",
+        ),
+        (
+            (a_good_node(annotations={names.TERMINATION_TIMESTAMP: "tomorrow"}),),
+            Kind.UNREADABLE_DEADLINE,
+            'annotation karpenter.sh/nodeclaim-termination-timestamp of n1 is "tomorrow", which is no instant such as '
+            "2026-01-01T00:00:00Z, and does not count",
+        ),
+    ],
+)
+def test_what_keeps_a_node_from_ending_as_foretold_is_said(
+    things: tuple[Node | NodeClaim, ...], kind: Kind, message: str
+) -> None:
+    assert [(caution.kind, caution.message) for caution in of_n1(*things).cautions] == [(kind, message)]
+
+
+def test_what_matters_most_is_said_first_whoever_says_it() -> None:
+    node = of_n1(a_good_node(finalizers=(), conditions=()))
+    assert [caution.kind for caution in node.cautions] == [Kind.NOT_HELD, Kind.NOT_READY]
+
+
+def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about_are_answered() -> None:
+    told = foretold(
+        a_good_node("n1"),
+        a_good_node("n2", deletion_timestamp=NOW - 60),
+        a_good_node("n3", deletion_timestamp=NOW - 60, finalizers=()),  # not ours to end
+        a_good_node("n4"),
+        asked=("n1",),
+    )
+    assert [node.name for node in told.nodes] == ["n1"]
+    assert [node.name for node in told.whole.nodes] == ["n1", "n2"]
+    assert [node.going.since for node in told.whole.nodes] == [NOW, NOW - 60]
+
+
+def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_only_if_they_are_asked_about() -> None:
+    kept = a_good_node("n2", annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
+    told = foretold(a_good_node("n1"), kept, asked=("n1",), node_groups=GROUPS)
+    assert [(each.name, each.going.since, each.plan.deadline) for each in told.whole.nodes] == [
+        ("n1", NOW, NOW + 1800),
+        ("n2", NOW - 60, None),
+    ]
+    assert told.whole.nodes[1].going.view.is_kept
+    told = foretold(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
+    assert [(each.name, each.plan.deadline) for each in told.whole.nodes] == [("n2", NOW + 1800)]
+
+
+def test_a_kept_node_that_is_not_ours_is_nobody_s() -> None:
+    kept = a_good_node("n2", annotations={names.KEEP_DRAINED: ""}, labels={names.CONTROL_PLANE_ROLE: ""})
+    assert [each.name for each in foretold(a_good_node("n1"), kept).whole.nodes] == ["n1"]
+
+
+# -- if they are to stay -----------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_to_stay_has_no_deadline_and_claims_do_not_matter() -> None:
+    claims = (a_claim("c1", termination_grace_period="15m"), a_claim("c2"))
+    node = foretold(a_good_node(annotations=annotated(NOW + 60)), *claims, keeps=True, node_groups=GROUPS).nodes[0]
+    assert (node.deadline, node.origin, node.cautions) == (None, None, ())
+    assert (node.is_kept, node.is_ending, node.is_begun) == (True, False, False)
+    assert node.prospect.going.view.is_kept
+    assert node.prospect.going.since == NOW
+
+
+def test_one_that_is_kept_already_is_foretold_from_its_request_on() -> None:
+    kept = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
+    (node,) = foretold(kept, keeps=True).nodes
+    assert (node.is_begun, node.prospect.going.since) == (True, NOW - 60)
+    back = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60), names.CORDONED: "unschedulable"})
+    (node,) = foretold(back, keeps=True).nodes
+    assert (node.is_begun, node.prospect.going.since) == (False, NOW)
+
+
+def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
+    node = foretold(a_good_node(deletion_timestamp=NOW - 60), keeps=True, node_groups=GROUPS).nodes[0]
+    assert (node.is_kept, node.is_ending) == (False, True)
+    assert node.deadline is not None
+
+
+def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
+    told = foretold(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), keeps=True)
+    assert [each.going.view.is_kept for each in told.whole.nodes] == [True, False]
+
+
+def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
+    (node,) = foretold(a_good_node(finalizers=()), keeps=True).nodes
+    assert [(caution.kind, caution.message) for caution in node.cautions] == [
+        (
+            Kind.NOT_HELD,
+            "the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl manages: "
+            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
+        )
+    ]
+
+
+def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_nobody_has_deleted() -> None:
+    budget = NodeDisruptionBudget(
+        name="pool-a",
+        uid="b",
+        selector=LabelSelector({"pool": "a"}),
+        min_available="100%",
+        expected_nodes=1,
+        current_available=1,
+        desired_available=1,
+    )
+    nodes = (
+        a_good_node("held", labels={"pool": "a"}),
+        a_good_node("other", labels={"pool": "b"}),
+        a_good_node("deleted", labels={"pool": "a"}, deletion_timestamp=NOW),
+    )
+    asked = ("held", "other", "deleted")
+    told = under_budgets(outlook(observed(*nodes), TerminationSettings(), asked, NOW, Assumptions()), (budget,), NOW)
+    found = {
+        node.name: [each for each in node.cautions if each.kind is Kind.NODE_BUDGET_FORBIDS] for node in told.nodes
+    }
+    assert (found["other"], found["deleted"]) == ([], [])
+    [caution] = found["held"]
+    assert caution.kind.is_grave
+    assert caution.objects == ("pool-a",)
+    assert caution.message == (
+        "its deletion would be refused: node disruption budget pool-a allows no node to end now (1 of 1 available, 1 "
+        "required by minAvailable 100%); change or delete the budget, which lets no Ready node end"
+    )
+    kept = outlook(observed(*nodes), TerminationSettings(), ("held",), NOW, Assumptions(), keeps=True)
+    assert under_budgets(kept, (budget,), NOW) == kept

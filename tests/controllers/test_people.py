@@ -1,0 +1,280 @@
+"""What people see of a termination, and other writers beside it: conditions, conflicts, budgets that change."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from kubesim.faults import Fault, Latency, Refuse, Rule
+from kubesim.world.client import MERGE
+from kubesim.world.cloud import CloudSettings
+from support.stage import (
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    instants,
+    reasons,
+    staged,
+    the_settings,
+)
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_conflict_storm_delays_the_cordon_and_loses_nothing() -> None:
+    """Somebody writes to the node before each of our writes arrives; his writes stand."""
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        storms = iter(range(12))
+        handle = stage.server.handle
+
+        async def stormy(request: Any) -> Any:
+            is_ours = request.method == "PATCH" and request.path == "/api/v1/nodes/n1"
+            if is_ours and isinstance(request.body, bytes) and (n := next(storms, None)) is not None:
+                await stage.patch_node("n1", {"metadata": {"labels": {"storm": str(n)}}})
+            return await handle(request)
+
+        stage.server.handle = stormy  # type: ignore[method-assign]  # the one way to be there just before
+        start = await stage.delete_node("n1")
+        end = await stage.until_gone("n1") - start
+        assert next(storms, None) is None
+        assert 2.0 <= end < 4.0
+        conflicts = [each for each in stage.transport.of("patch", "nodes") if each.status == 409]
+        assert len(conflicts) == 12
+        assert stage.instance_state("n1") == "terminated"
+
+
+async def test_a_finalizer_that_stands_elsewhere_by_now_is_taken_off_at_once() -> None:
+    """It is removed by its place; where that is none any more, a server calls the patch invalid, not a conflict."""
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.patch_node("n1", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
+        handle = stage.server.handle
+
+        async def others_go_first(request: Any) -> Any:
+            if request.method == "PATCH" and isinstance(request.body, bytes) and b"finalizers/1" in request.body:
+                await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
+            return await handle(request)
+
+        stage.server.handle = others_go_first  # type: ignore[method-assign]  # the one way to be there just before
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
+        statuses = [each.status for each in stage.transport.of("patch", "nodes")]
+        assert statuses[-2:] == [422, 200]
+        assert controller.statistics().terminations.retries == 0
+
+
+async def test_two_nodes_with_hundreds_of_pods_leave_side_by_side() -> None:
+    async with staged("n1", "n2") as stage:
+        for node in ("n1", "n2"):
+            await stage.create(
+                *(a_pod_manifest(f"{node}-{n}", node, behaviour={"stop-seconds": 3}) for n in range(100))
+            )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.delete_node("n2")
+            assert await stage.until_gone("n1", "n2") - start == pytest.approx(1.0 + 3.0, abs=0.05)
+            assert len(stage.evictions) == 200
+            assert set(stage.agreed().values()) == {1}
+            # 100 in the burst, then 100 a second.
+            late = [each.instant - start for each in stage.evictions[100:]]
+            assert late == pytest.approx([n / 100 for n in range(1, 101)], abs=0.005)
+
+
+async def test_the_condition_names_the_first_three_and_is_written_every_ten_seconds_at_most() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(
+            a_workload("Deployment", "web", 8, behaviour={"ready-seconds": 4, "stop-seconds": 1}),
+            a_budget_manifest("web", maxUnavailable=1),
+            a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 2}),
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(20)
+            on_n1 = sorted(p["metadata"]["name"] for p in stage.pods_on("n1"))
+            assert len(on_n1) >= 4
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(1)
+            condition = stage.condition("n1", names.DRAINED)
+            assert condition is not None
+            message = condition["message"]
+            assert (condition["status"], condition["reason"]) == ("False", "Draining")
+            assert message.startswith(f"{len(on_n1)} pods left: shop/web-")
+            assert message.count("shop/web-") == 3
+            assert message.endswith(f", and {len(on_n1) - 3} more")
+            assert "budget shop/web" in message
+            turned = condition["lastTransitionTime"]
+            await stage.until(lambda: len(stage.pods_on("n1")) == 1)
+            condition = stage.condition("n1", names.DRAINED)
+            assert condition is not None
+            assert condition["lastTransitionTime"] == turned
+            end = await stage.until_gone("n1") - start
+            writes = [round(instant - start, 3) for instant in stage.status_writes("n1")]
+            draining = [instant for instant in writes if instant < end]
+            assert draining[0] == 0.0
+            assert all(later - earlier >= 10.0 for earlier, later in pairwise(draining))
+            assert len(draining) == 1 + int(end // 10)
+            assert len(writes) - len(draining) <= 4  # Drained, VolumesDetached, InstanceTerminating (twice)
+
+
+async def test_nothing_is_written_while_nothing_changes() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(600)
+            assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
+            events = await stage.events()
+            assert [(name, reason) for name, reason, _ in events] == [
+                ("n1", "Cordoned"),
+                ("n1", "Draining"),
+                ("n1", "DoNotDisruptUntil"),
+                ("job", "DoNotDisruptUntil"),
+                ("n1", "DrainBlocked"),
+            ]
+
+
+async def test_a_heartbeat_between_two_of_our_writes_repeats_none_of_them() -> None:
+    """The watch then shows a state of the node from between our writes: what we wrote last still counts."""
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            handle = stage.server.handle
+
+            async def with_heartbeat(request: Any) -> Any:
+                is_ours = request.path == "/api/v1/nodes/n1/status" and isinstance(request.body, bytes)
+                if is_ours:
+                    await stage.patch_node("n1", {"metadata": {"labels": {"beat": "1"}}})
+                return await handle(request)
+
+            stage.server.handle = with_heartbeat  # type: ignore[method-assign]  # the one way to be there just before
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(30)
+            assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
+
+
+@pytest.mark.parametrize("fault", [Latency(1000.0, 1000.0), Refuse(500)], ids=["silent", "failing"])
+async def test_a_condition_that_cannot_be_written_holds_nothing_up_for_long(fault: Fault) -> None:
+    critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("ordinary", "n1"), a_pod_manifest("dns", "n1", **critical))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=fault, path="nodes/n1/status"))
+            start = await stage.delete_node("n1")
+            # One condition before each of: the first wave, the volumes, the instance, its end, the finalizer.
+            assert await stage.until_gone("n1") - start <= 26.0
+            assert [each.operation.name for each in stage.evictions] == ["ordinary", "dns"]
+            assert stage.evictions[1].instant - start <= 5.1
+
+
+async def test_a_slow_condition_delays_no_instant() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=Latency(3.0, 3.0), path="nodes/n1/status"))
+            await stage.clock.sleep(96.0 - stage.clock.monotonic())
+            await stage.delete_node("n1")
+            await stage.until(lambda: stage.node("n1") is None)
+            assert [each.instant for each in stage.evictions] == [pytest.approx(100.0, abs=0.001)]
+
+
+async def test_a_budget_that_is_edited_in_the_middle_is_obeyed_at_once() -> None:
+    async with staged("n1") as stage:
+        await stage.create(
+            a_workload("Deployment", "web", 6, behaviour={"ready-seconds": 5}),
+            a_budget_manifest("web", maxUnavailable=1),
+        )
+        await stage.add_nodes("n2")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(7)
+            path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
+            merge = "application/merge-patch+json"
+            await stage.call("PATCH", path, {"spec": {"maxUnavailable": 3}}, merge)
+            await stage.clock.sleep(0.01)
+            assert instants(stage, "create", "pods/eviction", start) == [0.0, 5.0, 7.0, 7.0]
+            await stage.call("PATCH", path, {"spec": {"selector": {"matchLabels": {"app": "other"}}}}, merge)
+            await stage.clock.sleep(0.01)
+            assert instants(stage, "create", "pods/eviction", start)[4:] == [7.01, 7.01]
+            assert set(stage.agreed().values()) == {1}
+
+
+async def test_a_budget_that_appears_in_the_middle_is_obeyed() -> None:
+    async with staged("n1") as stage:
+        critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+        await stage.create(
+            a_pod_manifest("first", "n1", behaviour={"stop-seconds": 3}),
+            a_workload("Deployment", "dns", 3, behaviour={"ready-seconds": 2}, pod=critical),
+        )
+        await stage.add_nodes("n2")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(1)
+            await stage.cluster.create(a_budget_manifest("dns", maxUnavailable=1))
+            await stage.until_gone("n1")
+            assert instants(stage, "create", "pods/eviction", start) == [0.0, 3.0, 5.0, 7.0]
+
+
+async def test_every_pod_that_two_budgets_select_is_told_so_though_the_server_is_asked_about_one() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(
+            a_workload("Deployment", "web", 6),
+            a_budget_manifest("web", maxUnavailable=1),
+            {**a_budget_manifest("web", maxUnavailable=2), "metadata": {"name": "also", "namespace": "shop"}},
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            on_n1 = {p["metadata"]["name"] for p in stage.pods_on("n1") if p["metadata"]["namespace"] == "shop"}
+            assert len(on_n1) >= 2
+            await stage.delete_node("n1")
+            await stage.clock.sleep(30)
+            told = {name: message for name, reason, message in await stage.events() if reason == "MultipleBudgets"}
+            assert told.keys() == on_n1
+            assert all("(shop/also and shop/web)" in message for message in told.values())
+            assert len(stage.evictions) == 1
+
+
+async def test_a_node_that_is_no_longer_managed_is_left_alone_in_the_middle_of_its_drain() -> None:
+    settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
+    async with staged(settings=settings) as stage:
+        await stage.add_nodes("n1", labels={"pool": "mine"})
+        await stage.create(a_pod_manifest("kept", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(5)
+            assert [progress.name for progress in controller.under_way()] == ["n1"]
+            await stage.patch_node("n1", {"metadata": {"labels": {"pool": "yours"}}})
+            await stage.call("PATCH", "/api/v1/namespaces/shop/pods/kept", {"metadata": {"annotations": None}}, MERGE)
+            await stage.clock.sleep(60)
+            assert controller.under_way() == ()
+            assert controller.finished() == ()
+            assert stage.evictions == []
+            await stage.patch_node("n1", {"metadata": {"labels": {"pool": "mine"}}})
+            await stage.until_gone("n1")
+        assert len(stage.evictions) == 1
+        assert "UnmanagedNodeHeld" in await reasons(stage, "n1")
+
+
+async def test_what_a_termination_waits_for_is_still_known_after_a_look_that_changes_nothing() -> None:
+    slow = CloudSettings(terminate_delay=30.0)
+    async with staged("n1", cloud=slow) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        seen: set[tuple[str, str]] = set()
+        for _ in range(25):  # the heartbeats of the node make looks between those that ask the provider
+            await stage.clock.sleep(1)
+            seen.update((progress.step, progress.waits_for) for progress in controller.under_way())
+        provider_id = f"sim:///zone-a/{stage.instances['n1']}"
+        assert {waits for step, waits in seen if step == "instance"} == {f"instance {provider_id} is ending"}
+        assert {step for step, _ in seen} <= {"drain", "instance"}

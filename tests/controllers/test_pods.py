@@ -1,0 +1,84 @@
+"""What the owners of pods are told of deletions for a deadline."""
+
+from __future__ import annotations
+
+import pytest
+from support.builders import NOW
+from support.deletion import LOST
+from support.eviction import DENIED, FAULT, EvictionServer, busy
+
+from gracectl.controllers.reporting.pod_events import PodAnnouncer, is_cut, told_of
+from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.promises import Promise
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError, error_for
+from gracectl.kube.events import EventRecorder
+from gracectl.kube.transport import Request, Response
+from gracectl.runtime.clock import LoopClock
+
+POD = Doomed("shop", "web-1", "uid-1", "n1", NOW)
+WHY = ": node n1 must end by 1970-01-12T13:46:40Z, whatever budgets and protection say"
+DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
+
+
+@pytest.mark.parametrize(
+    ("deletion", "told"),
+    [
+        (
+            Deletion(POD, 30, 30, None, 0.0),
+            "deleted by gracectl with its whole grace (30 s)",
+        ),
+        (
+            Deletion(POD, 1, 0, None, 0.0),  # none is given no grace at all
+            "deleted by gracectl with its whole grace (1 s)",
+        ),
+        (
+            Deletion(POD, 1, 600, Promise(600, NOW), 0.0),  # it has used its last second, or its kubelet is gone
+            "is still there after the 600 s of grace that it had; deleted again by gracectl, with 1 s",
+        ),
+        (
+            Deletion(POD, 1, 600, Promise(290, NOW - 10), 0.0),  # that it was cut has been told then
+            "is still there after the 290 s of grace that it had; deleted again by gracectl, with 1 s",
+        ),
+    ],
+)
+def test_a_pod_that_loses_nothing_is_no_warning(deletion: Deletion, told: str) -> None:
+    assert (told_of(deletion), is_cut(deletion)) == (told + WHY, False)
+
+
+@pytest.mark.parametrize(
+    ("deletion", "told"),
+    [
+        (
+            Deletion(POD, 12, 30, None, 0.0),
+            "deleted by gracectl with 12 s instead of the 30 s of grace that it asks for",
+        ),
+        (
+            Deletion(POD, 290, 3600, Promise(600, NOW + 309.5), 0.0),
+            "terminates already, but its 600 s of grace would end 310 s after the deadline; cut by gracectl to 290 s",
+        ),
+        (
+            Deletion(POD, 1, 600, Promise(600, NOW + 200), 0.0),  # in the second half, so that it waited until then
+            "terminates already, but its 600 s of grace would end 200 s after the deadline; cut by gracectl to 1 s",
+        ),
+        (
+            Deletion(POD, 1, 600, Promise(600, NOW + 8e8), 0.0),  # the deadline is of long ago: an end by hand
+            "terminates already, but its 600 s of grace would end after the deadline; cut by gracectl to 1 s",
+        ),
+    ],
+)
+def test_a_pod_that_loses_grace_is_a_warning(deletion: Deletion, told: str) -> None:
+    assert (told_of(deletion), is_cut(deletion)) == (told + WHY, True)
+
+
+def refusal(answer: Response | ApiError) -> ApiError:
+    return answer if isinstance(answer, ApiError) else error_for(DELETE, answer)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("answer", "events"), [(DENIED, 1), (FAULT, 1), (busy(1), 0), (LOST, 0)])
+async def test_what_somebody_may_have_to_mend_is_an_event(answer: Response | ApiError, events: int) -> None:
+    clock = LoopClock()
+    recorder = EventRecorder(KubeClient(EvictionServer(clock), clock), clock)
+    PodAnnouncer(recorder).not_deleted(POD, refusal(answer))
+    assert recorder.statistics().recorded == events

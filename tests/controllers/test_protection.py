@@ -1,0 +1,212 @@
+"""The examples of the do-not-disrupt seed, to the second: who is left alone for how long, and what comes then."""
+
+from __future__ import annotations
+
+import pytest
+from kubesim.server.api import JsonObject
+from kubesim.world.nodeclaims import ClaimSpec
+from support.deadlines import (
+    START,
+    asked_to_end,
+    delete_at_start,
+    deletions,
+    evictions,
+    stamp,
+    told,
+    until,
+    with_grace_period,
+)
+from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, protected
+from support.stage import NAMESPACE, Stage, a_budget_manifest, a_pod_manifest
+from support.voluntary import TERMINABLE
+from support.voluntary import deletions as deletions_of_nodes
+
+from gracectl.config import Settings
+from gracectl.model import names
+from gracectl.policy.plan import NodeView, Plan, plan
+
+pytestmark = pytest.mark.anyio
+
+STUBBORN = {"ignores-sigterm": "true"}
+
+
+def a_job(value: str, minutes: float) -> JsonObject:
+    """A Job whose pod takes so long, and fails if it is ended; with the annotation on its template."""
+    pod = a_pod_manifest(
+        "data-processing-job",
+        annotations={names.DO_NOT_DISRUPT: value},
+        behaviour={"exit-seconds": minutes * MINUTE, **STUBBORN},
+        restartPolicy="Never",
+    )
+    template = {"metadata": {key: pod["metadata"][key] for key in ("labels", "annotations")}, "spec": pod["spec"]}
+    metadata = {"name": "data-processing-job", "namespace": NAMESPACE}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+
+
+def refused_or_not(stage: Stage) -> int:
+    """How often the server was asked for an eviction, whatever it has answered."""
+    return len(stage.evictions)
+
+
+# -- the four examples -------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_job_that_takes_less_than_its_two_hours_is_not_disturbed() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, a_job("2h", minutes=90))
+        await delete_at_start(stage, "n1")
+        await until(stage, 90 * MINUTE - 0.001)
+        assert len(stage.pods_on("n1")) == 1
+        assert await stage.until_gone("n1") - START == 90 * MINUTE
+        assert refused_or_not(stage) == 0
+        assert deletions(stage) == []
+
+
+async def test_a_batch_job_that_takes_longer_is_evicted_after_two_hours_and_begins_anew_elsewhere() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, a_job("2h", minutes=180))
+        await stage.until(lambda: len(stage.pods_on("n1")) == 1)
+        [pod] = [each["metadata"]["name"] for each in stage.pods_on("n1")]
+        await stage.add_nodes("n2")
+        await delete_at_start(stage, "n1")
+        await stage.until_gone("n1")
+        assert evictions(stage) == [(pod, 2 * HOUR)]
+        assert asked_to_end(stage) == [2 * HOUR + 30]
+        await stage.until(lambda: len(stage.pods_on("n2")) == 1)
+        [again] = stage.pods_on("n2")
+        assert again["metadata"]["annotations"][names.DO_NOT_DISRUPT] == "2h"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seconds"), [("ml-training", "24h", 24 * HOUR), ("quick-task", "30m", 30 * MINUTE)]
+)
+async def test_a_pod_is_protected_for_its_duration_and_leaves_then(name: str, value: str, seconds: float) -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected(name, value))
+        await delete_at_start(stage, "n1")
+        await until(stage, seconds - 0.001)
+        assert len(stage.pods_on("n1")) == 1
+        await stage.until_gone("n1")
+        assert evictions(stage) == [(name, seconds)]
+        assert refused_or_not(stage) == 1
+
+
+@pytest.mark.timeout(180)
+async def test_a_critical_service_is_protected_for_ever_and_leaves_at_once_when_that_is_taken_back() -> None:
+    async with lasting("n1", parts=frozenset({"kubelet"})) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("critical-service", "true"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 7 * DAY)
+        assert refused_or_not(stage) == 0
+        assert len(stage.pods_on("n1")) == 1
+        await edit(stage, "critical-service", None)
+        await stage.until_gone("n1")
+        assert evictions(stage) == [("critical-service", 7 * DAY)]
+
+
+# -- four hours of protection, 72 hours of termination grace period ----------------------------------------------------
+
+LAYERED = with_grace_period("72h")
+
+
+@pytest.mark.parametrize("way", ["deleted", "labelled"])
+@pytest.mark.parametrize("claimed", [False, True], ids=["plain", "claimed"])
+async def test_the_layers_when_the_budget_allows_it(way: str, claimed: bool) -> None:
+    """0 to 4 hours: protected. From then on: as the budget allows, which is at once. With a grace period it does not
+    matter whether somebody has deleted the node, or it is to end for a reason of its own."""
+    async with lasting(settings=Settings() if claimed else LAYERED) as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="72h") if claimed else None)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, protected("job", "4h"), a_budget_manifest("job", minAvailable=0))
+            await (stage.delete_node("n1") if way == "deleted" else stage.patch_node("n1", TERMINABLE))
+            await until(stage, 4 * HOUR - 0.001)
+            assert (stage.node("n1") or {})["spec"]["unschedulable"]
+            assert refused_or_not(stage) == 0
+            await stage.until_gone("n1")
+            assert evictions(stage) == [("job", 4 * HOUR)]
+            assert asked_to_end(stage) == [4 * HOUR]
+            assert deletions(stage) == []
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("way", "period"), [("deleted", 72), ("labelled", 12)])
+async def test_the_layers_when_the_budget_never_allows_it(way: str, period: int) -> None:
+    """From 4 hours on the budget holds it; its grace before 72 hours it is deleted, and at 72 hours the node ends."""
+    # Without the questions that a lane asks every minute three days pass faster.
+    settings = with_grace_period(f"{period}h", eviction={"probeSeconds": DAY})
+    parts = frozenset({"kubelet", "disruption"})
+    async with lasting("n1", settings=settings, parts=parts) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        pod = protected("job", "4h", terminationGracePeriodSeconds=600, behaviour=STUBBORN)
+        await made_at_start(stage, pod, a_budget_manifest("job", minAvailable=1))
+        await (stage.delete_node("n1") if way == "deleted" else stage.patch_node("n1", TERMINABLE))
+        await until(stage, 4 * HOUR - 0.001)
+        assert (stage.condition("n1", names.DRAINED) or {})["message"] == (
+            f'1 pod left: shop/job (protected by do-not-disrupt "4h" until {stamp(stage, 4 * HOUR)}; it is deleted at '
+            f"{stamp(stage, period * HOUR - 600)} at the latest); the node ends by {stamp(stage, period * HOUR)}"
+        )
+        await until(stage, 4 * HOUR + 0.001)
+        assert (stage.condition("n1", names.DRAINED) or {})["message"].startswith(
+            "1 pod left: shop/job (budget shop/job allows no disruption now"
+        )
+        assert await stage.until_gone("n1") - START == period * HOUR
+        assert evictions(stage) == []
+        assert deletions(stage) == [("job", period * HOUR - 600, 600)]
+        assert asked_to_end(stage)[0] == period * HOUR
+
+
+async def test_a_node_that_is_to_end_for_a_reason_of_its_own_is_not_disrupted_before_the_protection_is_over() -> None:
+    """Without a termination grace period, 0 to 4 hours: the node cannot be disrupted, only cordoned for its label."""
+    async with lasting() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, protected("job", "4h"))
+            await stage.patch_node("n1", TERMINABLE)
+            await until(stage, 4 * HOUR - 0.001)
+            assert (stage.node("n1") or {})["metadata"]["annotations"][names.PENDING_CORDONED] == "unschedulable"
+            assert deletions_of_nodes(stage, "nodeclaims") == []
+            [held] = await told(stage, "n1", "DisruptionHeld")
+            assert 'pod shop/job is protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z;' in held
+            await stage.until_gone("n1")
+            assert deletions_of_nodes(stage, "nodeclaims") == [(START + 4 * HOUR, "n1-claim")]
+            assert evictions(stage) == [("job", 4 * HOUR)]
+            assert asked_to_end(stage) == [4 * HOUR + 2]  # after the least time that a drain takes
+            for holder in ("n1", "n1-claim"):
+                assert await told(stage, holder, "DoNotDisruptGracePeriodElapsed") == [
+                    "is to end (node n1 has the label karpenter.sh/lifecycle-phase=terminable): pod shop/job was "
+                    'protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z'
+                ]
+
+
+# -- nobody polls ------------------------------------------------------------------------------------------------------
+
+
+async def test_in_four_idle_hours_the_drain_is_looked_at_only_when_they_are_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But for the ten seconds after which people may read something new, which are switched off here."""
+    looks: list[float] = []
+    decide = plan
+
+    def counted(view: NodeView, now: float) -> Plan:
+        looks.append(round(stage.clock.monotonic() - START, 3))
+        return decide(view, now)
+
+    monkeypatch.setattr("gracectl.controllers.node.drain.plan", counted)
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", "4h"), protected("last", "5h"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 10.0)
+        before = controller.statistics().terminations.handed_out
+        await until(stage, 4 * HOUR - 0.001)
+        assert controller.statistics().terminations.handed_out == before
+        await stage.until_gone("n1")
+        # The beginning, and the minimum time of a drain; then each end of a protection, and the news of who is gone.
+        assert sorted(set(looks)) == [0.0, 2.0, 4 * HOUR, 5 * HOUR]

@@ -1,0 +1,361 @@
+"""What people are told of protection while a node is drained: in which words, on what, how often, and after a
+restart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from kubesim.world.nodeclaims import ClaimSpec
+from support.deadlines import delete_at_start, evictions, stamp, told, until, with_grace_period
+from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, patiently, protected
+from support.stage import Stage, a_budget_manifest, a_pod_manifest
+from support.voluntary import TERMINABLE
+
+from gracectl.kube.events import EventSettings
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+UNTIL, ELAPSED, INVALID = (
+    "DoNotDisruptUntil",
+    "DoNotDisruptGracePeriodElapsed",
+    "InvalidDoNotDisruptAnnotation",
+)
+KEEPS = "keeps node n1, which is being terminated: "
+
+
+async def count(stage: Stage, *reasons: str) -> Counter[str]:
+    """On how many Events with these reasons each object has got."""
+    return Counter(name for name, reason, _ in await stage.events() if reason in reasons)
+
+
+def posted(stage: Stage, reason: str) -> list[float]:
+    """When an Event with this reason was written or patched."""
+    written = stage.transport.of("create", "events") + stage.transport.of("patch", "events")
+    return [each.instant for each in written if reason.encode() in (each.request.body or b"")]
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_its_node_and_its_claim_are_told_until_when_and_when_it_is_over() -> None:
+    async with lasting() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, protected("job", "4h"))
+            await delete_at_start(stage, "n1")
+            await stage.until_gone("n1")
+            at = stamp(stage, 4 * HOUR)
+            assert await told(stage, "job", UNTIL) == [
+                f'{KEEPS}protected by do-not-disrupt "4h" until {at}, then it is evicted as its budget allows'
+            ]
+            assert await told(stage, "job", ELAPSED) == [
+                f'was protected by do-not-disrupt "4h" until {at}, and no longer keeps node n1, which is being '
+                "terminated: it is evicted as its budget allows"
+            ]
+            for holder in ("n1", "n1-claim"):
+                assert await told(stage, holder, UNTIL) == [f"1 pod is protected, until {at}: shop/job"]
+                assert await told(stage, holder, ELAPSED) == [
+                    "1 pod is no longer protected, and evicted as its budget allows: shop/job"
+                ]
+            assert set(posted(stage, UNTIL)) == {100.0}
+            assert set(posted(stage, ELAPSED)) == {100.0 + 4 * HOUR}
+
+
+@pytest.mark.parametrize(
+    ("pod", "settings", "words"),
+    [
+        (
+            protected("job", "true"),
+            {},
+            "protected by do-not-disrupt; it stays until somebody takes that off",
+        ),
+        (
+            protected("job", "4 hours"),
+            {},
+            'protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for ever; it '
+            "stays until somebody takes that off",
+        ),
+        (
+            a_pod_manifest("job", "n1", labels={names.DO_NOT_EVICT: "true"}),
+            {},
+            "protected by do-not-evict, which holds the whole node; it stays until somebody takes that off",
+        ),
+        (
+            protected("job", "true"),
+            {"protection": {"maximumSeconds": 3600.0}},
+            'protected by do-not-disrupt "true" until 2026-01-01T01:01:40Z (the most that protection.maximumSeconds '
+            "grants), then it is evicted as its budget allows",
+        ),
+        (
+            protected("job", "true"),
+            {"nodeGroups": [{"selector": {}, "terminationGracePeriod": "2h"}]},
+            "protected by do-not-disrupt; it stays until somebody takes that off; it is deleted at "
+            "2026-01-01T02:01:10Z at the latest, as the node must end by 2026-01-01T02:01:40Z",
+        ),
+        (
+            protected("job", "1h"),
+            {"nodeGroups": [{"selector": {}, "terminationGracePeriod": "2h"}]},
+            'protected by do-not-disrupt "1h" until 2026-01-01T01:01:40Z, then it is evicted as its budget allows; it '
+            "is deleted at 2026-01-01T02:01:10Z at the latest, as the node must end by 2026-01-01T02:01:40Z",
+        ),
+        (
+            protected("job", "4h"),
+            {"nodeGroups": [{"selector": {}, "terminationGracePeriod": "2h"}]},
+            'protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z; it is deleted at 2026-01-01T02:01:10Z at the '
+            "latest, as the node must end by 2026-01-01T02:01:40Z",
+        ),
+    ],
+    ids=["true", "nonsense", "do-not-evict", "capped", "deadline", "before the deadline", "beyond the deadline"],
+)
+async def test_what_protects_it_what_ends_that_and_what_comes_then(
+    pod: Any, settings: dict[str, Any], words: str
+) -> None:
+    async with lasting("n1", settings=patiently(**settings)) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, pod)
+        await delete_at_start(stage, "n1")
+        await until(stage, 1.0)
+        assert await told(stage, "job", UNTIL) == [KEEPS + words]
+
+
+async def test_a_protection_that_counts_from_the_start_of_a_pod_that_has_not_started() -> None:
+    settings = patiently(protection={"from": "start"})
+    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await until(stage, -1.0)
+        stage.cluster.kubelet.partition("n1")
+        await until(stage, 0.0)
+        await stage.cluster.create(protected("job", "1h"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 30.0)
+        stage.cluster.kubelet.heal("n1")
+        await until(stage, MINUTE)
+        first, then = await told(stage, "job", UNTIL)
+        assert first == (
+            f'{KEEPS}protected by do-not-disrupt "1h", which counts from its start, and it has not started yet'
+        )
+        assert then.startswith(f'{KEEPS}protected by do-not-disrupt "1h" until {stamp(stage, HOUR + 30)}, then')
+        assert await told(stage, "n1", UNTIL) == [
+            "1 pod is protected, without a known end: shop/job",
+            f"1 pod is protected, until {stamp(stage, HOUR + 30)}: shop/job",
+        ]
+
+
+async def test_the_node_hears_of_all_its_pods_in_one_event() -> None:
+    async with lasting("n1", settings=with_grace_period("72h")) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        values = {"a": "1h", "b": "3h", "c": "2h", "d": "30m", "free": None}
+        await made_at_start(stage, *(protected(name, value) for name, value in values.items()))
+        await delete_at_start(stage, "n1")
+        await until(stage, HOUR + 1)
+        ends = f"; the node ends by {stamp(stage, 72 * HOUR)}"
+        assert await told(stage, "n1", UNTIL) == [
+            f"4 pods are protected, the last of them until {stamp(stage, 3 * HOUR)}: shop/b, shop/c, shop/a, and 1 more"
+            + ends
+        ]
+        left = f"the last of them until {stamp(stage, 3 * HOUR)}: shop/b, shop/c"
+        assert await told(stage, "n1", ELAPSED) == [
+            "1 pod is no longer protected, and evicted as its budget allows: shop/d; 3 pods are protected, "
+            f"{left}, shop/a",
+            f"1 pod is no longer protected, and evicted as its budget allows: shop/a; 2 pods are protected, {left}",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["true", "1h", "true"], "3 pods are protected, 2 of them without a known end: shop/p0, shop/p2, shop/p1"),
+        (["true", "never"], "2 pods are protected, all of them without a known end: shop/p0, shop/p1"),
+    ],
+)
+async def test_the_node_hears_of_those_without_an_end_first(values: list[str], words: str) -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, *(protected(f"p{n}", value) for n, value in enumerate(values)))
+        await delete_at_start(stage, "n1")
+        await until(stage, 1.0)
+        assert await told(stage, "n1", UNTIL) == [words]
+
+
+# -- how often ---------------------------------------------------------------------------------------------------------
+
+
+async def test_forty_pods_with_one_end_are_two_events_of_their_node_and_two_of_each_pod() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, *(protected(f"job-{n}", "1h") for n in range(40)))
+        await delete_at_start(stage, "n1")
+        await stage.until_gone("n1")
+        assert await told(stage, "n1", ELAPSED) == [
+            "40 pods are no longer protected, and evicted as their budgets allow: shop/job-0, shop/job-1, shop/job-10, "
+            "and 37 more"
+        ]
+        seen = await count(stage, UNTIL, ELAPSED)
+        assert seen == {"n1": 2, **{f"job-{n}": 2 for n in range(40)}}
+        assert {name for name, _ in evictions(stage)} == {f"job-{n}" for n in range(40)}
+
+
+async def test_pods_whose_protection_ends_at_different_times_do_not_swallow_each_other() -> None:
+    """Within the five minutes in which repeats are counted only."""
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, *(protected(f"job-{n}", f"{60 + n}s") for n in range(20)))
+        await delete_at_start(stage, "n1")
+        await stage.until_gone("n1")
+        assert len(await told(stage, "n1", ELAPSED)) == 20
+        assert len(await told(stage, "n1", UNTIL)) == 1
+        assert posted(stage, ELAPSED)[::2] == [160.0 + n for n in range(20)]
+
+
+async def test_an_end_that_changes_is_told_on_the_pod_and_on_the_node_if_it_is_the_last_one() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", "4h"), protected("short", "2h"))
+        await delete_at_start(stage, "n1")
+        for at, value in ((10.0, "6h"), (20.0, "360m"), (30.0, "true"), (40.0, "6h"), (50.0, "5h")):
+            await until(stage, at)
+            await edit(stage, "job", value)
+        await until(stage, MINUTE)
+        await edit(stage, "short", "1h")
+        await until(stage, 2 * MINUTE)
+        ends = [4 * HOUR, 6 * HOUR, None, 5 * HOUR]  # the third "6h" repeats what was told within five minutes
+        for name, words in (("job", "protected by do-not-disrupt"), ("n1", "2 pods are protected")):
+            found = await told(stage, name, UNTIL)
+            assert len(found) == len(ends)
+            assert all(words in each for each in found)
+            assert all(end is None or stamp(stage, end) in each for each, end in zip(found, ends, strict=True))
+        first, then = await told(stage, "short", UNTIL)
+        assert stamp(stage, 2 * HOUR) in first
+        assert stamp(stage, HOUR) in then
+        assert await told(stage, "n1", ELAPSED) == []
+
+
+async def test_nothing_is_told_again_in_a_day() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", "true"), protected("odd", "1 day"))
+        await delete_at_start(stage, "n1")
+        await until(stage, EventSettings().window + 1.0)
+        before = await stage.events()
+        await until(stage, DAY)
+        assert await stage.events() == before
+        assert await count(stage, UNTIL, INVALID) == {"job": 1, "odd": 2, "n1": 1}
+
+
+async def test_lifted_left_or_deleted_is_not_elapsed() -> None:
+    async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        finished = protected("finished", "1h", behaviour={"exit-seconds": 600}, restartPolicy="Never")
+        await made_at_start(stage, finished, *(protected(name, "3h") for name in ("lifted", "deleted", "doomed")))
+        await delete_at_start(stage, "n1")
+        await until(stage, 1000.0)
+        await edit(stage, "lifted", "10m")
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/deleted")
+        await stage.until_gone("n1")
+        assert await count(stage, ELAPSED) == {}
+
+
+# -- after a restart ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("killed", [2 * HOUR, 4 * HOUR - 0.01])
+async def test_a_controller_that_is_killed_in_the_middle_leaves_the_expiry_to_its_successor(killed: float) -> None:
+    """Who meets it to the second, and repeats nothing that people have been told."""
+    async with lasting("n1") as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, protected("job", "4h"), protected("odd", "4 hours"))
+            await delete_at_start(stage, "n1")
+            await until(stage, killed)
+        async with stage.controller():
+            await until(stage, 5 * HOUR)
+            assert evictions(stage) == [("job", 4 * HOUR)]
+            assert await count(stage, UNTIL) == {"job": 1, "odd": 1, "n1": 1}
+            assert await count(stage, ELAPSED) == {"job": 1, "n1": 1}
+            assert set(posted(stage, ELAPSED)) == {100.0 + 4 * HOUR}
+
+
+async def test_a_successor_that_comes_after_the_expiry_evicts_at_once_and_tells_nothing_of_the_past() -> None:
+    async with lasting("n1") as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, protected("job", "4h"))
+            await delete_at_start(stage, "n1")
+            await until(stage, HOUR)
+        await until(stage, 6 * HOUR)
+        async with stage.controller():
+            await stage.until_gone("n1")
+            assert evictions(stage) == [("job", 6 * HOUR)]
+            assert await count(stage, ELAPSED) == {}
+
+
+async def test_what_changes_after_a_restart_is_told() -> None:
+    async with lasting("n1") as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, protected("job", "4h"))
+            await delete_at_start(stage, "n1")
+            await until(stage, HOUR)
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await until(stage, 2 * HOUR)
+            await edit(stage, "job", "8h")
+            await until(stage, 3 * HOUR)
+            for name in ("job", "n1"):
+                assert stamp(stage, 8 * HOUR) in (await told(stage, name, UNTIL))[-1]
+
+
+# -- ends that nobody has asked for ------------------------------------------------------------------------------------
+
+
+async def test_a_node_that_is_to_end_is_told_once_the_last_of_its_protections_is_over() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, *(protected(f"job-{hours}", f"{hours}h") for hours in (1, 3, 2)))
+        await stage.patch_node("n1", TERMINABLE)
+        await until(stage, 3 * HOUR - 0.001)
+        assert await count(stage, ELAPSED) == {}
+        await stage.until_gone("n1")
+        assert await told(stage, "n1", ELAPSED) == [
+            "is to end (node n1 has the label karpenter.sh/lifecycle-phase=terminable): pod shop/job-3 was protected "
+            f'by do-not-disrupt "3h" until {stamp(stage, 3 * HOUR)}; 2 more had ended before'
+        ]
+        assert posted(stage, ELAPSED) == [100.0 + 3 * HOUR]
+
+
+async def test_a_node_that_something_else_keeps_is_told_that_the_protection_is_over_and_what_keeps_it() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        web = protected("web", None)
+        await made_at_start(stage, protected("job", "1h"), web, a_budget_manifest("web", minAvailable=1))
+        await stage.patch_node("n1", TERMINABLE)
+        await until(stage, 2 * HOUR)
+        [message] = await told(stage, "n1", ELAPSED)
+        assert f'pod shop/job was protected by do-not-disrupt "1h" until {stamp(stage, HOUR)}, but' in message
+        assert ", but pod shop/web may not leave: budget shop/web allows no disruption now" in message
+        assert posted(stage, ELAPSED) == [100.0 + HOUR]
+        await stage.call("DELETE", "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web")
+        await stage.until_gone("n1")
+        assert len(await told(stage, "n1", ELAPSED)) == 1
+
+
+@pytest.mark.parametrize("way", ["made longer", "taken off", "left"])
+async def test_a_protection_that_did_not_elapse_frees_its_node_without_that_word(way: str) -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", "2h"))
+        await stage.patch_node("n1", TERMINABLE)
+        await until(stage, HOUR)
+        if way == "left":
+            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
+        else:
+            await edit(stage, "job", "true" if way == "made longer" else None)
+        await until(stage, 3 * HOUR)
+        if way == "made longer":
+            await edit(stage, "job", None)
+        await stage.until_gone("n1")
+        assert await count(stage, ELAPSED) == {}

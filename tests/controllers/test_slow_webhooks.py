@@ -1,0 +1,99 @@
+"""Writes that take as long as a dead webhook (10 s by default, 30 at most) succeed, and hold nothing up."""
+
+from __future__ import annotations
+
+import pytest
+from kubesim.faults import Latency, Rule
+from kubesim.world.nodeclaims import ClaimSpec
+from support.deadlines import START, asked_to_end, delete_at_start, deletions, evictions, until, with_grace_period
+from support.stage import STOPS_AFTER_5, a_pod_manifest, staged
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = [10.5, 30.5]
+
+
+def slow(seconds: float, method: str, path: str) -> Rule:
+    return Rule(fault=Latency(seconds, seconds), method=method, path=path)
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+async def test_a_claim_whose_deletion_is_slow_ends_with_its_node(seconds: float) -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(slow(seconds, "DELETE", "/nodeclaims"))
+            await delete_at_start(stage, "n1")
+            await until(stage, 9.0)
+            assert [pod for pod, _ in evictions(stage)] == ["a"]  # meanwhile
+            await until(stage, 600.0)
+            assert stage.nodes() == stage.claims() == []
+            assert len(stage.transport.of("delete", "nodeclaims")) == 1
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+async def test_a_pod_whose_deletion_is_slow_has_left_before_its_instance_ends(seconds: float) -> None:
+    async with staged("n1", settings=with_grace_period("15m")) as stage:
+        protected = {names.DO_NOT_DISRUPT: "true"}
+        await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=60, annotations=protected))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            stage.transport.before.add(slow(seconds, "DELETE", "/pods/"))
+            await stage.until_gone("n1")
+            assert deletions(stage)[0] == ("a", 840.0 + seconds, 60)
+            (asked,) = asked_to_end(stage)
+            assert 840.0 + seconds <= asked < 900.0
+
+
+async def test_the_deadline_is_kept_while_everything_is_slow() -> None:
+    """What is under way at the deadline is not taken back: the claim's deletion arrives after it."""
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="20s"))
+        await stage.create(a_pod_manifest("a", "n1", behaviour={"ignores-sigterm": "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(slow(25.0, "DELETE", "/nodeclaims"))
+            await delete_at_start(stage, "n1")
+            await until(stage, 24.0)
+            (asked,) = asked_to_end(stage)
+            assert 20.0 <= asked <= 21.0
+            await stage.until_gone("n1")
+            await stage.until_claims_gone("n1-claim")
+            (deleted,) = stage.transport.of("delete", "nodeclaims")
+            assert deleted.instant - START == pytest.approx(25.0, abs=0.5)
+
+
+async def test_a_condition_that_is_slow_is_written_all_the_same() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(slow(10.5, "PATCH", "/nodes/n1/status"))
+            await delete_at_start(stage, "n1")
+            await until(stage, 15.0)
+            drained = stage.condition("n1", names.DRAINED)
+            assert drained is not None
+            assert drained["reason"] == "Draining"
+
+
+async def test_pods_of_a_node_that_was_replaced_leave_the_queues_while_a_write_for_it_hangs() -> None:
+    async with staged("n1", settings=with_grace_period("15m")) as stage:
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await until(stage, 10.0)
+            assert controller.statistics().deleter.doomed == 1
+            # A deadline that was moved by hand is written anew; that hangs.
+            stage.transport.before.add(slow(30.0, "PATCH", "/nodes/n1$"))
+            later = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2100-01-01T00:00:00Z"}}}
+            await stage.patch_node("n1", later)
+            await until(stage, 12.0)
+            await stage.patch_node("n1", {"metadata": {"finalizers": []}})
+            await until(stage, 12.1)
+            assert controller.statistics().deleter.doomed == 0

@@ -1,0 +1,286 @@
+"""A node's termination from its DELETE to its end, with the whole controller, to the instant."""
+
+from __future__ import annotations
+
+import pytest
+from kubesim.world.cloud import CloudSettings
+from support.stage import (
+    STOPS_AFTER_5,
+    a_pod_manifest,
+    a_workload,
+    instants,
+    reasons,
+    staged,
+    the_settings,
+)
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_steps_follow_each_other_without_a_pause() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=3.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(1)
+            start = await stage.delete_node("n1")
+            end = await stage.until_gone("n1")
+            assert 8.0 <= end - start <= 12.5
+            assert stage.provider.instants_of("state")[-1] == pytest.approx(end, abs=0.001)
+            assert instants(stage, "create", "pods/eviction", start) == [0.0]
+            assert instants(stage, "patch", "nodes", start)[0] == 0.0  # the cordon
+            assert stage.provider.instants_of("terminate") == [pytest.approx(start + 5.0, abs=0.001)]
+            assert stage.instance_state("n1") == "terminated"
+            await stage.clock.sleep(0.001)
+            (done,) = controller.finished()
+            assert {step: round(spent, 2) for step, spent in done.seconds.items() if spent > 0.01} == {
+                "drain": 5.0,
+                "instance": pytest.approx(end - start - 5.0, abs=0.01),
+            }
+        assert await reasons(stage, "n1") == ["Cordoned", "Draining", "InstanceTerminating", "InstanceTerminated"]
+        assert await reasons(stage, "a") == ["Evicted"]
+        assert stage.provider.is_closed
+
+
+async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+        await stage.patch_node("n1", {"spec": {"taints": [taint]}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            before = len(stage.transport.of("patch", "nodes"))
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(1)
+            node = stage.node("n1")
+            assert node is not None
+            assert node["spec"]["unschedulable"] is True
+            ours = [each for each in node["spec"]["taints"] if each["key"] != "node.kubernetes.io/unschedulable"]
+            assert ours == [taint, {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}]
+            assert node["metadata"]["labels"][names.EXCLUDE_FROM_LOAD_BALANCERS] == ""
+            writes = stage.transport.of("patch", "nodes")[before:]
+            assert [round(each.instant - start, 3) for each in writes] == [0.0]
+            order = [each.operation.resource for each in stage.transport.executed]
+            assert order.index("pods/eviction") > before
+
+
+@pytest.mark.parametrize("value", ["", "by-somebody-else"])
+async def test_a_disrupted_taint_of_somebody_else_is_taken_as_it_is(value: str) -> None:
+    """The API server takes no two taints of one key and effect, so a second one would stop the termination."""
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        taint = {"key": names.DISRUPTED_TAINT_KEY, "value": value, "effect": "NoSchedule"}
+        await stage.patch_node("n1", {"spec": {"taints": [taint]}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
+
+
+async def test_an_empty_node_goes_after_the_minimum_drain_time() -> None:
+    async with staged("n1", "n2", settings=the_settings(drain={"minimumSeconds": 7})) as stage:
+        await stage.create(a_pod_manifest("elsewhere", "n2"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(6.9)
+            assert stage.condition("n1", names.DRAINED) is None  # nobody needs to be told to wait for that
+            assert await stage.until_gone("n1") - start == pytest.approx(7.0, abs=0.001)
+            assert instants(stage, "create", "pods/eviction", start) == []
+
+
+async def test_a_pod_bound_in_the_instant_of_the_cordon_is_drained_too() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("elsewhere", "n2"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(1.5)
+            await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
+            assert await stage.until_gone("n1") - start == pytest.approx(6.5, abs=0.001)
+            assert instants(stage, "create", "pods/eviction", start) == [1.5]
+
+
+async def test_a_pod_bound_while_the_instance_is_waited_for_is_drained_too() -> None:
+    async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=30.0)) as stage:
+        await stage.create(a_pod_manifest("elsewhere", "n2"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(10)
+            await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
+            await stage.until_gone("n1")
+            assert instants(stage, "create", "pods/eviction", start) == [10.0]
+
+
+async def test_what_stays_and_what_is_waited_for() -> None:
+    """Static pods, finished ones and those that tolerate the taint stay; one that ends already is not asked for."""
+    tolerant = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
+    async with staged("n1") as stage:
+        stage.cluster.add_static_pod("n1", a_pod_manifest("static"))
+        await stage.create(
+            a_pod_manifest("tolerant", "n1", tolerations=tolerant),
+            a_pod_manifest("going", "n1", behaviour={"stop-seconds": 9}),
+            a_pod_manifest("plain", "n1"),
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/going")
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(8.9)
+            assert {pod["metadata"]["name"] for pod in stage.pods_on("n1")} == {"static-n1", "tolerant", "going"}
+            assert await stage.until_gone("n1") - start == pytest.approx(9.0, abs=0.001)
+            assert [each.operation.name for each in stage.evictions] == ["plain"]
+
+
+async def test_a_pod_stuck_in_terminating_is_given_up_after_exactly_a_minute() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("stuck", "n1", terminationGracePeriodSeconds=20))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.cluster.kubelet.partition("n1")
+            start = await stage.delete_node("n1")
+            assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
+
+
+async def test_waves_follow_each_other_when_the_pods_are_gone() -> None:
+    critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+    async with staged("n1") as stage:
+        await stage.create(
+            a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
+            a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **critical),
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            end = await stage.until_gone("n1")
+            asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
+            assert asked == [("ordinary", 0.0), ("dns", 4.0)]
+            assert end - start == pytest.approx(7.0, abs=0.001)
+
+
+async def test_a_protected_pod_holds_the_node_until_the_instant_of_its_expiry() -> None:
+    protected = {names.DO_NOT_DISRUPT: "100s"}
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations=protected))  # created at 0
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.clock.sleep(10)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(1)
+            condition = stage.condition("n1", names.DRAINED)
+            assert condition is not None
+            assert condition["message"] == (
+                '1 pod left: shop/job (protected by do-not-disrupt "100s" until 2026-01-01T00:01:40Z)'
+            )
+            assert await stage.until_gone("n1") == pytest.approx(100.0, abs=0.001)
+
+
+async def test_volumes_of_drained_pods_are_waited_for() -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    templates = [{"metadata": {"name": "data"}, "spec": claim}]
+    async with staged("n1", detach_seconds=6.0) as stage:
+        await stage.create(a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates))
+        await stage.add_nodes("n2")
+        await stage.clock.sleep(30)
+        attachments = stage.server.store.table("volumeattachments.storage.k8s.io")
+        (attached,) = list(attachments)
+        assert attached["spec"]["nodeName"] == "n1"
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            condition = stage.condition("n1", names.VOLUMES_DETACHED)
+            assert condition is not None
+            volume = attached["spec"]["source"]["persistentVolumeName"]
+            message = f"waits until volumes of pods that have left are detached: {volume}"
+            assert (condition["status"], condition["message"]) == ("False", message)
+            assert stage.provider.calls == []
+            assert await stage.until_gone("n1") - start == pytest.approx(6.0, abs=0.01)
+        assert "AwaitingVolumeDetachment" in await reasons(stage, "n1")
+
+
+async def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
+    tolerations = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "shop"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    async with staged("n1") as stage:
+        await stage.cluster.create(claim)
+        await stage.clock.sleep(1)
+        await stage.create(a_pod_manifest("agent", "n1", tolerations=tolerations, volumes=volumes))
+        await stage.clock.sleep(5)
+        assert len(stage.server.store.table("volumeattachments.storage.k8s.io")) == 1
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
+
+
+async def test_a_held_node_that_is_not_managed_is_left_alone_and_told_about() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("master", labels={names.CONTROL_PLANE_ROLE: ""})
+        await stage.patch_node("master", {"metadata": {"finalizers": [names.FINALIZER]}})
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.delete_node("master")
+            await stage.clock.sleep(60)
+            node = stage.node("master")
+            assert node is not None
+            assert "unschedulable" not in node["spec"]
+            assert stage.transport.of("patch", "nodes") == []
+        assert await reasons(stage, "master") == ["UnmanagedNodeHeld"]
+
+
+async def test_only_managed_nodes_get_the_finalizer() -> None:
+    settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
+    async with staged("other", settings=settings) as stage:
+        await stage.add_nodes("mine", labels={"pool": "mine"})
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(5)
+            await stage.add_nodes("later", labels={"pool": "mine"})
+            await stage.clock.sleep(5)
+            held = {each["metadata"]["name"]: each["metadata"].get("finalizers", []) for each in stage.nodes()}
+            assert held == {"mine": [names.FINALIZER], "other": [], "later": [names.FINALIZER]}
+
+
+async def test_finalizers_of_others_stay_and_ours_goes_last_of_ours() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.patch_node("n1", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
+        await stage.delete_node("n1")
+        await stage.clock.sleep(30)
+        node = stage.node("n1")
+        assert node is not None
+        assert node["metadata"]["finalizers"] == ["other.io/hold"]
+        assert stage.instance_state("n1") == "terminated"
+        assert controller.under_way() == ()
+
+
+async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 50}, terminationGracePeriodSeconds=90))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            await stage.patch_node("n1", {"metadata": {"finalizers": []}})  # somebody forces it
+            await stage.until_gone("n1")
+            first = stage.instances["n1"]
+            await stage.add_nodes("n1")
+            await stage.clock.sleep(200)
+            node = stage.node("n1")
+            assert node is not None
+            assert "unschedulable" not in node["spec"]
+            assert node["metadata"]["finalizers"] == [names.FINALIZER]
+            assert stage.provider.calls == []
+            states = {each.id: each.state for each in stage.cluster.cloud.instances}
+            assert states == {first: "running", stage.instances["n1"]: "running"}
+            assert controller.under_way() == ()

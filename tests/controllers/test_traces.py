@@ -1,0 +1,333 @@
+"""One trace per termination: its tree, to the instant, and what each span says."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from kubesim.faults import Refuse, Rule
+from kubesim.world.cloud import CloudSettings
+from kubesim.world.nodeclaims import ClaimSpec
+from support.protection import lasting
+from support.stage import (
+    STOPS_AFTER_5,
+    Stage,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    staged,
+    the_settings,
+    unregistered,
+)
+from support.traces import Collector, orphans, roots, twins
+
+from gracectl.cloud.provider import ProviderUnavailable
+from gracectl.model import names
+from gracectl.telemetry.spans import Trace
+
+pytestmark = pytest.mark.anyio
+
+CRITICAL = "system-node-critical"
+
+
+async def ended(stage: Stage, *nodes: str, claims: tuple[str, ...] = ()) -> Collector:
+    """Delete the nodes under a controller, and wait until nothing of them is left."""
+    collector = Collector(stage)
+    async with stage.controller() as controller:
+        await stage.settle(controller)
+        for name in nodes:
+            await stage.delete_node(name)
+        await stage.until_gone(*nodes)
+        await stage.until_claims_gone(*claims)
+        await stage.clock.sleep(1)
+    assert not orphans(collector.spans)
+    assert not twins(collector.spans)
+    return collector
+
+
+async def test_the_tree_of_a_termination() -> None:
+    async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=7.0)) as stage:
+        await stage.create(
+            a_pod_manifest("slow", "n1", **STOPS_AFTER_5),
+            a_pod_manifest("web", "n1", behaviour={"stop-seconds": 2}),
+            a_pod_manifest("dns", "n1", priorityClassName=CRITICAL, behaviour={"stop-seconds": 1}),
+        )
+        start = stage.clock.monotonic()
+        collector = await ended(stage, "n1")
+        assert start == 0
+        assert collector.tree() == [
+            "terminate node 0-15.519",
+            "  claim 0-0",
+            "  deadline 0-0",
+            "  notice 0-0",
+            "  cordon 0-0",
+            "  drain 0-6",
+            "    wave non-critical 0-5",
+            "      pod evicted 0-2",
+            "      pod evicted 0-5",
+            "    wave critical 5-6",
+            "      pod evicted 5-6",
+            "  volumes 6-6",
+            "  instance 6-15.519",
+            "  finalizer 15.519-15.519",
+        ]
+
+
+async def test_ids_follow_from_the_node_and_the_instant_of_its_deletion() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        node = stage.node("n1")
+        assert node is not None
+        collector = await ended(stage, "n1")
+        root = collector.the("terminate node")
+        assert root.trace == Trace.of(node["metadata"]["uid"], stage.clock.now() - stage.clock.monotonic())
+        assert root.id == root.trace.root
+        assert {span.trace for span in collector.spans} == {root.trace}
+        assert root.attributes["k8s.node.name"] == "n1"
+        assert root.attributes["k8s.node.uid"] == node["metadata"]["uid"]
+        assert root.attributes["gracectl.instance"] == node["spec"]["providerID"]
+        assert root.attributes["gracectl.pods"] == ["1 evicted"]
+
+
+async def test_node_and_claim_name_the_trace() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        await stage.create_claim("c1", {"nodeName": "n1"})
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            node, claim = stage.node("n1"), stage.claim("c1")
+            assert node is not None
+            assert claim is not None
+            written = node["metadata"]["annotations"][names.TRACEPARENT]
+            assert claim["metadata"]["annotations"][names.TRACEPARENT] == written
+            await stage.until_claims_gone("c1")
+            await stage.clock.sleep(1)
+        root = collector.the("terminate node")
+        assert written == f"00-{root.trace.hex}-{root.trace.root:016x}-01"
+        assert root.attributes["k8s.nodeclaim.name"] == "c1"
+        assert collector.the("claim finalizer").parent == root.id
+        assert len(roots(collector.spans)) == 1
+        assert not orphans(collector.spans)
+
+
+async def test_a_pod_tells_its_lane_and_how_long_it_has_waited_there() -> None:
+    async with staged("n1", "n2") as stage:
+        behaviour = {"ready-seconds": 4, "stop-seconds": 1}
+        await stage.create(
+            a_workload("Deployment", "web", 4, behaviour=behaviour), a_budget_manifest("web", maxUnavailable=1)
+        )
+        on_n1 = [pod["metadata"]["name"] for pod in stage.pods_on("n1")]
+        collector = await ended(stage, "n1")
+        pods = sorted((collector.pod(name) for name in on_n1), key=lambda span: span.end)
+        assert len(pods) >= 2
+        for number, pod in enumerate(pods):
+            assert pod.attributes["gracectl.lane"] == ["shop/web"]
+            # The replacement of the one before is Ready 4 s after its eviction.
+            assert pod.attributes["gracectl.lane.wait_seconds"] == pytest.approx(4.0 * number, abs=0.1)
+            assert pod.attributes["gracectl.eviction.attempts"] == 1
+            assert [moment.name for moment in pod.moments] == ["evicted"]
+
+
+async def test_a_refusal_is_a_moment_of_its_pod() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        stage.transport.before.add(Rule(fault=Refuse(403), path="eviction", count=1))
+        collector = await ended(stage, "n1")
+        pod = collector.pod("a")
+        assert [moment.name for moment in pod.moments] == ["refused", "evicted"]
+        assert pod.moments[0].attributes["gracectl.refusal"] == "Forbidden"
+        assert pod.attributes["gracectl.eviction.attempts"] == 2
+        assert pod.attributes["gracectl.eviction.refusals"] == ["Forbidden: 1"]
+
+
+async def test_a_protected_pod_tells_until_when_and_its_wave_waits_for_it() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"}, **STOPS_AFTER_5))
+        collector = await ended(stage, "n1")
+        pod = collector.pod("job")
+        assert (pod.start, pod.end) == (0, 45)
+        assert pod.attributes["gracectl.protected.by"] == "do-not-disrupt"
+        assert pod.attributes["gracectl.protected.until"] == "2026-01-01T00:00:40Z"
+        assert pod.attributes["gracectl.protected.seconds"] == pytest.approx(40, abs=0.01)
+        assert collector.the("wave non-critical").end == 45
+
+
+async def test_a_pod_that_is_deleted_for_the_deadline_tells_what_it_was_granted() -> None:
+    async with staged("n1") as stage:
+        await stage.create(
+            a_pod_manifest(
+                "job",
+                "n1",
+                annotations={names.DO_NOT_DISRUPT: "true"},
+                terminationGracePeriodSeconds=100,
+                behaviour={"stop-seconds": 30},
+            )
+        )
+        await stage.create_claim("c1", {"nodeName": "n1"}, terminationGracePeriod="60s")
+        collector = await ended(stage, "n1", claims=("c1",))
+        pod = collector.pod("job")
+        assert pod.name == "pod deleted for the deadline"
+        assert pod.attributes["gracectl.grace.requested_seconds"] == 100
+        assert pod.moments[0].attributes["gracectl.grace.granted_seconds"] == 60
+        root = collector.the("terminate node")
+        assert root.attributes["gracectl.deadline"] == "2026-01-01T00:01:00Z"
+
+
+async def test_the_root_of_a_node_that_left_pods_behind_says_so() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("stuck", "n1", behaviour={"stop-seconds": 5000}))
+        await stage.create_claim("c1", {"nodeName": "n1"}, terminationGracePeriod="0s")
+        collector = await ended(stage, "n1", claims=("c1",))
+        root = collector.the("terminate node")
+        assert root.attributes["gracectl.deadline.passed"] is True
+        assert "stuck" in root.error
+        assert collector.pod("stuck").name == "pod left behind"
+
+
+async def test_what_others_have_ended_is_told_apart() -> None:
+    async with staged("n1") as stage:
+        await stage.create(
+            a_pod_manifest("mine", "n1", behaviour={"stop-seconds": 3}),
+            a_pod_manifest("theirs", "n1", behaviour={"stop-seconds": 30}),
+            a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}),
+        )
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/theirs")
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(10)
+            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
+            await stage.until_gone("n1")
+            await stage.clock.sleep(1)
+        assert collector.pod("mine").attributes["gracectl.pod.left"] == "evicted"
+        assert collector.pod("theirs").attributes["gracectl.pod.left"] == "was terminating already"
+        assert collector.pod("job").attributes["gracectl.pod.left"] == "terminated by somebody else"
+
+
+# -- what takes long ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_takes_long_is_told_each_minute() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "190s"}))
+        collector = await ended(stage, "n1")
+        waits = collector.of("waiting")
+        assert [(wait.start, wait.end) for wait in waits] == [(0, 60), (60, 120), (120, 180)]
+        assert all(wait.attributes["gracectl.step"] == "drain" for wait in waits)
+        assert waits[0].attributes["gracectl.pods.held"] == ["1 protected"]
+        assert "shop/job (protected by" in str(waits[0].attributes["gracectl.explained"])
+
+
+async def test_the_longer_it_takes_the_rarer_it_is_told() -> None:
+    async with lasting("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "4h"}))
+        collector = await ended(stage, "n1")
+        waits = collector.of("waiting")
+        assert len(waits) == 43
+        spans = [wait.end - wait.start for wait in waits]
+        assert spans[:10] == [60.0] * 10
+        assert all(later >= earlier for earlier, later in itertools.pairwise(spans))
+        assert spans[-1] < 0.1 * 4 * 3600
+        assert [wait.start for wait in waits[1:]] == [wait.end for wait in waits[:-1]]
+
+
+async def test_a_provider_that_fails_is_told_at_its_step() -> None:
+    async with staged("n1") as stage:
+        stage.provider.moods.extend([ProviderUnavailable("quota"), ProviderUnavailable("quota")])
+        collector = await ended(stage, "n1")
+        step = collector.the("instance")
+        assert step.attributes["gracectl.failures"] == 2
+        assert [moment.attributes["exception.message"] for moment in step.moments] == ["quota", "quota"]
+
+
+# -- who wants no traces -----------------------------------------------------------------------------------------------
+
+
+async def test_without_anybody_who_wants_traces_nothing_is_written() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            node = stage.node("n1")
+            assert node is not None
+            assert names.TRACEPARENT not in node["metadata"].get("annotations", {})
+            assert controller.trace_id({"node": "n1"}) is None
+            await stage.until_gone("n1")
+
+
+async def test_of_a_trace_that_is_not_sampled_nothing_is_told_or_written() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        collector = Collector(stage, wanted=False)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            node = stage.node("n1")
+            assert node is not None
+            assert names.TRACEPARENT not in node["metadata"].get("annotations", {})
+            await stage.until_gone("n1")
+        assert collector.spans == []
+
+
+async def test_lines_of_the_log_find_the_trace_while_the_node_ends() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        await stage.create_claim("c1", {"nodeName": "n1"})
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            assert controller.trace_id({"node": "n1"}) is None
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            found = controller.trace_id({"node": "n1", "pod": "shop/a"})
+            assert controller.trace_id({"nodeclaim": "c1"}) == found
+            assert controller.trace_id({"node": "n2"}) is None
+            await stage.until_gone("n1")
+            await stage.clock.sleep(1)
+            assert controller.trace_id({"node": "n1"}) is None
+        assert found == collector.the("terminate node").trace.hex
+
+
+# -- claims without a node, nodes without a drain ----------------------------------------------------------------------
+
+
+async def test_a_claim_that_never_had_a_node_has_a_trace_of_its_own() -> None:
+    async with staged(cloud=CloudSettings(terminate_delay=3.0)) as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.until_claims_gone("n1-claim")
+            await stage.until_gone("n1")  # its owner is gone
+            await stage.clock.sleep(1)
+        claim = collector.the("terminate node claim")
+        assert claim.attributes["k8s.nodeclaim.name"] == "n1-claim"
+        assert {span.name for span in collector.spans if span.parent == claim.id} >= {"nodes", "instance", "finalizer"}
+        (instance,) = (span for span in collector.of("instance") if span.parent == claim.id)
+        assert instance.end - instance.start >= 3.0
+        assert not orphans(collector.spans)
+
+
+async def test_settings_name_the_waves() -> None:
+    settings = the_settings(
+        shutdownGracePeriodByPodPriority=[
+            {"priority": 0, "shutdownGracePeriodSeconds": 10},
+            {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 10},
+        ]
+    )
+    async with staged("n1", settings=settings) as stage:
+        await stage.create(a_pod_manifest("low", "n1"), a_pod_manifest("high", "n1", priorityClassName=CRITICAL))
+        collector = await ended(stage, "n1")
+        assert [span.name for span in collector.spans if span.name.startswith("wave")] == [
+            "wave priority below 2000000000",
+            "wave priority 2000000000 and above",
+        ]

@@ -1,0 +1,201 @@
+"""An unhealthy node that is ended by force, and an end that the server refuses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from kubesim.faults import LateWatch, Reset, Rule
+from kubesim.world.cloud import CloudSettings
+from kubesim.world.nodeclaims import ClaimSpec
+from support.stage import Stage, a_pod_manifest, staged, the_settings
+from support.voluntary import (
+    AT_ONCE,
+    NOT_TERMINABLE,
+    ON_LOST_NODES,
+    TERMINABLE,
+    deletions,
+    instant_of,
+    lost_at,
+    refusing,
+)
+
+from gracectl.model import names
+from gracectl.model.times import format_time, parse_time
+
+pytestmark = pytest.mark.anyio
+
+FORCING: Any = {"health": {"force": True, "maximumUnhealthy": "100%"}}
+FORCED = the_settings(**FORCING)
+PROTECTED = {names.DO_NOT_DISRUPT: "true"}
+
+
+def deadline_on(stage: Stage, node: str) -> str | None:
+    """As it is written."""
+    found: str | None = (stage.node(node) or {})["metadata"].get("annotations", {}).get(names.TERMINATION_TIMESTAMP)
+    return found
+
+
+async def test_forced_the_deadline_is_now_and_holds_for_everybody() -> None:
+    async with staged(settings=FORCED) as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED, tolerations=ON_LOST_NODES))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            lost = await lost_at(stage, "n1")
+            before = stage.transport.of("patch", "nodeclaims")
+            await stage.until(lambda: "deletionTimestamp" in (stage.node("n1") or {"metadata": {}})["metadata"])
+            [(at, claim)] = deletions(stage, "nodeclaims")
+            assert (at, claim) == (lost + 900.0, "n1-claim")
+            assert len(before) < len(stage.transport.of("patch", "nodeclaims"))
+            deadline = (stage.claim(claim) or {})["metadata"]["annotations"][names.TERMINATION_TIMESTAMP]
+            assert instant_of(stage, deadline) == pytest.approx(lost + 900.0)
+            told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
+            assert told["NodeUnhealthy"].endswith("; at once, with everything on it (health.force)")
+
+
+async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_not() -> None:
+    slow, settings = CloudSettings(terminate_delay=120.0), the_settings(**FORCING, **AT_ONCE)
+    async with staged("n1", "n2", settings=settings, cloud=slow) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        now = stage.clock.now()
+        for node, seconds in (("n1", 100), ("n2", 100_000)):
+            annotation = {names.TERMINATION_TIMESTAMP: format_time(now + seconds)}
+            await stage.patch_node(node, {"metadata": {"annotations": annotation}})
+        await lost_at(stage, "n1")
+        lost = await lost_at(stage, "n2")
+        await stage.clock.sleep(lost + 910 - stage.clock.monotonic())
+        kept, pulled = (node["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] for node in stage.nodes())
+        assert parse_time(kept) == int(now + 100)
+        assert instant_of(stage, pulled) == pytest.approx(lost + 900.0)
+
+
+async def test_a_forced_end_that_is_refused_leaves_no_deadline_behind() -> None:
+    """Somebody who deletes the node later, when it is well again, must find his pods as patient as ever."""
+    async with staged("n1", settings=FORCED) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        before = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + 100_000)}
+        await stage.patch_node("n1", {"metadata": {"annotations": before}})
+        async with refusing(stage, "/api/v1/nodes/n1") as asked:
+            lost = await lost_at(stage, "n1")
+            await stage.clock.sleep(lost + 905 - stage.clock.monotonic())
+            assert asked[0] == lost + 900.0
+            assert deadline_on(stage, "n1") == before[names.TERMINATION_TIMESTAMP]
+            stage.cluster.kubelet.heal("n1")
+            await stage.clock.sleep(600)
+        assert deadline_on(stage, "n1") == before[names.TERMINATION_TIMESTAMP]
+
+
+async def test_a_node_that_recovers_in_the_last_moment_is_left_as_it_was() -> None:
+    async with staged("n1", settings=FORCED) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        lost = await lost_at(stage, "n1")
+        handle, moments = stage.server.handle, iter(range(1))
+
+        async def recovering(request: Any) -> Any:
+            is_ours = request.method == "PATCH" and b"termination-timestamp" in (request.body or b"")
+            if is_ours and next(moments, None) is not None:
+                stage.cluster.kubelet.heal("n1")
+                await stage.until(lambda: (stage.condition("n1", "Ready") or {})["status"] == "True")
+            return await handle(request)
+
+        stage.server.handle = recovering  # type: ignore[method-assign]  # the one way to be there just before
+        await stage.clock.sleep(lost + 2000 - stage.clock.monotonic())
+        assert next(moments, None) is None
+        assert stage.node("n1") is not None
+        assert deadline_on(stage, "n1") is None
+        assert deletions(stage) == []
+
+
+async def test_a_forced_end_loosens_no_deadline_that_somebody_sets_in_that_moment() -> None:
+    slow = CloudSettings(terminate_delay=120.0)
+    async with staged("n1", settings=FORCED, cloud=slow) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        lost = await lost_at(stage, "n1")
+        tighter = format_time(stage.clock.now() - 1000)
+        handle, storms = stage.server.handle, iter(range(1))
+
+        async def stormy(request: Any) -> Any:
+            is_ours = request.method == "PATCH" and b"termination-timestamp" in (request.body or b"")
+            if is_ours and next(storms, None) is not None:
+                await stage.patch_node("n1", {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: tighter}}})
+            return await handle(request)
+
+        await stage.clock.sleep(lost + 899 - stage.clock.monotonic())
+        stage.server.handle = stormy  # type: ignore[method-assign]  # the one way to be there just before
+        await stage.clock.sleep(5)
+        assert next(storms, None) is None
+        assert deadline_on(stage, "n1") == tighter
+        assert deletions(stage) == [(lost + 900.0, "n1")]
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deletion_that_is_refused_is_tried_again_with_backoff_and_told_once() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        async with refusing(stage, "/api/v1/nodes/n1") as asked:
+            before = controller.statistics().events.recorded
+            await stage.patch_node("n1", TERMINABLE)
+            for n in range(600):  # nothing that happens to the node hurries us
+                await stage.patch_node("n1", {"metadata": {"labels": {"n": str(n)}}})
+                await stage.clock.sleep(1)
+            assert 12 <= len(asked) <= 25
+            assert controller.statistics().events.recorded == before + 1
+            assert all(later - earlier <= 60.1 for earlier, later in pairwise(asked))
+        await stage.until_gone("n1")
+        told = [words for _, reason, words in await stage.events() if reason == "DisruptionRefused"]
+        assert len(told) == 1
+        assert 'budget "all" would be broken' in told[0]
+
+
+async def test_a_webhook_that_says_when_to_come_back_is_obeyed() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        async with refusing(stage, "/api/v1/nodes/n1", retry_after=45) as asked:
+            await stage.patch_node("n1", TERMINABLE)
+            start = stage.clock.monotonic()
+            await stage.clock.sleep(100)
+        assert [at - start for at in asked] == pytest.approx([0.0, 45.0, 90.0], abs=0.01)
+        await stage.patch_node("n1", NOT_TERMINABLE)
+        await stage.clock.sleep(600)
+        assert stage.node("n1") is not None
+
+
+async def test_an_answer_that_is_lost_is_no_reason_to_ask_twice() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        stage.transport.behind.add(Rule(fault=Reset(carried_out=True), method="DELETE", path="nodes/n1", count=1))
+        await stage.patch_node("n1", TERMINABLE)
+        await stage.until_gone("n1")
+        assert len(deletions(stage)) == 1
+
+
+async def test_while_the_watch_is_late_nobody_is_asked_twice() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=LateWatch(2.0, 2.0), path="nodeclaims"))
+            await stage.patch_node("n1", TERMINABLE)
+            for n in range(5):
+                await stage.clock.sleep(0.1)
+                await stage.patch_node("n1", {"metadata": {"labels": {"n": str(n)}}})
+            assert [each.status for each in stage.transport.of("delete", "nodeclaims")] == [200]
+
+
+async def test_a_node_that_a_person_has_deleted_is_no_business_of_ours() -> None:
+    """Its claim may be one that nobody may delete."""
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            async with refusing(stage, "/apis/karpenter.sh/v1/nodeclaims/n1-claim"):
+                await stage.delete_node("n1")
+                await stage.patch_node("n1", TERMINABLE)
+                await stage.clock.sleep(100)
+            told = {reason for _, reason, _ in await stage.events()}
+            assert not told & {"DisruptionRefused", "DisruptionHeld", "NodeTerminable"}

@@ -1,0 +1,236 @@
+"""A machine shuts down: the agent as a process of its own, over a real message bus, with the real logind where it runs.
+
+Which of the pods are on a machine that shuts down the cluster only knows as it always does; the machine here is this
+one, whose logind asks a systemd to power it off that does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+import yaml
+from e2e_support.program import Program
+from e2e_support.story import Story
+from e2e_support.wire import Wire
+from kubesim.server.api import JsonObject
+from support.logind import Machine, StandInLogind, a_machine
+from support.real_logind import RealLogind
+
+from gracectl.model import names
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180)]
+
+CRITICAL = {"priorityClassName": "system-cluster-critical"}
+SLOW: dict[str, Any] = {"behaviour": {"stop-seconds": "3"}}
+LONG_GRACE = {"terminationGracePeriodSeconds": 600}
+STUBBORN: dict[str, Any] = {"behaviour": {"stop-seconds": "500"}}
+
+
+def ranges(ordinary: int, critical: int) -> dict[str, Any]:
+    """Seconds for the pods of each of two ranges."""
+    return {
+        "shutdownGracePeriodByPodPriority": [
+            {"priority": 0, "shutdownGracePeriodSeconds": ordinary},
+            {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": critical},
+        ]
+    }
+
+
+@pytest.fixture(params=[StandInLogind, RealLogind], ids=["stand-in", "real"])
+async def machine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Machine]:
+    """The machine that shuts down."""
+    place = tmp_path / "machine"
+    place.mkdir()
+    async with a_machine(place, request.param) as machine:
+        yield machine
+
+
+async def the_agent(
+    story: Story, machine: Machine, node: str, seconds: int, through: Wire | None = None, **settings: Any
+) -> Program:
+    """An agent that holds a lock for so many seconds."""
+    agent = {"busAddress": machine.bus.address, "logindDropInDirectory": str(machine.drop_ins)}
+    program = await story.agent(node, through, agent=agent, **settings)
+    await program.until_said(f"the machine waits up to {seconds} s", seconds=20)
+    await machine.until_locks(1)
+    return program
+
+
+def is_cordoned(story: Story, node: str) -> bool:
+    return bool(story.sees("Node", node)["spec"].get("unschedulable"))
+
+
+def is_given_back(story: Story, node: str) -> bool:
+    """Nothing of the shutdown is left on it."""
+    now = story.sees("Node", node)
+    return (
+        not now["spec"].get("unschedulable")
+        and all(taint["key"] != names.DISRUPTED_TAINT_KEY for taint in now["spec"].get("taints") or ())
+        and names.EXCLUDE_FROM_LOAD_BALANCERS not in (now["metadata"].get("labels") or {})
+        and names.SHUTDOWN_CORDONED not in (now["metadata"].get("annotations") or {})
+        and not story.condition(node, names.SHUTTING_DOWN)
+    )
+
+
+async def test_pods_leave_by_priority_and_then_the_machine_goes_on(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    plain = await story.pod("plain", on=node, **SLOW)
+    critical = await story.pod("critical", on=node, spec=CRITICAL)
+    await the_agent(story, machine, node, 60, **ranges(30, 30))
+    assert (machine.drop_ins / "zz-gracectl.conf").read_text().endswith("[Login]\nInhibitDelayMaxSec=60\n")
+
+    await machine.power_off()
+    await story.sight.until("critical is asked", lambda: story.sight.asked(critical))
+    assert machine.systemd.started == []
+    await machine.gone_on()
+
+    over, asked = story.sight.over(plain), story.sight.asked(critical)
+    assert over is not None
+    assert asked is not None
+    assert over.version <= asked.version
+    await story.sight.until("both are gone", lambda: not story.pods_on(node))
+    seen_nodes = (seen for seen in story.sight.journal if seen.kind == "Node")
+    cordoned = next(seen for seen in seen_nodes if seen.object["spec"].get("unschedulable"))
+    told = story.sight.asked(plain)
+    assert told is not None
+    assert cordoned.version < told.version
+    messages = story.events_about(story.sees("Node", node), "NodeShutdown")
+    assert any(message.startswith("2 pods gone after ") for message in messages)
+
+
+async def test_after_the_boot_the_node_takes_pods_again(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    agent = await the_agent(story, machine, node, 60, **ranges(30, 30))
+    await machine.power_off()
+    await machine.gone_on()
+    await story.sight.until("the node is cordoned", lambda: is_cordoned(story, node))
+    agent.send(signal.SIGKILL)  # as the machine goes down
+    await agent.ended()
+    await machine.stop_logind()
+    await machine.start_logind()
+    await the_agent(story, machine, node, 60, **ranges(30, 30))
+    await story.sight.until("the node is given back", lambda: is_given_back(story, node))
+
+
+async def test_a_shutdown_that_is_called_off_gives_the_node_back(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    await the_agent(story, machine, node, 60, **ranges(30, 30))
+    for times in (1, 2):
+        await machine.power_off()
+        await machine.gone_on(times)
+        await story.sight.until("the node is cordoned", lambda: is_cordoned(story, node))
+        machine.systemd.cancel_job()
+        await machine.until_locks(1)
+        await story.sight.until("the node is given back", lambda: is_given_back(story, node))
+    assert story.events_about(story.sees("Node", node), "NodeShutdownCancelled")
+
+
+async def test_a_delay_that_cannot_be_raised_is_told_and_shared(story: Story, machine: Machine) -> None:
+    short = machine.write("zzz-of-somebody.conf", "4")
+    machine.logind.reload()
+    (node,) = await story.nodes("a", managed=False)
+    stubborn = await story.pod("stubborn", on=node, spec=LONG_GRACE, **STUBBORN)
+    await the_agent(story, machine, node, 4, **ranges(300, 300))
+
+    def complaints() -> list[str]:
+        return story.events_about(story.sees("Node", node), "ShutdownDelayTooShort")
+
+    await story.sight.until("it is told", complaints)
+    assert "4 s" in complaints()[0]
+    assert "600 s" in complaints()[0]
+    assert short.name in complaints()[0]
+    await machine.power_off()
+    await machine.gone_on()
+    asked = story.sight.asked(stubborn)
+    assert asked is not None
+    assert asked.object["metadata"]["deletionGracePeriodSeconds"] == 2
+
+
+async def test_the_machine_goes_on_in_time_though_nobody_answers(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    wire = await story.wire()
+    pod = await story.pod("plain", on=node)
+    await the_agent(story, machine, node, 6, wire, **ranges(3, 3))
+    wire.is_dead = True
+    before = story.clock.monotonic()
+    await machine.power_off()
+    await machine.gone_on()
+    assert 4 < story.clock.monotonic() - before < 12
+    assert story.sight.asked(pod) is None
+
+
+async def test_replacements_by_a_daemon_set_hold_nothing_up(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    everything = ({"operator": "Exists"},)
+    (daemon,) = await story.workload("DaemonSet", "network", 1, tolerations=everything)
+    wire = await story.wire()
+    await the_agent(story, machine, node, 120, wire, **ranges(60, 60))
+    await machine.power_off()
+    await machine.gone_on()
+    assert story.sight.asked(daemon) is not None
+    assert Counter(wire.deletions) == {daemon["metadata"]["name"]: 1}
+
+
+async def test_nobody_is_asked_twice_when_a_controller_drains_the_node_as_well(story: Story, machine: Machine) -> None:
+    await story.controller()
+    (node,) = await story.nodes("a")
+    pods: list[JsonObject] = [await story.pod(f"plain-{n}", on=node, **SLOW) for n in range(3)]
+    wire = await story.wire()
+    await the_agent(story, machine, node, 60, wire, **ranges(30, 30))
+    await story.delete("Node", node)
+    await story.sight.until("all are asked", lambda: all(story.sight.asked(pod) for pod in pods))
+    await machine.power_off()
+    await machine.gone_on()
+    assert wire.deletions == []
+    await story.until_gone(node)
+
+
+async def test_told_to_stop_it_lets_the_lock_go(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    agent = await the_agent(story, machine, node, 60, **ranges(30, 30))
+    agent.send(signal.SIGTERM)
+    assert await agent.ended() == 0
+    await machine.until_locks(0)
+
+
+async def test_told_to_stop_in_a_shutdown_it_finishes_that_first(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    plain = await story.pod("plain", on=node, **SLOW)
+    critical = await story.pod("critical", on=node, spec=CRITICAL)
+    agent = await the_agent(story, machine, node, 60, **ranges(30, 30))
+    await machine.power_off()
+    await story.sight.until("plain is asked", lambda: story.sight.asked(plain))
+    agent.send(signal.SIGTERM)
+    await machine.gone_on()
+    assert await agent.ended() == 0
+    assert story.sight.asked(critical) is not None
+
+
+async def test_a_rehearsal_says_what_a_shutdown_would_do_and_changes_nothing(story: Story, machine: Machine) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    pod = await story.pod("plain", on=node, spec={"terminationGracePeriodSeconds": 100})
+    config = story.folder / "rehearsal.yaml"
+    config.write_text(yaml.safe_dump({"agent": {"busAddress": machine.bus.address}, **ranges(60, 30)}))
+    command = [sys.executable, "-m", "gracectl", "agent", "--simulate-shutdown", "-o", "json"]
+    command += ["--config", str(config), "--kubeconfig", str(story.target.kubeconfig)]
+    ended = await anyio.run_process(command, env={**os.environ, "NODE_NAME": node})
+    told = orjson.loads(ended.stdout)
+    assert told["node"] == node
+    assert told["logind"]["delaySeconds"] == 5
+    first, second = told["ranges"]
+    (rehearsed,) = first["pods"]
+    assert (rehearsed["name"], rehearsed["graceSeconds"], rehearsed["grantedSeconds"]) == ("plain", 100, 60)
+    assert second["pods"] == []
+    assert await machine.locks() == []
+    assert not list(machine.drop_ins.iterdir())
+    assert story.sight.asked(pod) is None
+    assert not is_cordoned(story, node)

@@ -1,0 +1,384 @@
+"""What tenants, kubelets and strangers may send at a controller, and the drain of another node beside it.
+
+In each story there is one node that is attacked and one that is not; both are deleted. However the first fares, the
+second is drained, the process lives, leads on, and holds less than the chart lets it. Nothing here measures time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import aiohttp
+import anyio
+import msgspec
+import orjson
+import pytest
+from e2e_support import manifests
+from e2e_support.balancer import HOST, free_ports
+from e2e_support.flood import unverified
+from e2e_support.forger import EVICTION, LEASE, Forger
+from e2e_support.names import LABEL
+from e2e_support.program import Program
+from e2e_support.story import Story
+from kubesim.server.api import JsonObject
+from kubesim.world.objects import is_terminating
+from support.helm import defaults
+
+from benchmarks.ground.process import peak_memory
+from gracectl.model.names import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.real_time,
+    pytest.mark.anyio,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc"),
+]
+
+MARK = "e2e-attack"
+VICTIM = "e2e-victim"
+"""A label of the pods that have nothing to do with an attack."""
+PATIENCE = 120.0
+"""Seconds for what takes a few on an idle machine."""
+DEPTH = 9_990
+"""One of the API server's own limits is 10,000."""
+AGAIN = 5
+"""So many of the objects come once more, in lines of watches."""
+FAR_FUTURE = "Fri, 01 Jan 2099 00:00:00 GMT"
+YEAR = "31536000"
+
+
+class Attack(NamedTuple):
+    """What is on the attacked node. `forgeries`: what goes out in place of a mark. `pods`: how many; `pod` makes each
+    of its number. `others`: further objects.
+    """
+
+    forgeries: Mapping[bytes, bytes]
+    pods: int
+    pod: Callable[[int], dict[str, Any]]
+    others: tuple[JsonObject, ...] = ()
+
+
+def marked(value: str, key: str = MARK) -> bytes:
+    """A mark as it stands among labels or annotations."""
+    return f'"{key}":"{value}"'.encode()
+
+
+def annotated(value: str, key: str = MARK) -> Callable[[int], dict[str, Any]]:
+    """Pods with a mark among their annotations."""
+    return lambda number: {"annotations": {key: value}}
+
+
+def nested() -> bytes:
+    """Ends the annotations, goes down, and begins something for what else stood among them."""
+    fields = b'{"f:a":' * DEPTH + b"{}" + b"}" * DEPTH
+    return b'"a":"b"},"managedFields":[{"manager":"tenant","fieldsV1":' + fields + b'}],"ignored":{"a":"b"'
+
+
+def requirements(number: int) -> JsonObject:
+    """A budget whose selector is forged."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": f"hostile-{number}"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {MARK: "requirements"}}},
+    }
+
+
+def many_requirements() -> bytes:
+    """Matches whatever is attacked. The one by which another pod is not selected comes last."""
+    every = [{"key": f"absent-{number}", "operator": "DoesNotExist"} for number in range(2_000)]
+    written = orjson.dumps([*every, {"key": VICTIM, "operator": "DoesNotExist"}])
+    return b'"matchExpressions":' + written
+
+
+UNKNOWN = "an object that is none"
+"""Its pod holds its node: nothing is known of it."""
+
+GRACES = "graces of centuries"
+"""They overflow in the API server: their pods are told to end at an instant that has passed."""
+
+ATTACKS: dict[str, Attack] = {
+    "fields nested too deep": Attack({marked("nested"): nested()}, 1, annotated("nested")),
+    UNKNOWN: Attack({marked("none"): b'"a":{"b":["c"]}'}, 1, lambda number: {"labels": {MARK: "none"}}),
+    "bytes that are no text": Attack({marked("latin-1"): b'"a":"\xe9\xff"'}, 1, annotated("latin-1")),
+    GRACES: Attack(
+        {},
+        3,
+        lambda number: {
+            "spec": {"terminationGracePeriodSeconds": (2**63 - 1, 10**10, 2**40)[number]},
+            "behaviour": {"stop-seconds": ("1", "4", "4")[number]},
+        },
+    ),
+    "durations of 250 KB": Attack(
+        {marked("long", DO_NOT_DISRUPT): marked("1h" + "0h" * 125_000, DO_NOT_DISRUPT)},
+        100,
+        lambda number: {"labels": {"app": f"p{number}"}, **annotated("long", DO_NOT_DISRUPT)(number)},
+    ),
+    "budgets with 2,000 requirements": Attack(
+        {f'"matchLabels":{{"{MARK}":"requirements"}}'.encode(): many_requirements()},
+        100,
+        lambda number: {"labels": {"app": f"p{number}"}},
+        tuple(map(requirements, range(300))),
+    ),
+    "90,000 labels": Attack(
+        {marked("labels"): b",".join(b'"l%05d":"v"' % number for number in range(90_000))},
+        60,
+        lambda number: {"labels": {"app": f"p{number}", MARK: "labels"}},
+    ),
+    "pods of 1.3 MB": Attack(
+        # As the server writes control characters: six bytes for one.
+        {marked("large"): b'"a":"' + b"\\u0001" * 1_300_000 + b'"'},
+        60,
+        annotated("large"),
+    ),
+}
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """What a Lease says."""
+
+    holder: str
+    transitions: int
+
+
+class Siege(NamedTuple):
+    """A controller that leads, a node that is attacked, and one that is not, with three pods under a budget.
+
+    `node`, `pods`: the attacked node and what is on it, as they were.
+    """
+
+    story: Story
+    forger: Forger
+    program: Program
+    attacked: str
+    leaving: str
+    lead: Lead
+    node: JsonObject
+    pods: list[JsonObject]
+
+    async def end(self) -> None:
+        """Delete both nodes; the one that is not attacked must go, and nothing must have happened to the controller."""
+        await self.story.delete("Node", self.attacked)
+        await self.story.delete("Node", self.leaving)
+        await self.unharmed(until=self.leaving)
+
+    async def unharmed(self, until: str) -> None:
+        """Wait until a node has gone; the process lives, leads and is no larger than it may be."""
+        await until_told(self.story, f"{until} is gone", self.program, lambda: not self.story.sight.get("Node", until))
+        assert self.program.exit_code is None
+        assert await lead(self.story) == self.lead
+        assert peak_memory(self.program.pid) < memory_limit()
+
+
+async def until_told(story: Story, what: str, program: Program, condition: Callable[[], object]) -> None:
+    """Wait for a condition, or for the end of the process, which fails."""
+
+    async def dead() -> None:
+        code = await program.ended(PATIENCE)
+        raise AssertionError(f"the controller has ended with {code} before {what}:\n{program.text()[-3000:]}")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(dead)
+        await story.sight.until(what, condition, seconds=PATIENCE - 10)
+        group.cancel_scope.cancel()
+
+
+def memory_limit() -> float:
+    """MiB that the chart gives the controller."""
+    text: str = defaults()["resources"]["limits"]["memory"]
+    assert text.endswith("Gi"), text
+    return float(text.removesuffix("Gi")) * 1024
+
+
+async def lead(story: Story) -> Lead:
+    """What the Lease says, once something leads."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{story.namespace}/leases/gracectl"
+            status, lease = await story.api.call("GET", path)
+            if status == 200 and lease["spec"].get("holderIdentity"):
+                return Lead(lease["spec"]["holderIdentity"], lease["spec"].get("leaseTransitions", 0))
+            await story.clock.sleep(0.1)
+
+
+async def several(story: Story, pods: list[JsonObject]) -> None:
+    """Create pods, ten at a time, and wait until they are Ready."""
+    for begin in range(0, len(pods), 10):
+        async with anyio.create_task_group() as group:
+            for pod in pods[begin : begin + 10]:
+                group.start_soon(story.create, pod)
+    names = [pod["metadata"]["name"] for pod in pods]
+    await story.sight.until("all pods are ready", lambda: all(map(story.ready, names)), seconds=PATIENCE)
+
+
+async def node(story: Story, suffix: str) -> str:
+    """A node that the controller will manage, once there is one."""
+    name = f"{story.run}-{suffix}"
+    story.adopt(name)
+    await story.create(manifests.node(name, story.run))
+    return name
+
+
+async def untouched(story: Story, node: str) -> None:
+    """Nothing is done to the attacked node itself."""
+
+
+async def besieged(
+    story: Story, attack: Attack, *, before: Callable[[Story, str], Awaitable[None]] = untouched, **settings: Any
+) -> Siege:
+    """All is there before the controller starts: it must come up with it, too. Then it comes once more, by watches.
+
+    `before`: what is done to the attacked node before that.
+    """
+    attacked, leaving = await node(story, "attacked"), await node(story, "leaving")
+    for each in attack.others:
+        await story.create(each)
+    hostile = [manifests.pod(f"hostile-{n}", story.run, on=attacked, **attack.pod(n)) for n in range(attack.pods)]
+    labels = {"app": "web", VICTIM: "true"}
+    await several(story, [manifests.pod(f"web-{n}", story.run, on=leaving, labels=labels) for n in range(3)] + hostile)
+    await story.budget("web", "web", minAvailable=0)
+
+    await before(story, attacked)
+
+    forger = await story.forger(attack.forgeries)
+    # The three times of the Lease as they are shipped: they are what an attack runs against.
+    election = {"namespace": story.namespace}
+    program = await story.controller(through=forger, leaderElection=election, **settings)
+    both = (attacked, leaving)
+    await until_told(story, "both nodes are held", program, lambda: all(map(story.is_held, both)))
+    objects = [story.sees("Pod", pod["metadata"]["name"]) for pod in hostile]
+    found = story.sees("Node", attacked), objects
+    held = Siege(story, forger, program, attacked, leaving, await lead(story), *found)
+    listed = forger.sent.copy()
+    for pod in hostile[:AGAIN]:
+        await story.patch("Pod", pod["metadata"]["name"], {"metadata": {"annotations": {"again": "true"}}})
+    for mark in attack.forgeries:
+        arrived = listed[mark]
+        assert arrived >= max(1, len(attack.others) or attack.pods)
+    return held
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_another_node_is_drained_beside(story: Story, name: str) -> None:
+    siege = await besieged(story, ATTACKS[name])
+    await siege.end()
+    for mark in ATTACKS[name].forgeries:
+        arrived = siege.forger.watched[mark]
+        assert arrived >= min(AGAIN, ATTACKS[name].pods) or ATTACKS[name].others
+    if name == GRACES:
+        await siege.unharmed(until=siege.attacked)
+        gone = story.sight.gone("Node", siege.node)
+        for pod in siege.pods:
+            over = story.sight.over(pod)
+            assert over, "the node has gone from under a pod"
+            assert gone
+            assert over.version < gone.version
+    if name == UNKNOWN:
+        told = partial(story.events_about, story.sees("Pod", "hostile-0"), "Undecodable")
+        await story.sight.until("the pod is told of", told)
+        message = story.condition(siege.attacked, "Drained")["message"]
+        assert f"{story.namespace}/hostile-0 (cannot decide: unknown pod" in message
+        assert not is_terminating(story.sees("Pod", "hostile-0"))
+
+
+POISONS = ("0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "10000-01-01T23:58:59Z")
+"""Instants that a kubelet may write; a server gives back the second as the third."""
+
+
+async def test_nodes_with_poisoned_instants_are_drained_like_any_other(story: Story) -> None:
+    marks = {f'"200{number}-02-03T04:05:06Z"'.encode(): f'"{each}"'.encode() for number, each in enumerate(POISONS)}
+    siege = await besieged(story, Attack(marks, 1, annotated("true", DO_NOT_DISRUPT)), before=poisoned)
+    plan = await asked(siege, "plan", siege.attacked, siege.leaving, "-o", "json")
+    assert {each["name"] for each in orjson.loads(plan)["nodes"]} == {siege.attacked, siege.leaving}
+    await siege.end()
+    assert siege.attacked in await asked(siege, "status", "-o", "json")
+    for mark in marks:
+        assert siege.forger.watched[mark] > 0
+    await story.patch("Pod", "hostile-0", {"metadata": {"annotations": {DO_NOT_DISRUPT: None}}})
+    await siege.unharmed(until=siege.attacked)
+
+
+async def poisoned(story: Story, node: str) -> None:
+    """Conditions as a kubelet writes them, with an instant each that will be forged, and an annotation as it is."""
+    conditions = [
+        {"type": f"Poisoned{number}", "status": "False", "lastTransitionTime": f"200{number}-02-03T04:05:06Z"}
+        for number in range(len(POISONS))
+    ]
+    await story.patch("Node", node, {"status": {"conditions": conditions}}, status=True)
+    await story.patch("Node", node, {"metadata": {"annotations": {TERMINATION_TIMESTAMP: POISONS[1]}}})
+
+
+async def asked(siege: Siege, command: str, *arguments: str) -> str:
+    """What a command prints that sees the same as the controller."""
+    line = [sys.executable, "-m", "gracectl", command, "--kubeconfig", str(siege.forger.kubeconfig), *arguments]
+    with anyio.fail_after(PATIENCE):
+        done = await anyio.run_process(line, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+async def test_dates_of_a_far_year_and_patience_for_one(story: Story) -> None:
+    """No pod is ended before its deadline, and what is waited is a minute."""
+    groups = [{"selector": {"matchLabels": {LABEL: story.run}}, "terminationGracePeriod": "240h"}]
+    siege = await besieged(story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), nodeGroups=groups)
+    siege.forger.headers["Date"] = FAR_FUTURE
+    siege.forger.pauses += [(EVICTION, YEAR), (LEASE, YEAR)]
+    await siege.end()
+    assert siege.forger.pauses == [], "both were told"
+    assert siege.forger.answers > 25, "enough answers were forged"
+    assert not is_terminating(story.sees("Pod", "hostile-0"))
+    assert story.sight.get("Node", siege.attacked) is not None
+
+
+# -- sockets -----------------------------------------------------------------------------------------------------------
+
+
+async def test_half_open_and_idle_connections_to_what_it_serves(story: Story) -> None:
+    metrics, webhook = free_ports(2)
+    own = {"url": f"https://{HOST}:{webhook}", "name": story.run, "secret": f"{story.run}-tls", "register": False}
+    settings: Any = {"metrics": {"listen": f"{HOST}:{metrics}"}, "admission": {"listen": f"{HOST}:{webhook}", **own}}
+    try:
+        siege = await besieged(story, Attack({}, 0, lambda number: {}), **settings)
+        await siege.program.until_said("is shown, good until", PATIENCE)
+        async with flood(metrics, webhook) as sent:
+            await siege.end()
+            with anyio.fail_after(PATIENCE):
+                assert await sent()
+            await until_served(webhook)
+            assert await lead(story) == siege.lead
+        assert peak_memory(siege.program.pid) < memory_limit()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await story.api.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{story.run}-tls")
+
+
+@asynccontextmanager
+async def flood(metrics: int, webhook: int) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
+    """A stranger's connections to these two ports; yields what waits until all of them are there."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    line = [sys.executable, "-m", "e2e_support.flood", str(metrics), str(webhook)]
+    async with await anyio.open_process(line, stderr=None, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.receive
+        finally:
+            process.kill()
+
+
+async def until_served(port: int) -> None:
+    """A question that is none is answered again: 400, as ever."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=unverified())) as session:
+        with anyio.fail_after(PATIENCE):
+            while True:
+                with suppress(aiohttp.ClientError, TimeoutError):
+                    url = f"https://{HOST}:{port}/validate/nodes"
+                    async with session.post(url, data=b"{}", timeout=aiohttp.ClientTimeout(total=5)) as answer:
+                        assert answer.status == 400
+                        return
+                await anyio.sleep(0.2)

@@ -1,0 +1,120 @@
+"""Two controllers beside each other: one leads, the other one takes over; as processes, against any cluster."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import anyio
+import msgspec
+import pytest
+from e2e_support.program import Program
+from e2e_support.story import Story
+from kubesim.server.api import JsonObject
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+
+LEADS = "this process leads"
+HANDOVER = 1.5
+"""Seconds: under one on a machine that has nothing else to do."""
+
+
+async def lease(story: Story) -> JsonObject:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{story.namespace}/leases/gracectl"
+    status, found = await story.api.call("GET", path)
+    assert status == 200
+    spec: JsonObject = found["spec"]
+    return spec
+
+
+async def two(story: Story) -> tuple[Program, Program]:
+    """The one that leads, and the one that stands by."""
+    first = await story.controller()
+    await first.until_said(LEADS)
+    second = await story.controller()
+    await second.until_said("standing by")
+    return first, second
+
+
+async def a_drain_in_the_middle(story: Story) -> tuple[str, list[JsonObject]]:
+    """A node that is being drained one pod after the other, and these pods."""
+    (leaving,) = await story.nodes("a")
+    pods = await story.workload("Deployment", "web", 4, replicas=4, behaviour={"stop-seconds": "1"})
+    await story.budget("web", "web", maxUnavailable=1)
+    await story.nodes("refuge")
+    await story.delete("Node", leaving)
+    await story.sight.until("a pod is leaving", lambda: any(map(story.sight.asked, pods)))
+    return leaving, pods
+
+
+async def test_told_to_stop_a_leader_hands_over_at_once_in_the_middle_of_a_drain(story: Story) -> None:
+    first, second = await two(story)
+    leaving, pods = await a_drain_in_the_middle(story)
+    before = len(story.sight.journal)
+    told = story.clock.monotonic()
+    first.send(signal.SIGTERM)
+    await second.until_said(LEADS)
+    taken = story.clock.monotonic() - told
+    assert await first.ended(10) == 0
+    assert first.said("the lease is released")
+    assert taken < HANDOVER
+    await story.until_gone(leaving, seconds=60)
+    assert story.sight.lowest_health(before, app="web") >= 3
+    assert {pod["metadata"]["uid"] for pod in pods} == {
+        entry["uid"] for one in (first, second) for entry in one.said("pod evicted")
+    }
+    found = await lease(story)
+    assert (found["leaseTransitions"], found["holderIdentity"]) == (1, second.said(LEADS)[0]["identity"])
+
+
+async def test_after_a_kill_the_standby_takes_over_when_the_lease_has_run_out_and_finishes(story: Story) -> None:
+    first, second = await two(story)
+    leaving, _ = await a_drain_in_the_middle(story)
+    before = len(story.sight.journal)
+    told = story.clock.monotonic()
+    first.send(signal.SIGKILL)
+    await first.ended()
+    await second.until_said(LEADS, seconds=20)
+    taken = story.clock.monotonic() - told
+    assert 3.5 < taken < 10  # five seconds after the last renewal that it has seen
+    await story.until_gone(leaving, seconds=60)
+    assert story.sight.lowest_health(before, app="web") >= 3
+
+
+async def test_a_leader_that_stands_still_finds_another_one_in_charge_and_stands_by(story: Story) -> None:
+    first, second = await two(story)
+    leaving, _ = await a_drain_in_the_middle(story)
+    before = len(story.sight.journal)
+    first.send(signal.SIGSTOP)
+    await second.until_said(LEADS, seconds=20)
+    first.send(signal.SIGCONT)
+    await first.until_said("leadership is lost")
+    await first.until_said("standing by")
+    await story.until_gone(leaving, seconds=60)
+    assert story.sight.lowest_health(before, app="web") >= 3
+    assert first.exit_code is None
+    second.send(signal.SIGTERM)
+    assert await second.ended(10) == 0
+    with anyio.fail_after(10):
+        while len(first.said(LEADS)) < 2:
+            await story.clock.sleep(0.05)
+
+
+async def test_status_says_at_once_that_nobody_leads_any_more(story: Story) -> None:
+    first, second = await two(story)
+    (leaving,) = await story.nodes("a")
+    for one in (first, second):
+        one.send(signal.SIGTERM)
+        assert await one.ended(10) == 0
+    await story.delete("Node", leaving)
+    await story.clock.sleep(6)
+    command = [sys.executable, "-m", "gracectl", "status", "--kubeconfig", str(story.target.kubeconfig)]
+    config = story.folder / "settings-0.yaml"
+    done = await anyio.run_process([*command, "--config", str(config), "-o", "json", leaving])
+    told = msgspec.json.decode(done.stdout)
+    assert (told["controller"]["state"], told["controller"]["lease"]) == ("nobody", f"{story.namespace}/gracectl")
+    [caution] = told["nodes"][0]["cautions"]
+    assert caution["kind"] == "NobodyActs"
+    assert "was released at" in caution["message"]
+    await story.controller()
+    await story.until_gone(leaving)

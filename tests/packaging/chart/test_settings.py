@@ -1,0 +1,252 @@
+"""The settings in the values: they are the program's, reach it unchanged, and replace pods only if they must."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from support.agents import KEP
+from support.chart_sets import AGENT, CERT_MANAGER, SETS
+from support.helm import CHART, JsonObject, Release, defaults, needs_helm
+from support.settings import EXAMPLES
+
+from gracectl.admission.settings import AdmissionSettings, CertificateFiles, ServiceSettings
+from gracectl.config import Settings, load_settings
+from gracectl.config.changes import OF_AGENT, OF_CONTROLLER, is_among
+from gracectl.config.fields import fields
+
+needs_helm()
+
+NOTE = "gracectl.io/settings"
+WITH_CONTROLLER = {name: release for name, release in SETS.items() if name != "agent-alone"}
+WITH_AGENT = {name: each for name, each in SETS.items() if each.values.get("agent", {}).get("enabled")}
+
+
+def merged(values: JsonObject, more: JsonObject) -> JsonObject:
+    """As helm merges: mappings with each other, everything else is replaced."""
+    made = dict(values)
+    for key, value in more.items():
+        is_mapping = isinstance(value, dict) and isinstance(made.get(key), dict)
+        made[key] = merged(made[key], value) if is_mapping else value
+    return made
+
+
+def loaded(text: str, folder: Path) -> Settings:
+    """A settings file as the program reads it."""
+    file = folder / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_settings(file)
+
+
+def given(release: Release) -> JsonObject:
+    """What the values of a release say."""
+    return merged(defaults()["settings"], release.values.get("settings", {}))
+
+
+def full_name(release: Release) -> str:
+    name: str = release.values.get("fullnameOverride") or (
+        "gracectl" if release.name == "gracectl" else "blue-gracectl"
+    )
+    return name
+
+
+@pytest.mark.parametrize("release", WITH_CONTROLLER.values(), ids=WITH_CONTROLLER)
+def test_the_controller_reads_the_settings_of_the_values_and_what_the_chart_alone_knows(
+    release: Release, tmp_path: Path
+) -> None:
+    wanted = loaded(yaml.safe_dump(given(release)), tmp_path) if _is_whole(release) else _completed(release)
+    found = loaded(release.settings(), tmp_path)
+    added = _of_the_chart(release, wanted.admission) if found.admission.is_wanted else {}
+    admission = msgspec.structs.replace(wanted.admission, **added)
+    assert found == msgspec.structs.replace(wanted, admission=admission)
+
+
+def _of_the_chart(release: Release, wanted: AdmissionSettings) -> dict[str, Any]:
+    """What only the chart knows of admission."""
+    values, added = release.values.get("admission", {}), dict[str, Any]()
+    if not (wanted.service or wanted.url):
+        added["service"] = ServiceSettings(name=full_name(release), namespace=release.namespace)
+    secret, by = values.get("existingSecret"), values.get("configurations", "auto")
+    issues = values.get("certManager", {}).get("enabled") or (CERT_MANAGER in release.apis and not secret)
+    if not wanted.register or by == "chart" or (by == "auto" and issues):
+        added["register"] = False
+    if (issues or secret) and not wanted.certificates.are_given:
+        is_told = "register" in added and (issues or values.get("caBundle"))
+        added["certificates"] = CertificateFiles("/tls/tls.crt", "/tls/tls.key", "" if is_told else "/tls/ca.crt")
+    if values.get("clientCAConfigMap"):
+        clients = msgspec.structs.replace(wanted.client_certificates, ca_file="/client-ca/ca.crt")
+        added["client_certificates"] = clients
+    return added
+
+
+def _is_whole(release: Release) -> bool:
+    """Whether the program takes the values without what the chart adds."""
+    admission = given(release)["admission"]
+    return not admission["listen"] or bool(admission["service"] or admission["url"])
+
+
+def _completed(release: Release) -> Settings:
+    """The values, though they name no Service yet."""
+    settings = given(release)
+    # Names without a file: the chart knows the file.
+    names = settings["admission"]["clientCertificates"].pop("names", ())
+    read = msgspec.convert(settings, Settings)
+    clients = msgspec.structs.replace(read.admission.client_certificates, names=tuple(names))
+    return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, client_certificates=clients))
+
+
+def test_a_deep_change_of_priorities_arrives_as_whole_numbers(tmp_path: Path) -> None:
+    # Helm's numbers are floats on the way, and 2e+09 is a word to YAML.
+    (group,) = loaded(SETS["everything"].settings(), tmp_path).node_groups
+    assert group.shutdown_grace_period_by_pod_priority is not None
+    found = [each.priority for each in group.shutdown_grace_period_by_pod_priority]
+    assert found == [2_000_000_000, -(2**31)]
+
+
+def test_the_values_show_every_field_with_the_programs_own_default_but_for_four() -> None:
+    shown = defaults()["settings"]
+    fitting = msgspec.to_builtins(msgspec.convert(shown, Settings))
+    own = msgspec.to_builtins(Settings())
+    different = set()
+    for path, field in fields().items():
+        if field.is_section or path.startswith(("nodeSelector.", "admission.service.")):
+            continue
+        *sections, name = path.split(".")
+        here, mine, its = shown, fitting, own
+        for section in sections:
+            here, mine, its = here[section], mine[section], its[section]
+        assert name in here, f"values.yaml does not show settings.{path}"
+        if mine[name] != its[name]:
+            different.add(path)
+    assert different == {"log.format", "metrics.listen", "probes.listen", "admission.listen"}
+
+
+def test_the_values_say_of_every_field_what_it_is_for() -> None:
+    lines = (CHART / "values.yaml").read_text(encoding="utf-8").splitlines()
+    # The second of a pair, and what is plain by the section's own words.
+    plain = {"burst", "backoffMaximumSeconds", "pollMaximumSeconds", "retryMaximumSeconds", "timeoutSeconds"}
+    plain |= {"leaseDurationSeconds", "renewDeadlineSeconds", "retryPeriodSeconds", "shutdownGracePeriodCriticalPods"}
+    plain |= {"retryInitialSeconds", "pollInitialSeconds"}
+    begin = lines.index("settings:")
+    for before, line in zip(lines[begin:], lines[begin + 1 :], strict=False):
+        if line and not line.startswith(" "):
+            break
+        key, colon, value = line.strip().partition(":")
+        if colon and value and not key.startswith(("#", "-")) and key not in plain:
+            assert before.strip().startswith("#"), key
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("release", WITH_AGENT.values(), ids=WITH_AGENT)
+def test_agents_read_the_controllers_settings_but_for_what_is_theirs_and_admit_nobody(
+    release: Release, tmp_path: Path
+) -> None:
+    theirs = merged(given(release), release.values["agent"].get("settings", {}))
+    del theirs["admission"]
+    found = loaded(release.settings(component="agent"), tmp_path)
+    assert found == loaded(yaml.safe_dump(theirs), tmp_path)
+    assert found.shutdown.knows_shutdowns
+
+
+def test_agents_mount_where_they_write_and_nothing_if_they_write_nowhere() -> None:
+    spec = SETS["agent-without-drop-ins"].one("DaemonSet")["spec"]["template"]["spec"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["settings", "bus"]
+    values = {"agent": AGENT, "settings": {"agent": {"logindDropInDirectory": "/usr/lib/systemd/logind.conf.d"}}}
+    spec = Release(values=values).one("DaemonSet")["spec"]["template"]["spec"]
+    assert spec["volumes"][-1]["hostPath"]["path"] == "/usr/lib/systemd/logind.conf.d"
+    assert spec["containers"][0]["volumeMounts"][-1]["mountPath"] == "/usr/lib/systemd/logind.conf.d"
+
+
+# -- which changes replace pods ----------------------------------------------------------------------------------------
+
+ANOTHER_AGENT: JsonObject = {"agent": {**AGENT, "settings": {}}, "settings": KEP, "replicaCount": 1}
+
+
+def changes() -> dict[str, Any]:
+    """For each field another value than that of values.yaml, as values have it."""
+    made = {}
+    for path, (text, _, _) in EXAMPLES.items():
+        if not path.startswith(("nodeSelector.", "admission.service.")):
+            made[path] = yaml.safe_load(text)
+    made["log.format"], made["metrics.listen"], made["probes.listen"] = "text", ":9191", ":8181"
+    made["admission.listen"], made["admission.url"] = ":9443", "https://gracectl.example.com:8443"
+    made["shutdownGracePeriodByPodPriority"] = [{"priority": 0, "shutdownGracePeriodSeconds": 60}]
+    return made
+
+
+def at(path: str, value: Any) -> JsonObject:
+    """Values with this field of the settings."""
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return dict(value)
+
+
+@pytest.mark.parametrize(("path", "value"), changes().items(), ids=changes())
+def test_a_change_of_what_counts_from_the_next_start_replaces_pods_and_no_other_does(path: str, value: Any) -> None:
+    values = copy.deepcopy(ANOTHER_AGENT)
+    if path in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods"):
+        values["settings"] = {"shutdownGracePeriodByPodPriority": None, "shutdownGracePeriod": "10m"}
+    before = Release(values=values)
+    after = Release(values={**values, "settings": merged(values["settings"], at(path, value))})
+    for component, kind, reach in (("controller", "Deployment", OF_CONTROLLER), ("agent", "DaemonSet", OF_AGENT)):
+        if component == "agent" and path.startswith("admission"):
+            continue
+        texts = [each.settings(component=component) for each in (before, after)]
+        assert texts[0] != texts[1], "the change does not arrive"
+        notes = [each.one(kind)["spec"]["template"]["metadata"]["annotations"][NOTE] for each in (before, after)]
+        counts_at_once = is_among(path, reach.live) or is_among(path, reach.idle)
+        assert (notes[0] == notes[1]) == counts_at_once, component
+
+
+def test_every_field_is_changed_once() -> None:
+    wanted = {
+        path
+        for path, field in fields().items()
+        if not field.is_section and not path.startswith(("nodeSelector.", "admission.service."))
+    }
+    assert set(changes()) == wanted
+
+
+# -- ports -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listen", [":7070", "0.0.0.0:7070", "[::]:7070"])
+def test_ports_follow_the_addresses(listen: str) -> None:
+    values = {
+        "settings": {
+            "metrics": {"listen": listen},
+            "probes": {"listen": listen.replace("7", "6")},
+            "admission": {"listen": listen.replace("7", "5")},
+        },
+        "networkPolicy": {"enabled": True},
+    }
+    release = Release(values=values)
+    (container,) = release.one("Deployment")["spec"]["template"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {"metrics": 7070, "probes": 6060, "webhooks": 5050}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] == 6060
+    ingress = release.one("NetworkPolicy")["spec"]["ingress"]
+    assert {port["port"] for rule in ingress for port in rule["ports"]} == {7070, 6060, 5050}
+
+
+def test_one_address_for_metrics_and_probes_is_one_port() -> None:
+    values = {"settings": {"probes": {"listen": ":9090"}}, "agent": AGENT}
+    for kind in ("Deployment", "DaemonSet"):
+        (container,) = Release(values=values).one(kind)["spec"]["template"]["spec"]["containers"]
+        numbers = [each["containerPort"] for each in container["ports"]]
+        assert len(numbers) == len(set(numbers))
+        assert container["livenessProbe"]["httpGet"]["port"] == 9090
+
+
+def test_what_is_served_nowhere_has_no_port_no_probe_and_no_service() -> None:
+    release = SETS["minimal"]
+    (container,) = release.one("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert not {"ports", "startupProbe", "livenessProbe", "readinessProbe"} & set(container)
+    assert release.of_kind("Service") == []

@@ -1,0 +1,65 @@
+"""The pages for people: every link leads somewhere, every page can be found, and every alert has its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """The text without its code blocks."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> Iterator[str]:
+    """Where links into a page can lead, as GitHub names its headings."""
+    seen: dict[str, int] = {}
+    for heading in HEADING.findall(prose(page)):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
+        again = seen.get(slug, 0)
+        seen[slug] = again + 1
+        yield f"{slug}-{again}" if again else slug
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """What a page links to within the project, and the place there ("": its beginning)."""
+    for target in LINK.findall(prose(page)):
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            yield (page.parent / path).resolve() if path else page, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in links(page):
+        assert target.exists(), f"{page.name}: {target.relative_to(ROOT)} is not there"
+        if anchor:
+            assert anchor in set(anchors(target)), f"{page.name}: {target.name} has no heading #{anchor}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    found, unread = {ROOT / "README.md"}, [ROOT / "README.md"]
+    while unread:
+        for target, _ in links(unread.pop()):
+            if target.suffix == ".md" and target.exists() and target not in found:
+                found.add(target)
+                unread.append(target)
+    assert not set(PAGES) - found
+
+
+def test_operations_has_a_word_on_every_alert() -> None:
+    alerts = yaml.safe_load((ROOT / "helm/gracectl/files/alerts.yaml").read_text())
+    names = {rule["alert"] for group in alerts["groups"] for rule in group["rules"]}
+    table = (ROOT / "docs/operations.md").read_text().partition("## When an alert fires")[2].partition("\n## ")[0]
+    assert set(re.findall(r"Gracectl\w+", table)) == names

@@ -1,0 +1,134 @@
+"""The Dockerfile, as far as it can be told without building it: what goes in, what it runs as, and how it is asked.
+
+What a build makes of it has to be seen with an engine; docs/compose.md says what was.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from aiohttp import web
+from support.dockerfile import BEFORE, BUILD, FINAL, ROOT, Instruction, the_only
+
+from gracectl import __version__
+from gracectl.cli.controller import controller
+from gracectl.config import load_settings
+
+
+def ignored(path: str) -> bool:
+    """Whether .dockerignore keeps a file or folder at the top of the project from the builder."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    return f"!{path}" not in lines
+
+
+@pytest.mark.parametrize("stage", [BUILD, FINAL])
+def test_what_is_copied_is_there_and_not_ignored(stage: list[Instruction]) -> None:
+    for instruction in stage:
+        if instruction.word != "COPY" or "from" in instruction.flags:
+            continue
+        *sources, _ = instruction.rest.split()
+        for source in sources:
+            assert (ROOT / source).exists()
+            assert not ignored(Path(source).parts[0])
+
+
+def test_what_a_wheel_needs_is_copied_before_it_is_built() -> None:
+    copied = {source for one in BUILD if one.word == "COPY" for source in one.rest.split()[:-1]}
+    # What pyproject.toml names: the readme, the license files, the package.
+    assert copied == {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", "NOTICE", "gracectl"}
+    wheel = next(one.listed for one in BUILD if one.word == "RUN" and "wheel" in one.listed)
+    assert wheel[wheel.index("--constraint") + 1] == "constraints.txt"
+
+
+def test_the_providers_that_need_an_extra_are_in_it() -> None:
+    asked = [one.listed[-1] for one in BUILD if one.word == "RUN" and {"wheel", "install"} & set(one.listed)]
+    assert asked == [".[aws]", "gracectl[aws]"]
+
+
+def test_nothing_of_the_first_stage_comes_along_but_the_environment() -> None:
+    taken = [one.rest for one in FINAL if one.word == "COPY" and one.flags.get("from") == "build"]
+    assert taken == ["/opt/gracectl /opt/gracectl"]
+
+
+def test_no_shell_anywhere() -> None:
+    for instruction in [*BUILD, *FINAL]:
+        if instruction.word in {"RUN", "ENTRYPOINT", "CMD"}:
+            assert instruction.listed
+
+
+def test_both_stages_have_the_same_pinned_python() -> None:
+    tag = the_only(BEFORE, "ARG").rest
+    assert tag.startswith("PYTHON=3.")
+    assert tag.endswith("-slim-trixie")
+    assert [stage[0].rest.split()[0] for stage in (BUILD, FINAL)] == ["python:${PYTHON}"] * 2
+
+
+def test_it_runs_as_a_number_that_is_not_root() -> None:
+    user, _, group = the_only(FINAL, "USER").rest.partition(":")
+    assert int(user) > 1000
+    assert int(group) > 1000
+
+
+def test_the_label_tells_the_version() -> None:
+    assert f"VERSION={__version__}" in [one.rest for one in FINAL if one.word == "ARG"]
+
+
+# -- what it does when it is started -----------------------------------------------------------------------------------
+
+
+def test_it_starts_the_controller_with_the_settings_that_are_copied() -> None:
+    assert the_only(FINAL, "ENTRYPOINT").listed == ["gracectl"]
+    command, *arguments = the_only(FINAL, "CMD").listed
+    assert command == controller.name
+    context = controller.make_context(command, arguments)
+    where = {one.rest.split()[-1]: one.rest.split()[0] for one in FINAL if one.word == "COPY"}
+    settings = load_settings(ROOT / where[str(context.params["config"])])
+    assert settings.log.format == "json"
+    addresses = [settings.metrics.address(), settings.probes.address()]
+    assert addresses == [(None, int(port)) for port in the_only(FINAL, "EXPOSE").rest.split()]
+
+
+def healthcheck() -> list[str]:
+    """The command of HEALTHCHECK."""
+    word, _, command = the_only(FINAL, "HEALTHCHECK").rest.partition(" ")
+    assert word == "CMD"
+    return Instruction("CMD", {}, command).listed
+
+
+def test_the_healthcheck_asks_where_the_probes_are_served() -> None:
+    settings = load_settings(ROOT / "container" / "config.yaml")
+    address = settings.probes.address()
+    assert address is not None
+    assert f"http://127.0.0.1:{address[1]}/healthz" in healthcheck()[-1]
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False), (None, False)])
+async def test_the_healthcheck_tells_health_by_its_exit_code(status: int | None, healthy: bool) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        assert request.path == "/healthz"
+        return web.Response(status=status or 200)
+
+    application = web.Application()
+    application.router.add_get("/healthz", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        if status is None:
+            await runner.cleanup()
+        python, *arguments = healthcheck()
+        assert python == "python"
+        asked = [argument.replace(":8081/", f":{port}/") for argument in arguments]
+        # Of a proxy, which nobody needs for oneself, it wants to know nothing.
+        proxies = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+        ended = await anyio.run_process([sys.executable, *asked], env=proxies, check=False)
+    finally:
+        await runner.cleanup()
+    assert (ended.returncode == 0) == healthy, ended.stderr.decode()

@@ -1,0 +1,70 @@
+"""The role that is rendered for the controller is the least that works: with it everything is done and nothing refused,
+and each single right in it is one that something cannot be done without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from support.grants import grants_of, without
+from support.installed import place_for
+from support.rbac.retelling import all_told, each_is_missed
+from support.rbac.value_sets import EVERY, ValueSet
+
+from gracectl.app.controller import Controller
+from gracectl.cloud.registry import load_provider
+from gracectl.controllers.rbac import MissingRights
+from gracectl.kube.access import Right
+from gracectl.model.names import KARPENTER_LEASE
+
+pytestmark = pytest.mark.anyio
+
+TOLERATED: Final = Right("get", "leases", "coordination.k8s.io", name=KARPENTER_LEASE)
+"""Not asked for at the start: who may not look for a Karpenter sees none, and says so."""
+
+MOST: Final = [each for each in EVERY if each.id in ("the file for kubectl", "definitions of claims", "machines")]
+"""Between them they have every right that there is."""
+
+
+@pytest.mark.parametrize("value_set", EVERY)
+async def test_everything_is_done_with_these_rights_and_each_of_them_is_needed(
+    value_set: ValueSet, tmp_path: Path
+) -> None:
+    installed = value_set.installed()
+    told = await all_told(installed, installed.account(), value_set.stories, tmp_path)
+    assert told.unused == []
+    settings = installed.settings
+    admission = settings["admission"]
+    ours = {settings["leaderElection"]["name"], admission["name"], admission["secret"], KARPENTER_LEASE}
+    for grant, attempts in told.needed.items():
+        # What has a name of ours is granted by it, but for making it: then it has none yet.
+        assert grant.name or ours.isdisjoint(attempt.name for attempt in attempts), str(grant)
+
+
+@pytest.mark.parametrize("value_set", EVERY)
+async def test_with_one_right_less_the_controller_refuses_to_start_and_names_it(
+    value_set: ValueSet, tmp_path: Path
+) -> None:
+    installed = value_set.installed()
+    for grant in grants_of(installed.objects, installed.account()):
+        async with place_for(installed, without(installed.objects, grant), tmp_path) as place:
+            provider = load_provider(place.stage.settings.provider)
+            controller = Controller(place.stage.settings, place.wire, place.stage.clock, provider)
+            if grant.right == TOLERATED:
+                await controller.check()
+                assert place.wire.forbidden
+                continue
+            with pytest.raises(MissingRights) as caught:
+                await controller.check()
+            assert caught.value.rights == (grant.right,)
+
+
+@pytest.mark.parametrize("value_set", MOST)
+async def test_with_one_right_less_a_controller_that_was_let_in_is_refused_just_that(
+    value_set: ValueSet, tmp_path: Path
+) -> None:
+    """So no story ends well because something else has done the work."""
+    installed, stories = value_set.installed(), value_set.stories
+    told = await all_told(installed, installed.account(), stories, tmp_path)
+    await each_is_missed(told, installed, installed.account(), stories, tmp_path)

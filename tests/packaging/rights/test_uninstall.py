@@ -1,0 +1,116 @@
+"""The role of the chart's hook, which takes gracectl off a cluster, is the least that works; and its test has none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from kubesim.faults import Refuse, Rule
+from kubesim.world.nodeclaims import ClaimSpec
+from support.grants import Account, grants_of
+from support.installed import Installed, Place
+from support.leaving import Leaving, configure, held
+from support.rbac.retelling import all_told, each_is_missed
+from support.rbac.stories import CONFIGURATIONS, NODE_CLAIMS_DEFINITION, Story, leading
+from support.rbac.value_sets import SETS, ValueSet
+from support.stage import a_pod_manifest
+
+from gracectl.kube.access import Right
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+EVERY = [pytest.param(one, id=one.name) for one in SETS]
+MOST = [each for each in EVERY if each.id in ("definitions of claims", "other names")]
+
+
+def hook_of(installed: Installed) -> Account:
+    """As whom the hook asks."""
+    return installed.account("Job", "uninstall")
+
+
+async def it_is_taken_off(place: Place) -> None:
+    """While a controller leads that has a node to end, and what it has registered is there."""
+    stage, hook = place.stage, place.wire
+    stage.transport = await place.as_(place.installed.account())
+    await stage.add_nodes("n1", "n2")
+    if NODE_CLAIMS_DEFINITION in place.installed.definitions:
+        await stage.add_nodes("claimed", claim=ClaimSpec())
+    await stage.create(a_pod_manifest("stays", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+    for path in ("/nodes/n2$", "/nodeclaims/claimed-claim$"):
+        hook.before.add(Rule(fault=Refuse(409), method="PATCH", path=path, count=1))
+    async with leading(place):
+        await stage.delete_node("n1")
+        if stage.settings.leader_election.enabled:
+            await _leave(place)
+    if not stage.settings.leader_election.enabled:  # a person has stopped it
+        await _leave(place)
+    assert held(stage) == []
+    assert stage.node("n1") is None
+
+
+async def _leave(place: Place) -> None:
+    stage, settings = place.stage, place.stage.settings
+    secrets = f"/api/v1/namespaces/{settings.admission.namespace}/secrets"
+    ours = {names.MANAGED_BY: names.EVENT_COMPONENT}
+    if not settings.admission.is_wanted:  # any more: before a change of the settings it was
+        for kind in ("mutating", "validating"):
+            await configure(stage, kind, name=settings.admission.name)
+    if not settings.admission.is_wanted or settings.admission.certificates.are_given:
+        await stage.call("POST", secrets, {"metadata": {"name": settings.admission.secret, "labels": ours}})
+    command = place.installed.one("Job", "uninstall")["spec"]["template"]["spec"]["containers"][0]["args"]
+    namespace = command[command.index("--namespace") + 1]
+    report = await Leaving(stage, namespace=namespace).run(place.wire)
+    assert report.failures == ()
+    assert [each.pods for each in report.endings] == [1]
+    for kind in CONFIGURATIONS:
+        table = stage.server.store.table(f"{kind}.admissionregistration.k8s.io")
+        assert table.get("", settings.admission.name) is None
+    status, _ = await stage.cluster.api.call("GET", f"{secrets}/{settings.admission.secret}")
+    assert status == 404
+
+
+STORIES: Mapping[str, Story] = {"it is taken off": it_is_taken_off}
+
+
+@pytest.mark.parametrize("value_set", EVERY)
+async def test_nothing_is_left_with_these_rights_and_each_of_them_is_needed(
+    value_set: ValueSet, tmp_path: Path
+) -> None:
+    installed = value_set.installed()
+    told = await all_told(installed, hook_of(installed), STORIES, tmp_path)
+    assert told.unused == []
+
+
+@pytest.mark.parametrize("value_set", MOST)
+async def test_with_one_right_less_just_that_is_refused(value_set: ValueSet, tmp_path: Path) -> None:
+    installed = value_set.installed()
+    told = await all_told(installed, hook_of(installed), STORIES, tmp_path)
+    await each_is_missed(told, installed, hook_of(installed), STORIES, tmp_path)
+
+
+@pytest.mark.parametrize("value_set", EVERY)
+def test_nobody_else_has_any_rights(value_set: ValueSet) -> None:
+    installed = value_set.installed()
+    known = {installed.account(), hook_of(installed)}
+    given = {
+        Account(subject["namespace"], subject["name"])
+        for binding in installed.of_kind("RoleBinding", "ClusterRoleBinding")
+        for subject in binding["subjects"]
+        if subject["kind"] == "ServiceAccount"
+    }
+    assert given == known
+    (test,) = installed.of_kind("Pod")
+    assert test["spec"]["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in test["spec"]
+
+
+@pytest.mark.parametrize("value_set", EVERY)
+def test_nobody_may_read_all_secrets(value_set: ValueSet) -> None:
+    installed = value_set.installed()
+    for account in (installed.account(), hook_of(installed)):
+        granted = [each.right for each in grants_of(installed.objects, account) if each.resource == "secrets"]
+        assert all(each.namespace for each in granted)
+        assert {each.verb for each in granted if not each.name} <= {"create"}
+        assert Right("list", "secrets") not in granted

@@ -1,0 +1,293 @@
+"""What a controller does, story by story, so that between them nothing is left out: each is told by its end, on a stage
+where the account under test has exactly the rights that were rendered for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from kubesim.faults import Refuse, Reset, Rule
+from kubesim.server.api import JsonObject
+from kubesim.world.nodeclaims import ClaimSpec
+
+from gracectl.app.controller import Controller
+from gracectl.cloud.provider import ProviderUnavailable
+from gracectl.cloud.registry import load_provider
+from gracectl.model import names
+from gracectl.model.times import format_time
+from support.installed import Place
+from support.kept import gracectl_uncordon, keep
+from support.machines import ClusterApi
+from support.nodebudgets import NODE_BUDGETS, POOL, a_node_budget_manifest, create_node_budget, figures
+from support.stage import (
+    NAMESPACE,
+    STOPS_AFTER_5,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    finalizers_of,
+)
+from support.voluntary import TERMINABLE, lost_at
+
+NODE_CLAIMS_DEFINITION = "nodeclaims.karpenter.sh"
+NODE_BUDGETS_DEFINITION = "nodedisruptionbudgets.termination.karpenter.sh"
+
+Story = Callable[[Place], Awaitable[None]]
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+A_DISK: JsonObject = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+
+
+@asynccontextmanager
+async def leading(place: Place) -> AsyncIterator[Controller]:
+    """A controller that has begun: it has asked for its rights, sees everything and holds every node."""
+    async with place.stage.controller() as controller:
+        if place.stage.settings.admission.is_wanted:
+            place.answers(controller)
+        await controller.check()
+        await place.stage.settle(controller)
+        if place.stage.settings.admission.is_wanted:
+            if not place.stage.settings.admission.writes_configurations:
+                await _inject(place)
+            await _until(place, lambda: all(_is_ready(configuration(place, kind)) for kind in CONFIGURATIONS))
+        yield controller
+
+
+def configuration(place: Place, kind: str) -> JsonObject | None:
+    """A webhook configuration of ours, as the server has it."""
+    table = place.stage.server.store.table(f"{kind}.admissionregistration.k8s.io")
+    return table.get("", place.stage.settings.admission.name)
+
+
+async def a_node_ends(place: Place) -> None:
+    """Budgets, volumes that detach and one that stays, an instance that first cannot be ended; told in Events."""
+    stage = place.stage
+    await stage.add_nodes("n1", "n2")
+    stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
+    disks = ("logs", "cache")
+    for name in disks:
+        metadata = {"name": name, "namespace": NAMESPACE}
+        await stage.cluster.create(
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **A_DISK, "metadata": metadata}
+        )
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in disks]
+    await stage.create(
+        a_workload("Deployment", "web", 4, behaviour={"stop-seconds": 3}),
+        a_budget_manifest("web", maxUnavailable=1),
+        a_workload("StatefulSet", "db", 2, volumeClaimTemplates=[{**A_DISK, "metadata": {"name": "data"}}]),
+        a_pod_manifest("agent", "n1", tolerations=stays, volumes=volumes),
+    )
+    await stage.clock.sleep(5)
+    stage.provider.moods.extend([ProviderUnavailable("not now"), None, ProviderUnavailable("nor now"), None])
+    async with leading(place):
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert stage.instance_state("n1") == "terminated"
+    assert stage.evictions
+    reasons = {reason for _, reason, _ in await stage.events()}
+    assert {names.EventReason.DRAINING, names.EventReason.INSTANCE_TERMINATED} <= reasons
+
+
+async def a_deadline_comes(place: Place) -> None:
+    """A pod that its budget never lets go is deleted; an answer that is lost leaves a doubt."""
+    stage = place.stage
+    await stage.add_nodes("n1")
+    await stage.create(
+        a_pod_manifest("stubborn", "n1", terminationGracePeriodSeconds=20, **STOPS_AFTER_5),
+        a_budget_manifest("stubborn", maxUnavailable=0),
+    )
+    place.wire.behind.add(Rule(fault=Reset(), method="DELETE", path="/pods/", count=1))
+    async with leading(place):
+        at = format_time(stage.clock.now() + 120)
+        await stage.patch_node("n1", {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: at}}})
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+    assert place.executed("delete", "pods")
+
+
+async def somebody_writes_between(place: Place) -> None:
+    """Answers are lost and writes collide: what is doubtful is read again."""
+    stage = place.stage
+    await stage.add_nodes("n1")
+    await stage.create(a_pod_manifest("web", "n1", **STOPS_AFTER_5))
+    place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="/nodes/n1$", count=1))
+    place.wire.before.add(Rule(fault=Refuse(500), method="POST", path="/eviction", count=1))
+    async with leading(place):
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+
+
+async def claims_end(place: Place) -> None:
+    """One that is deleted, one whose time is over, and that of a node that is deleted."""
+    stage = place.stage
+    await stage.add_nodes("deleted", "spare", claim=ClaimSpec())
+    await stage.add_nodes("expired", claim=ClaimSpec(expire_after="10m"))
+    await stage.add_nodes("node", claim=ClaimSpec())
+    place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="/nodeclaims/node-claim$", count=1))
+    async with leading(place):
+        await stage.delete_claim("deleted-claim")
+        await stage.delete_node("node")
+        await stage.until_gone("deleted", "node", "expired")
+        await stage.until_claims_gone("deleted-claim", "node-claim", "expired-claim")
+    assert place.executed("delete", "nodeclaims")
+    assert place.executed("patch", "nodeclaims/status")
+
+
+async def nodes_are_lost(place: Place) -> None:
+    """One of many is not heard of for 15 minutes."""
+    stage = place.stage
+    await stage.add_nodes("lost", *(f"n{number}" for number in range(9)))
+    async with leading(place):
+        await lost_at(stage, "lost")
+        await stage.until_gone("lost")
+    assert place.executed("delete", "nodes")
+
+
+async def budgets_for_nodes_hold(place: Place) -> None:
+    """One may be unavailable: those that are to end anyway go one after the other."""
+    stage = place.stage
+    nodes = [f"n{number}" for number in range(6)]
+    await stage.add_nodes(*nodes, labels=POOL)
+    for budget in ("all", "also-all"):
+        await create_node_budget(stage, budget, maxUnavailable=1)
+    async with leading(place):
+        # Somebody writes it between.
+        collision = Refuse(409)
+        for budget in ("all", "also-all"):
+            path = f"/nodedisruptionbudgets/{budget}/status"
+            place.wire.before.add(Rule(fault=collision, method="PATCH", path=path, count=1))
+        for name in nodes[:3]:
+            await stage.patch_node(name, TERMINABLE)
+        await stage.until_gone(*nodes[:3])
+        await _until(place, lambda: figures(stage, "all")[0] == 3)
+    assert place.executed("patch", "nodedisruptionbudgets/status")
+
+
+async def a_node_is_kept_and_given_back(place: Place) -> None:
+    """For maintenance."""
+    stage = place.stage
+    await stage.add_nodes("n1", "n2")
+    await stage.create(a_workload("Deployment", "web", 2))
+    async with leading(place):
+        await keep(stage, "n1")
+        await stage.until(lambda: (stage.condition("n1", names.DRAINED) or {}).get("reason") == "Kept")
+        await gracectl_uncordon(stage, "n1")
+        await stage.until(lambda: not (stage.node("n1") or {})["spec"].get("unschedulable"))
+
+
+async def leaders_follow_each_other(place: Place) -> None:
+    """The first makes the Lease and is killed, the second takes it and gives it up, the third finds it free."""
+    stage = place.stage
+    await stage.add_nodes("n1", "n2", "n3")
+    async with stage.mortal() as first:
+        await stage.settle(first)
+    for name in ("n1", "n2"):
+        async with leading(place):
+            await stage.delete_node(name)
+            await stage.until_gone(name)
+    if stage.settings.leader_election.enabled:
+        assert place.executed("create", "leases")
+        assert place.executed("update", "leases")
+
+
+async def admission_is_asked(place: Place) -> None:
+    """A node is born held, a deletion is denied and another admitted; what somebody changes is mended."""
+    stage = place.stage
+    admission = stage.settings.admission
+    async with leading(place):
+        await stage.add_nodes("n1", "n2", "n3", labels=POOL)
+        born = stage.node("n1")
+        assert born is not None
+        assert names.FINALIZER in finalizers_of(born)
+        if NODE_BUDGETS_DEFINITION in place.installed.definitions:
+            await _a_budget_is_asked(place)
+        for kind in CONFIGURATIONS if admission.writes_configurations else ():
+            await _tamper(place, kind)
+        if not admission.certificates.are_given:
+            secret = f"/api/v1/namespaces/{admission.namespace}/secrets/{admission.secret}"
+            await stage.call("PATCH", secret, {"data": None}, "application/merge-patch+json")
+            await stage.clock.sleep(120)
+            assert (await stage.call("GET", secret))["data"]
+
+
+async def _a_budget_is_asked(place: Place) -> None:
+    """It lets one node end, and not a second one."""
+    stage = place.stage
+    await create_node_budget(stage, maxUnavailable=1)
+    await _until(place, lambda: figures(stage)[0] == 3)
+    await stage.delete_node("n1")
+    status, answer = await stage.cluster.api.call("DELETE", "/api/v1/nodes/n2")
+    assert status == 429, answer
+    await stage.until_gone("n1")
+    unreadable = a_node_budget_manifest("unreadable", maxUnavailable="-1")
+    status, answer = await stage.cluster.api.call("POST", NODE_BUDGETS, unreadable)
+    assert 400 <= status < 500, answer
+
+
+async def _tamper(place: Place, kind: str) -> None:
+    """Somebody takes our authority out of a configuration; it comes back."""
+    stage = place.stage
+    path = f"{ADMISSION}/{kind}/{stage.settings.admission.name}"
+    before = await stage.call("GET", path)
+    bundle = before["webhooks"][0]["clientConfig"].get("caBundle")
+    change = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ""}]
+    await stage.call("PATCH", path, change, "application/json-patch+json")
+    await stage.clock.sleep(60)
+    after = await stage.call("GET", path)
+    assert after["webhooks"][0]["clientConfig"].get("caBundle") == bundle
+
+
+async def _inject(place: Place) -> None:
+    """As cert-manager's cainjector does: write the authority."""
+    for kind in CONFIGURATIONS:
+        path = f"{ADMISSION}/{kind}/{place.stage.settings.admission.name}"
+        webhooks = (await place.stage.call("GET", path))["webhooks"]
+        change = [
+            {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": "UEVN"}
+            for number in range(len(webhooks))
+        ]
+        await place.stage.call("PATCH", path, change, "application/json-patch+json")
+
+
+async def _until(place: Place, condition: Callable[[], bool]) -> None:
+    """Of other things than pods and nodes, of which nobody rings."""
+    while not condition():
+        await place.stage.clock.sleep(0.5)
+
+
+def _is_ready(found: JsonObject | None) -> bool:
+    return found is not None and all(each["clientConfig"].get("caBundle") for each in found["webhooks"])
+
+
+async def machines_end(place: Place) -> None:
+    """Cluster API ends the instances; somebody writes a Machine at the same time."""
+    stage = place.stage
+    capi = ClusterApi(stage)
+    await stage.add_nodes("n1", "n2")
+    for node in ("n1", "n2"):
+        await capi.add(node)
+    stage.provider_of_controllers = load_provider(stage.settings.provider)
+    place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="/machines/m-n1$", count=1))
+    async with capi.working(), leading(place):
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert stage.instance_state("n1") == "terminated"
+
+
+STORIES: Mapping[str, Story] = {
+    story.__name__: story
+    for story in (
+        a_node_ends,
+        a_deadline_comes,
+        somebody_writes_between,
+        claims_end,
+        nodes_are_lost,
+        budgets_for_nodes_hold,
+        a_node_is_kept_and_given_back,
+        leaders_follow_each_other,
+        admission_is_asked,
+        machines_end,
+    )
+}

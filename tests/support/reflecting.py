@@ -1,0 +1,69 @@
+"""A reflector on a scripted server: what its cache tells, and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from gracectl.kube import errors
+from gracectl.kube.cache import Cache
+from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.operation import Operation
+from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.resources import LEASES
+from gracectl.kube.retry import RetrySettings
+from gracectl.model.lease import Lease
+from gracectl.runtime.clock import LoopClock
+from support.scripted import ScriptedTransport
+
+LOST = errors.Unreachable(Operation("watch", "", "leases", "", "", ""), "reset by peer", sent=True)
+
+
+class FullLength(random.Random):
+    """No jitter: every pause at its full length, every watch for the longest time."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+    def randint(self, a: int, b: int) -> int:
+        return b
+
+
+class World:
+    """A scripted server, a cache that follows it, and what the cache told when."""
+
+    def __init__(self, settings: ReflectorSettings | None = None, rng: random.Random | None = None) -> None:
+        self.clock = LoopClock()
+        self.transport = ScriptedTransport(self.clock)
+        # One attempt: the reflector's own pauses are what is looked at here.
+        once = ClientSettings(retry=RetrySettings(attempts=1))
+        client = KubeClient(self.transport, self.clock, settings=once)
+        self.cache: Cache[Lease] = Cache("leases")
+        self.cache.subscribe(self._told)
+        self.reflector = Reflector(client, LEASES, self.cache, self.clock, settings=settings, rng=rng or FullLength())
+        self.told: list[tuple[float, str]] = []
+
+    def _told(self, old: Lease | None, new: Lease | None) -> None:
+        change = "+" if old is None else "-" if new is None else "~"
+        thing = new or old
+        assert thing is not None
+        self.told.append((self.clock.monotonic(), f"{change}{thing.name}:{thing.uid.removeprefix('uid-')}"))
+
+    @property
+    def news(self) -> list[str]:
+        return [change for _, change in self.told]
+
+    @asynccontextmanager
+    async def running(self, seconds: float) -> AsyncGenerator[None, None]:
+        """Run the reflector for so many seconds, then look."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.reflector.run)
+            await self.clock.sleep(seconds)
+            yield
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,159 @@
+"""Nodes that come get the finalizer, and nodes that go are counted: tables of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from kubesim.admission.patching import operations_of, patched
+from support.admission import StandInGate, a_node_object, a_review, ask, patch_of, status_in
+
+from gracectl.admission.nodes import NodeCreation, NodeDeletion
+from gracectl.admission.reviews import YES, CannotTell, NotAReview
+from gracectl.model import names
+from gracectl.model.selectors import LabelSelector, Requirement
+from gracectl.nodebudgets.admitter import Refusal
+from gracectl.policy.budgets import Leave
+
+pytestmark = pytest.mark.anyio
+
+WORKERS = LabelSelector({}, (Requirement(names.CONTROL_PLANE_ROLE, "DoesNotExist"),))
+creation = NodeCreation(WORKERS)
+REASON = "node disruption budget pool-a allows no node to end now (8 of 10 available, 8 required by minAvailable 80%)"
+SPENT = Refusal("pool-a", Leave.SPENT, REASON, "wait until more of its nodes are Ready, or change the budget")
+
+
+def born(**metadata: Any) -> dict[str, Any]:
+    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1", "creationTimestamp": None, **metadata}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "after"),
+    [
+        ({}, [names.FINALIZER]),
+        ({"finalizers": None}, [names.FINALIZER]),
+        ({"finalizers": []}, [names.FINALIZER]),
+        ({"finalizers": ["a/b"]}, ["a/b", names.FINALIZER]),
+        ({"name": None, "generateName": "n-"}, [names.FINALIZER]),
+        ({"finalizers": [names.FINALIZER, "a/b"]}, None),
+        ({"labels": {names.CONTROL_PLANE_ROLE: ""}}, None),
+    ],
+)
+async def test_a_managed_node_has_the_finalizer_from_birth(metadata: dict[str, Any], after: list[str] | None) -> None:
+    node = born(**metadata)
+    answer = await ask(creation, a_review("CREATE", "nodes", node))
+    assert answer.denial is None
+    if after is None:
+        assert patch_of(answer) is None
+        return
+    [operation] = patch_of(answer)
+    assert operation["op"] == "add"
+    made = patched(node, operations_of(orjson.dumps([operation])))
+    assert made["metadata"]["finalizers"] == after
+    # Asked once more about what has become of it, there is nothing left to do.
+    assert patch_of(await ask(creation, a_review("CREATE", "nodes", made))) is None
+
+
+async def test_a_deadline_that_nobody_can_read_is_warned_of_and_the_node_comes() -> None:
+    node = born(annotations={names.TERMINATION_TIMESTAMP: "soon"})
+    answer = await ask(creation, a_review("CREATE", "nodes", node))
+    assert patch_of(answer) is not None
+    assert answer.warnings == (
+        "annotation karpenter.sh/nodeclaim-termination-timestamp: 'soon' is no RFC 3339 time such as "
+        "2026-01-01T00:00:00Z; it sets no deadline",
+    )
+
+
+@pytest.mark.parametrize("node", [None, [], {"metadata": {"labels": 3}}])
+async def test_what_is_no_node_is_no_question(node: object) -> None:
+    with pytest.raises(NotAReview, match=r"request\.object"):
+        await ask(creation, a_review("CREATE", "nodes", object=node))
+
+
+async def test_a_node_goes_when_its_budgets_let_it() -> None:
+    gate = StandInGate()
+    deletion = NodeDeletion(gate, lambda: True)
+    assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object())) == YES
+    assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object(), dryRun=True)) == YES
+    assert gate.asked == [("n1", False), ("n1", True)]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        a_node_object(ready="False"),
+        a_node_object(ready="Unknown"),
+        a_node_object(ready=""),
+        a_node_object(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[names.FINALIZER]),
+    ],
+)
+async def test_a_node_that_changes_no_count_goes_and_nobody_is_asked(node: dict[str, Any]) -> None:
+    gate = StandInGate(SPENT)
+    assert await ask(NodeDeletion(gate, lambda: False), a_review("DELETE", "nodes", None, node)) == YES
+    assert gate.asked == []
+
+
+async def test_a_node_that_the_cluster_has_not_is_counted_nowhere() -> None:
+    gate = StandInGate(SPENT)
+    gate.has = False
+    assert await ask(NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object())) == YES
+    assert gate.asked == []
+
+
+@pytest.mark.parametrize("name", ["n1\x1b[2J", "N1", "../pods", "n 1", "", "a" * 254, "n1\n"])
+async def test_what_no_node_can_be_called_is_no_question(name: str) -> None:
+    gate = StandInGate()
+    with pytest.raises(NotAReview, match=r"oldObject\.metadata\.name: is no name of a node"):
+        await ask(NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object(name)))
+    assert gate.asked == []
+
+
+async def test_a_spent_budget_is_named_with_its_figures_and_what_to_do_and_no_time() -> None:
+    answer = await ask(
+        NodeDeletion(StandInGate(SPENT), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
+    )
+    assert status_in(answer) == {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": 429,
+        "reason": "TooManyRequests",
+        "message": f"node n1 may not end now: {REASON}; wait until more of its nodes are Ready, or change the budget",
+        "details": {
+            "name": "n1",
+            "kind": "nodes",
+            "causes": [{"reason": "NodeDisruptionBudget", "message": REASON, "field": "pool-a"}],
+        },
+    }
+
+
+async def test_a_budget_that_is_being_counted_says_when_to_come_again() -> None:
+    refusal = Refusal("pool-a", Leave.UNOBSERVED, "it has just changed", "try again in a moment", retry_after=1)
+    answer = await ask(
+        NodeDeletion(StandInGate(refusal), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
+    )
+    assert status_in(answer)["details"]["retryAfterSeconds"] == 1
+
+
+async def test_of_a_collection_each_node_is_asked_about_by_the_name_that_it_has() -> None:
+    gate = StandInGate(SPENT)
+    answer = await ask(
+        NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object("n7"), name="")
+    )
+    assert gate.asked == [("n7", False)]
+    assert answer.denial is not None
+    assert answer.denial.name == "n7"
+
+
+async def test_before_anything_is_known_nobody_can_tell() -> None:
+    with pytest.raises(CannotTell) as caught:
+        await ask(NodeDeletion(StandInGate(), lambda: False), a_review("DELETE", "nodes", None, a_node_object()))
+    assert caught.value.status == 503
+
+
+async def test_without_the_node_nobody_can_tell() -> None:
+    with pytest.raises(NotAReview, match="oldObject is missing"):
+        await ask(NodeDeletion(StandInGate(), lambda: True), a_review("DELETE", "nodes"))
+    with pytest.raises(NotAReview, match="oldObject is no node"):
+        await ask(NodeDeletion(StandInGate(), lambda: True), a_review("DELETE", "nodes", None, {"metadata": {}}))

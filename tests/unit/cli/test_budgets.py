@@ -1,0 +1,221 @@
+"""`gracectl budgets` over HTTP: what it says of a cluster, whom it lets see it, and how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from e2e_support import manifests
+from rich.cells import cell_len
+from rich.console import Console
+from support.builders import NOW, READY, a_node
+from support.fleet import PODS, RUN, Fleet, fleet, overheard
+from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
+from support.rights import RBAC
+from support.standings import observed
+
+from gracectl.cli.holdings.report import (
+    BlockedReport,
+    CountReport,
+    HolderReport,
+    NodeBudgetReport,
+    PodBudgetReport,
+    Report,
+    Standings,
+)
+from gracectl.cli.holdings.table import table
+from gracectl.cli.paper import text_of
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.budget_status import node_holdings
+from gracectl.inspect.leadership import NOTHING_KNOWN, Lead, Leadership
+from gracectl.model import names
+from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.selectors import LabelSelector
+
+pytestmark = pytest.mark.real_time
+
+PDBS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+PAGE = (Path(__file__).parents[3] / "docs" / "budgets.md").read_text(encoding="utf-8")
+READS = (
+    ("", ["nodes", "pods"]),
+    ("policy", ["poddisruptionbudgets"]),
+    ("karpenter.sh", ["nodeclaims"]),
+    ("termination.karpenter.sh", ["nodedisruptionbudgets"]),
+)
+
+
+def rights(*groups: tuple[str, list[str]]) -> list[dict[str, Any]]:
+    return [{"apiGroups": [group], "resources": resources, "verbs": ["list"]} for group, resources in groups]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Two nodes of a pool whose budget lets none go, and of which one is to; a budget for pods that lets none go."""
+    with fleet(tmp_path_factory.mktemp("budgets")) as found:
+        for name in ("one", "two"):
+            found.add(name, managed=True, pool="a")
+        found.ask("POST", NODE_BUDGETS, a_node_budget_manifest("pool", {"pool": "a"}, minAvailable="100%"))
+        found.ask("POST", NODE_BUDGETS, a_node_budget_manifest("nobody", {"pool": "none"}, maxUnavailable=1))
+        found.pod("web", "two", labels={"app": "web"})
+        budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}}
+        budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+        found.ask("POST", PDBS, budget)
+        found.patch("one", {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}})
+        found.until("all is counted", lambda: _is_counted(found))
+        yield found
+
+
+def _is_counted(place: Fleet) -> bool:
+    told = in_json(place, "-n", "default")
+    return {each["state"] for each in (*told["nodeBudgets"], *told["podBudgets"])} == {"spent"}
+
+
+def in_json(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str, Any]:
+    result = place.run("budgets", "-o", "json", *arguments, as_=as_)
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return found
+
+
+def test_budgets_say_what_they_allow_and_what_they_block(place: Fleet) -> None:
+    nobody, pool = in_json(place)["nodeBudgets"]
+    assert nobody["problem"] == "the selector selects no node"
+    figures = {"expected": 2, "available": 2, "required": 2, "allowed": 0}
+    assert (
+        pool.items() >= {"name": "pool", "minAvailable": "100%", "state": "spent", "problem": None, **figures}.items()
+    )
+    assert pool["counted"] == figures
+    assert pool["blocks"] == [{"name": "one", "waits": "it is labelled terminable"}, {"name": "two", "waits": None}]
+    (web,) = in_json(place, "-n", "default")["podBudgets"]
+    assert web["blocks"] == [{"name": "default/web", "waits": None}]
+    text = " ".join(place.run("budgets").stdout.split())
+    assert "pool minAvailable 100% 2 of 2 2 0 blocks one (it is labelled terminable); and 1 that nobody wants" in text
+    assert "default/web minAvailable 1 1 of 1 1 0 blocks default/web; none of them is to go" in text
+    assert "! the selector selects no node" in text
+
+
+def test_only_what_blocks_and_only_one_namespace(place: Fleet) -> None:
+    place.ask("PATCH", f"{NODE_BUDGETS}/pool", {"spec": {"minAvailable": 1}}, "application/merge-patch+json")
+    try:
+        place.until("the node has gone", lambda: place.node("one") is None)
+        place.ask("PATCH", f"{NODE_BUDGETS}/pool", {"spec": {"minAvailable": 0}}, "application/merge-patch+json")
+        place.until("it allows one", lambda: in_json(place)["nodeBudgets"][1]["allowed"] == 1)
+        assert [each["name"] for each in in_json(place, "--blocking")["nodeBudgets"]] == ["nobody"]
+        told = in_json(place, "--blocking", "-n", "elsewhere")
+        assert told["podBudgets"] == []
+        assert "No PodDisruptionBudget blocks anything." in place.run("budgets", "--blocking", "-n", "elsewhere").stdout
+        assert "There is no PodDisruptionBudget." in place.run("budgets", "-n", "elsewhere").stdout
+    finally:
+        change = {"spec": {"minAvailable": "100%"}}
+        place.ask("PATCH", f"{NODE_BUDGETS}/pool", change, "application/merge-patch+json")
+
+
+def test_who_may_not_see_budgets_for_nodes_is_told_so_and_sees_the_others(place: Fleet) -> None:
+    reader = place.user("reader", *rights(*READS[:-1]))
+    told = in_json(place, as_=reader)
+    assert told["nodeBudgets"] is None
+    assert "add the verb list on nodedisruptionbudgets" in told["unseen"]
+    assert "web" in {each["name"] for each in told["podBudgets"]}
+    whole = place.user("whole-reader", *rights(*READS))
+    assert in_json(place, as_=whole)["unseen"] is None
+    stranger = place.run("budgets", as_=place.user("stranger", *rights(READS[0])))
+    assert stranger.exit_code == 3
+    assert "list" in stranger.stderr
+
+
+def test_one_namespace_or_all_of_them(place: Fleet) -> None:
+    assert in_json(place, "-A")["podBudgets"] == in_json(place)["podBudgets"]
+    both = place.run("budgets", "-A", "-n", "default")
+    assert both.exit_code == 2
+    assert "give -n or -A, not both" in both.stderr
+
+
+LEADS = Leadership(Lead.LEADS, "infra/gracectl", "a", NOW)
+GONE = "no controller leads, a\\x1b has the Lease infra/gracectl"
+NOBODY = Leadership(Lead.NOBODY, "infra/gracectl", "a\x1b", NOW)
+
+
+@pytest.mark.parametrize(
+    ("leadership", "generation", "words"),
+    [
+        (LEADS, 2, "! it has just changed, and is being counted"),
+        (
+            NOBODY,
+            2,
+            f"! it is not counted yet: {GONE}",
+        ),
+        (NOTHING_KNOWN, 2, "! it is not counted yet; is `gracectl controller` running?"),
+        (LEADS, 1, "! its status is out of date (1 of 1 are available now)"),
+        (
+            NOBODY,
+            1,
+            f"! its status is out of date (1 of 1 are available now): {GONE}",
+        ),
+        (NOTHING_KNOWN, 1, "! its status is out of date (1 of 1 are available now); is `gracectl controller` running?"),
+    ],
+)
+def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:
+    budget = NodeDisruptionBudget(
+        "pool",
+        "u",
+        generation=generation,
+        observed_generation=1,
+        selector=LabelSelector({"pool": "a"}),
+        min_available=0,
+    )
+    nodes = (a_node("n", conditions=READY, labels={"pool": "a"}),)
+    found = node_holdings(observed(*nodes), (budget,), TerminationSettings(), NOW)
+    told = Standings(at=NOW, nodes=found, pods=(), leadership=leadership)
+    assert words in text_of(Console(width=1000), table(told, 1000))
+
+
+def test_who_looks_after_one_namespace_sees_its_budgets(place: Fleet) -> None:
+    narrow = place.user("narrow")
+    rules = rights(("", ["pods"]), ("policy", ["poddisruptionbudgets"]))
+    place.ask("POST", f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "narrow"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "narrow"},
+        "roleRef": {"kind": "Role", "name": "narrow"},
+        "subjects": [{"kind": "ServiceAccount", "name": "narrow", "namespace": "default"}],
+    }
+    place.ask("POST", f"{RBAC}/namespaces/default/rolebindings", binding)
+    told = in_json(place, "-n", "default", as_=narrow)
+    assert told["nodeBudgets"] is None
+    assert "add the verb list on nodes" in told["unseen"]
+    assert [each["name"] for each in told["podBudgets"]] == ["web"]
+    assert place.run("budgets", as_=narrow).exit_code == 3
+
+
+def test_a_pod_that_no_node_has_yet_is_there_all_the_same(place: Fleet) -> None:
+    place.ask(
+        "POST", PODS, manifests.pod("homeless", RUN, labels={"app": "homeless"}, spec={"nodeSelector": {"no": "where"}})
+    )
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "homeless"}}
+    budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"app": "homeless"}}}
+    place.ask("POST", PDBS, budget)
+    (found,) = (each for each in in_json(place, "-n", "default")["podBudgets"] if each["name"] == "homeless")
+    assert (found["problem"], found["missing"]) == (None, 0)
+    assert found["heldBy"] == [{"name": "default/homeless", "reason": "is pending", "since": None}]
+
+
+def test_nothing_is_written(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = overheard(monkeypatch)
+    assert place.run("budgets").exit_code == 0
+    assert {request.method for request in asked} == {"GET"}
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_line_is_wider_than_the_terminal(place: Fleet, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = place.run("budgets").stdout.splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert lines[2].split() == ["budget", "for", "nodes", "bound", "available", "required", "allowed"]
+
+
+def test_the_page_explains_every_field() -> None:
+    for kind in (Report, NodeBudgetReport, PodBudgetReport, CountReport, HolderReport, BlockedReport):
+        for field in msgspec.structs.fields(kind):
+            assert f"`{field.encode_name}`" in PAGE, field.encode_name

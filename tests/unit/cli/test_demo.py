@@ -1,0 +1,322 @@
+"""`gracectl demo`: what it shows, what it prints for machines, and that it does not call a broken drain a good one."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kubesim.referee.referee import BudgetRecord
+from rich.console import Console
+
+from gracectl.cli import demo_play
+from gracectl.cli.demo_play import Order, chosen
+from gracectl.cli.demo_report import (
+    STEPS,
+    BudgetResult,
+    Leavings,
+    NodeResult,
+    Replacements,
+    ViolationResult,
+    as_json,
+    judged,
+    summary,
+)
+from gracectl.cli.demo_report import Result as DemoResult
+from gracectl.cli.demo_view import LiveView, PlainView, Row, Scene, drawn
+from gracectl.cli.root import root
+from gracectl.cloud.provider import InstanceState
+from gracectl.cloud.simulated import SimulatedProvider
+from gracectl.kube.client import KubeClient
+from gracectl.kube.requests import Selection
+from gracectl.kube.resources import PODS
+
+KEYS = [
+    "seconds", "seed", "speed", "ok", "nodes", "evictions", "evictionsSeen", "refusals", "budgetViolations",
+    "violations", "budgets", "replacements", "volumes", "instances", "touchedTwice", "blindSeconds", "failures",
+]  # fmt: skip
+
+STRICTLY = (sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(root, ["demo", "--speed", "20", *arguments])
+
+
+def kept_log(result: Result) -> Path:
+    """The file that the command names when it fails."""
+    found = re.search(r"^gracectl: the controller's log is (\S+)$", result.stderr, re.M)
+    assert found is not None
+    return Path(found[1])
+
+
+@pytest.mark.real_time
+class TestWholeDemo:
+    def test_json_is_one_object_with_stable_keys_and_nothing_else(self) -> None:
+        handlers = logging.getLogger().handlers[:]
+        result = run("--seed", "3", "-o", "json")
+        assert (result.exit_code, result.stderr) == (0, "")
+        found = json.loads(result.stdout)
+        assert list(found) == KEYS
+        assert (found["ok"], found["seed"], found["budgetViolations"], found["failures"]) == (True, 3, 0, [])
+        assert len(found["nodes"]) == 3
+        for node in found["nodes"]:
+            assert list(node["steps"]) == ["cordon", "drain", "volumes", "instance", "finalizer"]
+            assert 0 < sum(node["steps"].values()) <= node["seconds"] + 0.1
+        assert found["evictions"] == found["evictionsSeen"] == sum(node["pods"] for node in found["nodes"])
+        assert found["replacements"]["expected"] == found["replacements"]["running"] > 20
+        assert found["instances"] == {"before": 3, "left": 0}
+        web = next(budget for budget in found["budgets"] if budget["name"] == "shop/web")
+        assert web["bound"] == "maxUnavailable: 1"
+        assert web["lowest"] == web["required"] == web["pods"] - 1
+        assert logging.getLogger().handlers == handlers
+
+    def test_the_smallest_world_is_told_in_plain_lines(self) -> None:
+        result = run("--nodes", "2", "--pods", "1")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "\x1b" not in result.stdout
+        assert re.search(r"^ +\d+\.\d s  node-\S+: gone after \d+\.\d s; 2 evictions so far", result.stdout, re.M)
+        assert "replacements   1 of 1 run on other nodes\n" in result.stdout
+        assert result.stdout.endswith("no budget was violated.\n")
+
+    def test_a_controller_that_deletes_pods_past_their_budgets_is_found_out(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        properly, victims = KubeClient.evict, [5]
+
+        async def evict(self: KubeClient, key: tuple[str, str], *, uid: str, **options: Any) -> None:
+            if key[1].startswith("web-") and victims:
+                count = victims.pop()
+                async for page in self.list(PODS, namespace=key[0], selection=Selection("app=web")):
+                    for pod in page.items[:count]:
+                        await self.delete(PODS, pod.key, uid=pod.uid)
+            await properly(self, key, uid=uid, **options)
+
+        monkeypatch.setattr(KubeClient, "evict", evict)
+        result = run("-o", "json")
+        found = json.loads(result.stdout)
+        assert result.exit_code == 1
+        assert found["budgetViolations"] == len(found["violations"]) > 0
+        assert not found["ok"]
+        assert re.search(r"^gracectl: budget \S+ was violated after", result.stderr, re.M)
+        kept_log(result).unlink()
+
+    def test_it_ends_at_the_guard_time_with_what_it_has_and_says_what_failed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def state(self: SimulatedProvider, provider_id: str) -> InstanceState:
+            return InstanceState.ENDING
+
+        monkeypatch.setattr(SimulatedProvider, "state", state)
+        monkeypatch.setattr(demo_play, "GUARD_SECONDS", 5.0)
+        result = run("--nodes", "2", "--pods", "1", "-o", "json")
+        found = json.loads(result.stdout)
+        assert (result.exit_code, found["ok"]) == (1, False)
+        assert found["failures"][0] == "it was not over after 5 s"
+        assert re.fullmatch(r"node-\S+: instance: instance sim:///\S+ is ending", found["failures"][1])
+        assert found["failures"][2] == f"node {found['nodes'][0]['name']} is not gone"
+        assert found["nodes"][0]["seconds"] is None
+        log = kept_log(result)
+        assert "node is being terminated" in log.read_text()
+        log.unlink()
+
+    def test_interrupted_it_ends_cleanly_and_leaves_no_warning(self) -> None:
+        with subprocess.Popen(
+            [*STRICTLY, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("Deleting"):
+                    process.send_signal(signal.SIGINT)
+                    break
+            _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (130, "gracectl: interrupted\n")
+
+    def test_it_ends_quietly_when_nobody_reads_on(self) -> None:
+        pipe = subprocess.PIPE
+        with subprocess.Popen([*STRICTLY, "demo", "--speed", "20"], stdout=pipe, stderr=pipe, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.close()
+            assert process.wait(timeout=20) == 1
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+
+    def test_it_runs_without_a_warning(self) -> None:
+        arguments = [
+            "-X",
+            "dev",
+            "-W",
+            "error",
+            "-m",
+            "gracectl",
+            "demo",
+            "--speed",
+            "20",
+            "--pods",
+            "20",
+            "-o",
+            "json",
+        ]
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=50, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_kind_of_output_is_refused() -> None:
+    result = CliRunner().invoke(root, ["demo", "-o", "yaml"])
+    assert result.exit_code == 2
+    assert "'yaml' is not one of 'text', 'json'" in result.stderr
+
+
+def test_slow_worlds_have_more_time() -> None:
+    assert [Order(2, 1, 1, speed).guard for speed in (0.5, 1, 10)] == [240, 120, 120]
+
+
+GOOD = DemoResult(
+    seconds=3.0,
+    seed=1,
+    speed=1.0,
+    ok=False,
+    nodes=(NodeResult("node-a-bcdfg", 3.0, dict.fromkeys(STEPS, 0.1), 5),),
+    evictions=5,
+    evictions_seen=5,
+    budgets=(BudgetResult("kube-system/dns", "minAvailable: 80%", 120, 96, 97, 0),),
+    replacements=Replacements(4, 4),
+    volumes=Leavings(1, 0),
+    instances=Leavings(1, 0),
+)
+
+
+class TestVerdict:
+    def test_good(self) -> None:
+        result = judged(GOOD)
+        assert (result.ok, result.failures) == (True, ())
+        assert list(json.loads(as_json(result))) == KEYS
+
+    @pytest.mark.parametrize(
+        ("changes", "failure"),
+        [
+            ({"nodes": (NodeResult("n1", None, {}, 0),)}, "node n1 is not gone"),
+            (
+                {"violations": (ViolationResult(1.0, "shop/web", "shop/web-1", 1, 2),)},
+                "budget shop/web was violated after 1.00 s: 1 healthy, 2 required (shop/web-1)",
+            ),
+            ({"replacements": Replacements(4, 3)}, "1 of 4 replacement pods do not run on another node"),
+            ({"instances": Leavings(3, 1)}, "1 of 3 instances still run"),
+            ({"volumes": Leavings(2, 2)}, "2 of 2 volumes are still attached"),
+            ({"evictions": 4}, "5 pods left, but only 4 were evicted"),
+            ({"touched_twice": ("a/b",)}, "asked to leave twice: a/b"),
+            ({"blind_seconds": 1.5}, "the watch was cut for up to 1.50 s, so the budgets cannot be vouched for"),
+        ],
+    )
+    def test_whatever_is_wrong_is_said(self, changes: dict[str, Any], failure: str) -> None:
+        fields = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
+        result = judged(DemoResult(**{**fields, **changes}))
+        assert (result.ok, result.failures) == (False, (failure,))
+
+    def test_the_summary_fits_into_80_columns(self) -> None:
+        text = _printed(summary(judged(GOOD)), 80)
+        assert "kube-system/dns  minAvailable: 80%   120        96      97  never violated" in text
+        assert "…" not in text
+
+
+BUDGET = "budget shop/web allows no disruption now (15 of 16 healthy, 15 required)"
+REASON = (
+    f"{BUDGET} – shop/web-with-a-name-that-is-longer-than-any-terminal-would-be-ready-to-show-b5wkw-vd8m9 and 4 more"
+)
+
+
+def a_scene(seconds: float, *rows: Row) -> Scene:
+    budgets = (BudgetRecord("shop/web", "maxUnavailable: 1", 16, 15, 15, 15, 0),)
+    return Scene(seconds, rows, budgets, evictions=40, refusals=1, ready=128, pods=130)
+
+
+class TestViews:
+    @pytest.mark.parametrize("width", [80, 160])
+    def test_a_live_line_is_never_wrapped_and_uses_the_width(self, width: int) -> None:
+        rows = (Row("node-a-7v5tp", "drain", 5, 3.21, REASON), Row("node-b-xxxxx", "drain", 0, 9.0, "", is_gone=True))
+        lines = _printed(drawn(a_scene(4.0, *rows)), width).splitlines()
+        assert len(lines) == 9
+        assert all(len(line) <= width for line in lines)
+        draining, gone = lines[2:4]
+        assert draining.startswith("node-a-7v5tp  drain              5   3.2 s  budget shop/web allows")
+        assert len(draining.rstrip()) >= width - 3
+        assert draining.rstrip().endswith("…")
+        assert gone.split() == ["node-b-xxxxx", "✓", "gone", "0", "9.0", "s"]
+        assert lines[-1].rstrip() == "40 evictions, 1 refused (429), 128 of 130 pods Ready"
+
+    def test_the_live_view_leaves_its_last_scene_behind_and_the_cursor_visible(self) -> None:
+        stream = io.StringIO()
+        view = LiveView(Console(file=stream, width=80, height=24, force_terminal=True, _environ={"TERM": "xterm"}))
+        view.say("Starting …")
+        with view.showing():
+            view.show(a_scene(1.0, Row("n", "drain", 9, 1.0, REASON)))
+            view.show(a_scene(2.0, Row("n", "", 0, 2.0, "", is_gone=True)))
+        shown = stream.getvalue()
+        assert shown.startswith("Starting …\n\x1b[?25l")
+        assert shown.rindex("✓ gone") > shown.rindex("drain")
+        assert shown.endswith("\x1b[?25h")
+
+    def test_plain_lines_tell_changes_once(self) -> None:
+        stream = io.StringIO()
+        view = PlainView(Console(file=stream, width=200))
+        for row in (
+            Row("n", "", 0, 0.0, ""),
+            Row("n", "drain", 9, 0.3, REASON),
+            Row("n", "drain", 7, 1.0, REASON),
+            Row("n", "drain", 5, 2.4, REASON),
+            Row("n", "drain", 5, 6.0, REASON),
+            Row("n", "instance", 0, 7.0, ""),
+            Row("n", "", 0, 8.0, "", is_gone=True),
+            Row("n", "", 0, 8.0, "", is_gone=True),
+        ):
+            view.show(a_scene(row.seconds, row))
+        lines = stream.getvalue().splitlines()
+        assert lines[0] == "   0.3 s  n: drain, 9 pods left"
+        assert lines[1].startswith(f"   2.4 s  n: 5 pods left: {BUDGET} – shop/web-with")
+        assert lines[2:] == [
+            "   7.0 s  n: drain → instance",
+            "   8.0 s  n: gone after 8.0 s; 40 evictions so far, 1 refused",
+        ]
+
+
+TIGHT = {"metadata": {"namespace": "s"}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}}
+
+
+class TestChoice:
+    """Which nodes make a telling demo."""
+
+    def test_one_with_a_slow_pod_one_with_a_volume_and_then_the_tightest(self) -> None:
+        pods = [
+            *(_on("n1", "web") for _ in range(3)),
+            *(_on("n2", "web") for _ in range(2)),
+            _on("n3", "x", slow=True),
+            _on("n4", "x", volume=True),
+            _on("n5", "web", volume=True),
+        ]
+        nodes = ["n1", "n2", "n3", "n4", "n5"]
+        assert chosen(3, nodes, pods, [TIGHT]) == ("n1", "n3", "n5")
+        assert chosen(1, nodes, pods, [TIGHT]) == ("n3",)
+
+    def test_in_a_world_without_any_of_it_the_first_ones(self) -> None:
+        assert chosen(2, ["b", "a", "c"], [_on("a", "x")], []) == ("a", "b")
+
+
+def _on(node: str, app: str, *, slow: bool = False, volume: bool = False) -> dict[str, Any]:
+    annotations = {"sim.gracectl.dev/stop-seconds": "8"} if slow else {}
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}] if volume else []
+    metadata = {"namespace": "s", "name": "p", "labels": {"app": app}, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}
+
+
+def _printed(renderable: Any, width: int) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(renderable)
+    return stream.getvalue()

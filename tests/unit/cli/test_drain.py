@@ -1,0 +1,419 @@
+"""`gracectl drain` over HTTP, with a controller beside it: what it asks for, what it watches, and how it ends."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from support.fleet import NODES, Fleet, fleet, overheard
+
+from gracectl.cli.root import root
+from gracectl.kube.http import HttpTransport
+from gracectl.kube.transport import Request, Response
+from gracectl.model import names
+
+pytestmark = pytest.mark.real_time
+
+PAGE = Path(__file__).parents[3] / "docs" / "drain.md"
+ASKED = "deletion asked for; its pods leave as budgets and protection allow"
+OTHERS = ("example.com/other",)
+KEPT = {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}}
+SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("drain")) as found:
+        yield found
+
+
+def told(output: str) -> list[str]:
+    """The lines that are not of the watching, whose lines begin with an instant."""
+    return sorted(line for line in output.splitlines() if not re.match(r"\d{4}-\d\d-\d\dT", line))
+
+
+def after(text: str) -> str:
+    """Without the time that something took."""
+    return re.sub(r"\b\d+:\d\d\b", "<time>", text)
+
+
+# -- ending nodes ------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None:
+    for name in ("gone-1", "gone-2"):
+        place.add(name, managed=True)
+        place.pod(f"on-{name}", name, behaviour={"stop-seconds": "3"})
+    result = place.run("drain", "gone-1", "gone-2")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [after(line) for line in told(result.stdout)] == [
+        "gone-1 is gone after <time>",
+        f"gone-1: {ASKED}",
+        "gone-2 is gone after <time>",
+        f"gone-2: {ASKED}",
+    ]
+    assert "gone-1: ending for 0:0" in result.stdout
+    assert place.node("gone-1") is None
+    assert not place.pod_is_there("on-gone-1")
+
+
+def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
+    for name, pool in (("pool-1", "x"), ("pool-2", "x"), ("pool-3", "y")):
+        place.add(name, managed=True, pool=pool)
+    result = place.run("drain", "-l", "pool=x", "--no-wait")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert told(result.stdout) == [
+        "gracectl status -w pool-1 pool-2 shows how it goes on",
+        f"pool-1: {ASKED}",
+        f"pool-2: {ASKED}",
+    ]
+    assert not place.is_deleted("pool-3")
+
+
+def test_without_waiting_it_ends_when_it_has_asked(place: Fleet) -> None:
+    place.held("unwatched")
+    result = place.run("drain", "unwatched", "--no-wait")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"unwatched: {ASKED}\ngracectl status -w unwatched shows how it goes on\n"
+    assert place.is_deleted("unwatched")
+    place.release("unwatched")
+
+
+def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.held("before")
+    place.delete("before")
+    asked = overheard(monkeypatch)
+    with place.running("drain", "before") as process:
+        process.until("before: ending for")
+        place.release("before")
+        assert process.ended() == (0, "")
+    assert [after(line) for line in told(process.out)] == [
+        "before is gone after <time>",
+        "before: is being deleted already, for <time>",
+    ]
+    place.held("before-2")
+    place.delete("before-2")
+    assert place.run("drain", "before-2", "--timeout", "0.5").exit_code == 4
+    assert [request.path for request in asked if request.method != "GET"] == []
+    place.release("before-2")
+
+
+def test_another_node_of_the_same_name_is_not_touched(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.held("namesake")
+    send = HttpTransport.send
+
+    async def late(self: HttpTransport, request: Request) -> Response:
+        if request.method == "DELETE":
+            code = (
+                "import sys\nfrom pathlib import Path\nfrom support.fleet import Fleet\n"
+                "place = Fleet(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+                "place.release('namesake')\nplace.delete('namesake')\nplace.held('namesake')\n"
+            )
+            # A process of its own: this one's event loop is busy with the command.
+            command = [sys.executable, "-c", code, str(place.kubeconfig), str(place.folder)]
+            subprocess.run(command, check=True, env={"PYTHONPATH": ":".join(sys.path)})  # noqa: ASYNC221
+        return await send(self, request)
+
+    monkeypatch.setattr(HttpTransport, "send", late)
+    result = place.run("drain", "namesake")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        "gracectl: namesake: it is gone, and another node has its name by now: that one was not touched\n"
+    )
+    assert not place.is_deleted("namesake")
+
+
+# -- what is looked at before anything is asked of anybody -------------------------------------------------------------
+
+
+def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:
+    place.held("known")
+    for more in ((), ("--keep",)):
+        result = place.run("drain", "nope", "known", "neither", *more)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert result.stderr == (
+            "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists those that there are\n"
+        )
+    assert not place.is_deleted("known")
+    assert names.KEEP_DRAINED not in place.annotations("known")
+
+
+def test_a_selector_that_no_node_matches_is_no_failure(place: Fleet) -> None:
+    for more in ((), ("--keep",), ("--dry-run",), ("--no-wait",)):
+        result = place.run("drain", "-l", "pool=none", *more)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No node matches the selector pool=none.\n")
+
+
+def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> None:
+    place.held("good")
+    place.add("bare-1")
+    place.add("bare-2", finalizers=OTHERS)
+    place.delete("bare-2")
+    result = place.run("drain", "good", "bare-1", "bare-2")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        "gracectl: nothing was changed, as not all of these nodes can be drained:\n"
+        "  - bare-1: the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at "
+        "once, and nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?\n"
+        "  - bare-2: this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and "
+        "nobody can put the finalizer on it any more\n"
+    )
+    assert not place.is_deleted("good")
+    assert not place.is_deleted("bare-1")
+    place.release("bare-2")
+
+
+def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Fleet, tmp_path: Path) -> None:
+    place.held("master", **{names.CONTROL_PLANE_ROLE: ""})
+    result = place.run("drain", "master")
+    assert result.exit_code == 3
+    assert (
+        "  - master: gracectl does not manage this node (nodeSelector does not match it): nobody drains it; give the "
+        "controller's own settings with --config\n"
+    ) in result.stderr
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("nodeSelector: {matchLabels: {pool: b}}\n")
+    place.held("pool-a")
+    result = place.run("drain", "pool-a", "--config", str(settings))
+    assert result.exit_code == 3
+    assert result.stderr.endswith("(nodeSelector does not match it): nobody drains it\n")
+    assert not place.is_deleted("master")
+    assert not place.is_deleted("pool-a")
+    settings.write_text("{}\n")
+    assert place.run("drain", "pool-a", "--no-wait", "--config", str(settings)).exit_code == 0
+    place.release("pool-a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "name one node or more, or choose them with -l SELECTOR"),
+        (["n1", "-l", "a=b"], "give names or a selector, not both"),
+        (["n1", "--timeout", "soon"], "Invalid value for '--timeout': 'soon' is no duration: a number is missing"),
+        (["n1", "--timeout", "-5s"], "Invalid value for '--timeout': -5s is negative"),
+        (["n1", "--timeout", "-1"], "Invalid value for '--timeout': -1 is negative"),
+        (["n1", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is no duration"),
+        (["n1", "--timeout", "5s", "--no-wait"], "--timeout says how long to watch, --no-wait not to"),
+        (["n1", "--dry-run", "--no-wait"], "with --dry-run nothing is asked for"),
+        (["n1", "--dry-run", "--timeout", "0"], "with --dry-run nothing is asked for"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(root, ["drain", "--kubeconfig", "/nowhere", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in " ".join(result.stderr.split())
+
+
+# -- what the server refuses -------------------------------------------------------------------------------------------
+
+
+def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
+    for name in ("ours", "theirs"):
+        place.add(name, managed=True, shared="yes")
+    rules: list[Any] = roles()["gracectl-reader"]
+    rules = [*rules, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"], "resourceNames": ["ours"]}]
+    result = place.run("drain", "-l", "shared=yes", as_=place.user("sharer", *rules))
+    assert result.exit_code == 3
+    assert [after(line) for line in told(result.stdout)] == ["ours is gone after <time>", f"ours: {ASKED}"]
+    assert result.stderr.startswith(
+        "gracectl: theirs: delete nodes theirs: forbidden: add the verb delete on nodes to the role of the user"
+    )
+    assert not place.is_deleted("theirs")
+
+
+def test_who_may_not_watch_is_told_what_goes_on_all_the_same(place: Fleet) -> None:
+    place.held("unseen")
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "delete"]}]
+    result = place.run("drain", "unseen", as_=place.user("blind", *rules))
+    assert result.exit_code == 3
+    assert result.stderr.startswith("gracectl: ")
+    assert "forbidden: add the verb " in result.stderr
+    assert (
+        "not watched any more; the controller goes on, the deletion of unseen cannot be taken back: "
+        "gracectl status -w unseen shows how it goes on\n"
+    ) in result.stderr
+    assert place.is_deleted("unseen")
+    place.release("unseen")
+
+
+def roles() -> dict[str, list[Any]]:
+    """The ClusterRoles of the page, by name."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
+    return {role["metadata"]["name"]: role["rules"] for role in map(yaml.safe_load, blocks)}
+
+
+def test_the_rights_of_the_page_are_enough(place: Fleet) -> None:
+    found = roles()
+    reader, drainer, keeper = (found[f"gracectl-{name}"] for name in ("reader", "drainer", "keeper"))
+    for name in ("right-1", "right-2"):
+        place.add(name, managed=True)
+    reads, drains = place.user("reader", *reader), place.user("drainer", *reader, *drainer)
+    keeps = place.user("keeper", *reader, *keeper)
+    assert place.run("plan", "right-1", as_=reads).exit_code == 0
+    assert place.run("status", "right-1", as_=reads).exit_code == 0
+    assert place.run("drain", "right-1", as_=reads).exit_code == 3
+    assert place.run("drain", "right-1", "--keep", as_=drains).exit_code == 3
+    assert place.run("drain", "right-1", "--keep", as_=keeps).exit_code == 0
+    assert place.run("uncordon", "right-1", as_=keeps).exit_code == 0
+    assert place.run("drain", "right-1", as_=keeps).exit_code == 3
+    assert place.run("drain", "right-1", as_=drains).exit_code == 0
+    place.held("right-3")
+    listing = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    assert place.run("drain", "right-3", "--no-wait", as_=place.user("asker", listing, *drainer)).exit_code == 0
+    place.release("right-3")
+
+
+# -- the end of patience -----------------------------------------------------------------------------------------------
+
+
+def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
+    place.add("quick", managed=True)
+    place.held("slow")
+    result = place.run("drain", "quick", "slow", "--timeout", "4s")
+    assert result.exit_code == 4
+    assert [after(line) for line in told(result.stdout)] == [
+        "quick is gone after <time>",
+        f"quick: {ASKED}",
+        f"slow: {ASKED}",
+    ]
+    assert result.stderr == (
+        "gracectl: 1 of 2 nodes is not gone after 4s: slow (it is not cordoned yet); the controller goes on: "
+        "gracectl status -w slow\n"
+    )
+    assert place.is_deleted("slow")
+    place.release("slow")
+
+
+def test_seconds_will_do_and_none_are_endless(place: Fleet) -> None:
+    place.held("patient")
+    result = place.run("drain", "patient", "--timeout", "1.5")
+    assert (result.exit_code, "the node is not gone after 1.5s: patient" in result.stderr) == (4, True)
+    with place.running("drain", "patient", "--timeout", "0") as process:
+        process.until("patient: ending for")
+        place.release("patient")
+        assert process.ended() == (0, "")
+
+
+# -- maintenance -------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place: Fleet) -> None:
+    place.add("kept", managed=True)
+    place.pod("cache", "kept", spec=SCRATCH)
+    place.pod("plain", "kept")
+    result = place.run("drain", "kept", "--keep")
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "kept: default/cache has data in an emptyDir, which stays behind when it leaves, and is lost\n"
+    )
+    assert told(result.stdout) == [
+        "kept is drained, and kept so; gracectl uncordon kept gives it back",
+        "kept: to be drained and kept so",
+    ]
+    assert not place.is_deleted("kept")
+    assert not place.pod_is_there("plain")
+    again = place.run("drain", "kept", "--keep")
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert [after(line) for line in told(again.stdout)] == [
+        "kept is drained, and kept so; gracectl uncordon kept gives it back",
+        "kept: is drained for maintenance already, for <time>",
+    ]
+
+
+def test_what_is_being_deleted_or_nobody_manages_cannot_be_kept(place: Fleet) -> None:
+    place.held("late")
+    place.delete("late")
+    place.add("nobodys")
+    place.held("fine")
+    result = place.run("drain", "late", "nobodys", "fine", "--keep")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert after(result.stderr) == (
+        "gracectl: nothing was changed, as not all of these nodes can be drained:\n"
+        "  - late: it is being deleted already, for <time>, and nobody can take that back\n"
+        "  - nobodys: the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl "
+        "manages: nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?\n"
+    )
+    assert names.KEEP_DRAINED not in place.annotations("fine")
+    place.release("late")
+
+
+def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) -> None:
+    place.held("lasting")
+    result = place.run("drain", "lasting", "--keep", "--timeout", "1s")
+    assert result.exit_code == 4
+    assert result.stderr.startswith("gracectl: the node is not drained after 1s: lasting (it is not cordoned yet); ")
+    assert names.KEEP_DRAINED in place.annotations("lasting")
+
+
+def test_one_that_somebody_gives_back_meanwhile_is_told(place: Fleet) -> None:
+    place.held("returned")
+    with place.running("drain", "returned", "--keep") as process:
+        process.until("returned: being drained for maintenance")
+        place.patch("returned", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
+        assert process.ended() == (3, "")
+    assert "returned was given back by somebody before it was empty\n" in process.out
+
+
+def test_one_that_somebody_deletes_meanwhile_is_watched_until_it_is_gone(place: Fleet) -> None:
+    place.held("lost")
+    with place.running("drain", "lost", "--keep") as process:
+        process.until("lost: being drained for maintenance")
+        place.delete("lost")
+        process.until("lost is being deleted by now: it does not stay, and is watched until it is gone")
+        place.release("lost")
+        assert process.ended() == (3, "")
+    assert "lost is gone" in process.out
+
+
+# -- beforehand --------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.held("foretold")
+    place.pod("on-foretold", "foretold", spec=SCRATCH)
+    asked = overheard(monkeypatch)
+    ends, plan = place.run("drain", "foretold", "--dry-run"), place.run("plan", "foretold")
+    assert (ends.exit_code, ends.stderr) == (0, "")
+    assert ends.stdout.splitlines()[1:] == plan.stdout.splitlines()[1:]  # the first line tells the time
+    assert ends.stdout.startswith("What happens if foretold is deleted now (")
+    stays = place.run("drain", "foretold", "--dry-run", "--keep")
+    assert stays.exit_code == 0
+    assert stays.stdout.startswith("What happens if foretold is drained for maintenance now (")
+    assert "default/on-foretold has data in an emptyDir, which stays behind when it leaves, and is lost" in stays.stdout
+    assert "deadline" not in stays.stdout
+    assert {request.method for request in asked} == {"GET"}
+
+
+def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) -> None:
+    place.add("refused")
+    result = place.run("drain", "refused", "--dry-run")
+    assert result.exit_code == 3
+    assert "refused: nobody would drain it, as things stand" in result.stdout
+    assert result.stderr.startswith("gracectl: nothing was changed, as not all of these nodes can be drained:\n")
+    assert place.run("drain", "nope", "--dry-run").exit_code == 3
+
+
+# -- as a program ------------------------------------------------------------------------------------------------------
+
+
+def test_it_leaves_nothing_behind(place: Fleet) -> None:
+    place.add("tidy", managed=True)
+    with place.running("drain", "tidy") as process:
+        assert process.ended() == (0, "")
+    assert place.call("GET", f"{NODES}/tidy")[0] == 404
+
+
+def test_it_carries_no_embedded_cluster() -> None:
+    program = (
+        "import sys, gracectl.cli.drain, gracectl.cli.uncordon\n"
+        "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,312 @@
+"""`gracectl plan` over HTTP: what it says of a cluster, what it refuses and with which code, and that it only reads."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from e2e_support.target import embedded_cluster
+from support.fleet import Fleet, overheard
+from support.nodebudgets import a_node_budget_manifest
+
+from gracectl.cli.root import root
+from gracectl.model import names
+
+pytestmark = pytest.mark.real_time
+
+SCENARIO = """\
+name: foretold
+description: Three nodes with a deadline, and one that never drains.
+start: settled
+nodes:
+  - {name: "worker-{n}", count: 3, labels: {pool: a}, claims: {terminationGracePeriod: 15m}}
+  - {name: plain, labels: {pool: b}}
+deployments:
+  - name: orders
+    namespace: shop
+    replicas: 3
+    grace: 600
+    nodeSelector: {pool: a}
+    budget: {maxUnavailable: 1}
+    pod:
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: {matchLabels: {app: orders}}
+pods:
+  - name: notebook
+    namespace: shop
+    nodeSelector: {pool: b}
+    annotations: {karpenter.sh/do-not-disrupt: "true"}
+kubelet:
+  behaviours:
+    - behaviour: {startDelay: 100ms, readyDelay: 100ms, stopDelay: 1s}
+"""
+RIGHTS = [
+    {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]},
+    {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": ["list"]},
+    {"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": ["list"]},
+]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A cluster, as its administrator reaches it, as who may only list, and as who may list nodes and no more."""
+
+    admin: Path
+    reader: Path
+    stranger: Path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("plan")
+    scenario = folder / "foretold.yaml"
+    scenario.write_text(SCENARIO)
+    with embedded_cluster(folder, "--scenario", str(scenario), "--rbac") as admin:
+        cluster = Fleet(admin, folder)
+        for node in ("worker-1", "worker-2", "worker-3", "plain"):
+            cluster.patch(node, {"metadata": {"finalizers": [names.FINALIZER]}})  # as the keeper would
+        yield Place(admin, cluster.user("reader", *RIGHTS), cluster.user("stranger", *RIGHTS[:1]))
+
+
+def plan(kubeconfig: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(root, ["plan", "--kubeconfig", str(kubeconfig), *arguments])
+
+
+def foretold(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
+    """The JSON object that is printed."""
+    result = plan(kubeconfig, "-o", "json", *arguments)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = msgspec.json.decode(result.stdout)
+    return found
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_foretold(place: Place) -> None:
+    result = plan(place.reader, "worker-1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("What happens if worker-1 is deleted now (0:00 is 20")
+    assert lines[2] == "worker-1: drained between 0:02 and 10:00 after its deletion"
+    assert lines[3].startswith("  deadline 15:00 (")
+    assert lines[3].endswith("termination grace period 15m0s of NodeClaim worker-1-claim")
+    (row,) = [line for line in lines if "  shop/orders-" in line]
+    assert row.endswith("  evicted, as budget shop/orders allows it now")
+    assert "give the controller's own with --config" in lines[-1]
+
+
+def test_nodes_by_their_labels_are_foretold_together(place: Place) -> None:
+    told = foretold(place.reader, "-l", "pool=a")
+    assert [node["name"] for node in told["nodes"]] == ["worker-1", "worker-2", "worker-3"]
+    (budget,) = told["budgets"]
+    assert len(budget["lane"]) == 3
+    assert {pod["lane"]["of"] for node in told["nodes"] for pod in node["pods"]} == {3}
+    assert told["assumptions"] == {
+        "replacementSeconds": 30.0,
+        "evictionQps": 100.0,
+        "evictionBurst": 100,
+        "settings": None,
+    }
+
+
+def test_a_budget_for_nodes_that_would_refuse_is_told_to_who_may_see_it(place: Place, tmp_path: Path) -> None:
+    cluster = Fleet(place.admin, tmp_path)
+    path = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
+    cluster.call("POST", path, a_node_budget_manifest("pool", {"pool": "a"}, maxUnavailable=0))
+    try:
+        told = foretold(place.admin, "worker-1", "plain")
+        cautions = {node["name"]: [each["kind"] for each in node["cautions"]] for node in told["nodes"]}
+        assert "NodeBudgetForbids" in cautions["worker-1"]
+        assert "NodeBudgetForbids" not in cautions["plain"]
+        assert "its deletion would be refused: node disruption budget pool" in plan(place.admin, "worker-1").stdout
+        (unseen,) = foretold(place.reader, "worker-1")["nodes"]
+        assert "NodeBudgetForbids" not in [each["kind"] for each in unseen["cautions"]]
+    finally:
+        cluster.call("DELETE", f"{path}/pool")
+
+
+def test_the_longest_time_of_a_replacement_is_the_settings_or_what_is_said(place: Place, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("plan: {replacementSeconds: 90}\neviction: {qps: 7, burst: 3}\n")
+    told = foretold(place.reader, "-l", "pool=a", "--config", str(settings))
+    assert told["assumptions"] == {
+        "replacementSeconds": 90.0,
+        "evictionQps": 7.0,
+        "evictionBurst": 3,
+        "settings": str(settings),
+    }
+    assert max(pod["told"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 180.0
+    told = foretold(place.reader, "-l", "pool=a", "--config", str(settings), "--replacement-seconds", "600")
+    assert told["assumptions"]["replacementSeconds"] == 600.0
+    assert max(pod["told"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 300.0
+    assert "--config" not in plan(place.reader, "plain", "--config", str(settings)).stdout
+
+
+def test_waves_and_groups_are_those_of_the_settings(place: Place, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("nodeGroups: [{selector: {matchLabels: {pool: b}}, terminationGracePeriod: 10m}]\n")
+    (node,) = foretold(place.reader, "plain", "--config", str(settings))["nodes"]
+    assert (node["deadline"]["atSeconds"], node["deadline"]["holder"]) == (600.0, "nodeGroups[0]")
+    (before,) = foretold(place.reader, "plain")["nodes"]
+    assert (before["deadline"], before["drained"]) == (None, None)
+
+
+def test_a_node_that_never_drains_says_so_and_is_no_failure(place: Place) -> None:
+    result = plan(place.reader, "plain")
+    assert result.exit_code == 0
+    assert "plain: never drained" in result.stdout
+    assert "this node never drains: shop/notebook stays for ever (protected by do-not-disrupt)" in result.stdout
+
+
+def test_bars_are_drawn_for_whatever_stands_at_the_other_end(place: Place) -> None:
+    plain = plan(place.reader, "-l", "pool=a", "--timeline")
+    assert (plain.exit_code, "░" in plain.stdout) == (0, True)
+    old = CliRunner(charset="latin-1").invoke(
+        root, ["plan", "--kubeconfig", str(place.reader), "-l", "pool=a", "--timeline"]
+    )
+    assert old.stdout.isascii()
+    assert "??? may leave here" in old.stdout
+
+
+def test_a_picture_and_a_page_are_written_beside_the_answer(place: Place, tmp_path: Path) -> None:
+    svg, html = tmp_path / "plan.svg", tmp_path / "plan.html"
+    svg.write_text("old")
+    result = plan(place.reader, "worker-1", "-o", "json", "--svg", str(svg), "--html", str(html))
+    assert result.exit_code == 0
+    assert result.stderr == f"Written: {svg}\nWritten: {html}\n"
+    assert msgspec.json.decode(result.stdout)["nodes"][0]["name"] == "worker-1"
+    title = ElementTree.parse(svg).getroot().findtext("{http://www.w3.org/2000/svg}title") or ""
+    assert title.startswith("What happens if worker-1 is deleted now")
+    assert "worker-1: drained between 0:02 and 10:00" in html.read_text(encoding="utf-8")
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_all_unknown_nodes_are_told_and_nothing_else(place: Place, output: str, tmp_path: Path) -> None:
+    svg = tmp_path / "plan.svg"
+    result = plan(place.reader, "nope", "worker-1", "neither", "-o", output, "--svg", str(svg))
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert (
+        result.stderr == "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists those that there are\n"
+    )
+    assert not svg.exists()
+
+
+def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
+    result = plan(place.reader, "-l", "pool=none")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "No node matches the selector pool=none.\n"
+    assert foretold(place.reader, "-l", "pool=none")["nodes"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "name one node or more, or choose them with -l SELECTOR"),
+        (["n1", "-l", "a=b"], "give names or a selector, not both"),
+        (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
+        (["n1", "--replacement-seconds", "-1"], "Invalid value for '--replacement-seconds'"),
+        (["n1", "--replacement-seconds", "nan"], "Invalid value for '--replacement-seconds'"),
+        (["n1", "-o", "yaml"], "Invalid value for '-o' / '--output'"),
+        (["n1", "-o", "json", "--timeline"], "--timeline is for people, -o json for machines"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(root, ["plan", "--kubeconfig", "/nowhere", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
+
+
+def test_settings_that_cannot_be_used(place: Place, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("plan: {replacementSeconds: soon}\n")
+    result = plan(place.reader, "worker-1", "--config", str(settings))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"settings file {settings}: plan.replacementSeconds: Expected `float`" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--svg", "--html"])
+def test_a_file_that_cannot_be_written_is_told_behind_the_answer(place: Place, tmp_path: Path, option: str) -> None:
+    path = tmp_path / "missing" / "file"
+    result = plan(place.reader, "worker-1", option, str(path))
+    assert result.exit_code == 2
+    assert "worker-1: drained between" in result.stdout
+    assert result.stderr == (
+        f"gracectl: {path} cannot be written: No such file or directory; choose another file for {option}\n"
+    )
+
+
+def test_a_missing_right_is_named(place: Place) -> None:
+    result = plan(place.stranger, "worker-1")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "forbidden: add the verb list on " in result.stderr
+
+
+def test_a_server_that_is_not_there(place: Place, tmp_path: Path) -> None:
+    config = yaml.safe_load(place.reader.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    result = plan(tmp_path / "kubeconfig", "worker-1")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "list nodes: the server cannot be reached" in result.stderr
+
+
+def test_a_kubeconfig_that_is_not_there() -> None:
+    result = plan(Path("/nowhere/kubeconfig"), "worker-1")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "/nowhere/kubeconfig" in result.stderr
+
+
+def test_who_does_not_want_to_wait_any_more_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def long(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gracectl.cli.plan.outlook", long)
+    result = plan(place.reader, "worker-1")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "gracectl: interrupted\n")
+
+
+# -- that it only reads ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_and_no_other_pods_are_asked_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = overheard(monkeypatch)
+    assert plan(place.admin, "worker-1", "plain").exit_code == 0
+    assert {request.method for request in asked} == {"GET"}
+    pods = sorted(dict(request.query)["fieldSelector"] for request in asked if request.path == "/api/v1/pods")
+    assert pods == ["spec.nodeName=plain", "spec.nodeName=worker-1"]
+
+
+def test_as_a_process_it_leaves_nothing_behind(place: Place) -> None:
+    command = [sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "plan", "--kubeconfig", str(place.reader)]
+    done = subprocess.run([*command, "worker-1"], capture_output=True, text=True, timeout=50, check=False)
+    complaints = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
+    assert (done.returncode, complaints) == (0, [])
+    assert "worker-1: drained between 0:02 and 10:00 after its deletion" in done.stdout
+
+
+def test_requests_that_a_refusal_has_cut_leave_no_connection_behind(place: Place) -> None:
+    for _ in range(8):
+        assert plan(place.stranger, "worker-1").exit_code == 3
+        gc.collect()  # a connection that is still open now is a failure of this test
+
+
+def test_it_carries_no_embedded_cluster() -> None:
+    program = "import sys, gracectl.cli.plan\nassert not [name for name in sys.modules if name.startswith('kubesim')]\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,128 @@
+"""`gracectl uninstall` over HTTP, beside a controller in a process of its own: what it does, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from support.fleet import NODES, Fleet, fleet
+from support.karpenter import a_karpenter_lease, leases_of
+
+from gracectl.cli.leaving.report import EndingReport, KeptReport, LeaseReport, Removal, Report
+from gracectl.cli.root import root
+from gracectl.model import names
+from gracectl.runtime.clock import SystemClock
+
+pytestmark = pytest.mark.real_time
+
+PAGE = Path(__file__).parents[3] / "docs" / "uninstall.md"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("uninstall")) as found:
+        yield found
+
+
+def held(place: Fleet) -> list[str]:
+    nodes = place.ask("GET", NODES)["items"]
+    return sorted(
+        node["metadata"]["name"] for node in nodes if names.FINALIZER in node["metadata"].get("finalizers", [])
+    )
+
+
+def quick(place: Fleet) -> str:
+    """Settings with which another uninstall, that has the Lease, is waited for only for 3 s."""
+    settings = place.folder / "quick.yaml"
+    times = {"leaseDurationSeconds": 3, "renewDeadlineSeconds": 2, "retryPeriodSeconds": 0.5}
+    settings.write_text(json.dumps({"leaderElection": times}))
+    return str(settings)
+
+
+def holder(place: Fleet) -> str:
+    """Who has gracectl's Lease."""
+    found: str = place.ask("GET", f"{leases_of('kube-system')}/gracectl")["spec"]["holderIdentity"]
+    return found
+
+
+def test_beside_a_live_karpenter_it_refuses_and_says_what_to_do(place: Fleet) -> None:
+    place.add("shared", managed=True)
+    lease = a_karpenter_lease(SystemClock().now(), leaseDurationSeconds=600)
+    place.ask("POST", leases_of("kube-system"), lease)
+    result = place.run("uninstall")
+    place.ask("DELETE", f"{leases_of('kube-system')}/{names.KARPENTER_LEASE}")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "scale deployment karpenter --replicas=0" in result.stderr
+    assert "shared" in held(place)
+
+
+def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
+    place.add("one", managed=True)
+    place.add("kept", managed=True)
+    place.held("going")
+    place.delete("going")
+    assert place.run("drain", "kept", "--keep").exit_code == 0
+    before = held(place)
+    foretold = place.run("uninstall", "--dry-run")
+    assert foretold.exit_code == 0, foretold.output
+    assert "would be taken off" in foretold.stdout
+    assert "The Lease kube-system/gracectl would be taken over from " in foretold.stdout
+    assert held(place) == before
+    result = place.run("uninstall")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == f"finalizer of {len(before)} nodes  taken off"
+    assert "node going was being deleted and vanishes; 0 pods had not finished there; its instance" in result.stdout
+    assert "node kept stays cordoned, and nothing gives it back any more; to give it back:\n" in result.stdout
+    assert "  kubectl uncordon kept\n" in result.stdout
+    assert re.search(r"The Lease kube-system/gracectl is held until \S+, so that no controller", result.stdout)
+    assert re.search(r"leads no more; what it has sent may arrive for another 1\d s", result.stderr)
+    assert held(place) == []
+    assert place.node("going") is None
+    again = place.run("uninstall", "-o", "json", "--config", quick(place))
+    assert again.exit_code == 0, again.output
+    told = json.loads(again.stdout)
+    assert (told["dryRun"], told["removals"], told["endings"]) == (False, [], [])
+    assert [each["node"] for each in told["kept"]] == ["kept"]
+    assert told["lease"]["previousHolder"].startswith("gracectl-uninstall_")
+    assert held(place) == []
+
+
+def test_interrupted_it_says_what_that_means(place: Fleet) -> None:
+    before = holder(place)
+    with place.running("uninstall", "--config", quick(place)) as process:
+        place.until("the Lease is taken over", lambda: holder(place) != before)
+        process.interrupt()
+        code, told = process.ended()
+    assert code == 130
+    assert "interrupted; what came off stays off, but the Lease runs out soon" in told
+    assert "Traceback" not in told
+
+
+def test_the_help_and_the_page_name_every_field() -> None:
+    told = CliRunner().invoke(root, ["uninstall", "--help"]).stdout
+    page = PAGE.read_text()
+    for kind in (Report, Removal, LeaseReport, EndingReport, KeptReport):
+        for field in msgspec.structs.fields(kind):
+            assert re.search(rf"\b{field.encode_name}\b", told), field.encode_name
+            assert f"`{field.encode_name}" in page, field.encode_name
+
+
+@pytest.mark.parametrize("text", ["90", "90s", "1m30s", "0"])
+def test_a_wait_may_be_a_number_of_seconds(text: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    result = CliRunner().invoke(root, ["uninstall", f"--wait={text}", "--kubeconfig", missing])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("gracectl: ")
+    assert missing in result.stderr
+
+
+@pytest.mark.parametrize("text", ["soon", "-1"])
+def test_a_wait_that_cannot_be_read(text: str) -> None:
+    result = CliRunner().invoke(root, ["uninstall", f"--wait={text}"])
+    assert result.exit_code == 2
+    assert "--wait" in result.stderr

@@ -1,0 +1,415 @@
+"""Whom the deleter asks for, at which instant and with how much grace; against the answers of an embedded server."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+from kubesim.faults import Latency, Rule
+from support.builders import a_pod
+from support.deletion import LOST, NAMESPACE, REFUSED, deleting
+
+from gracectl.eviction.deletion import Doomed
+from gracectl.kube.transport import Response
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_each_pod_is_deleted_its_own_grace_before_the_deadline() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600, web=30, one=1, none=0)
+        stage.want(900)
+        await stage.until(899.9)
+        assert stage.asked == [(300, "slow", 600), (870, "web", 30), (899, "one", 1)]
+        await stage.until(1000)
+        # At the deadline whoever is still there gets a second; a grace of 0 would let go of the name too early.
+        assert sorted(stage.asked[3:]) == [(900, "none", 1), (900, "slow", 1), (900, "web", 1)]
+
+
+async def test_an_overdue_pod_goes_at_once_with_what_is_left() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        await stage.until(2.5)
+        stage.want(10)
+        await stage.until(3)
+        assert stage.asked == [(2.5, "web", 8)]
+        assert [d.late for d in stage.ears.deletions] == [0.0]
+
+
+async def test_after_the_deadline_everybody_gets_a_second() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30, slow=600)
+        await stage.until(20)
+        stage.want(10)
+        await stage.until(100)
+        assert stage.asked == [(20, "web", 1), (20, "slow", 1)]
+
+
+@pytest.mark.parametrize(("grace", "instant", "granted"), [(None, 70, 30), (-5, 99, 1), (0, 100, 1)])
+async def test_a_pod_that_names_no_sensible_grace(grace: int | None, instant: float, granted: int) -> None:
+    # A server fills these in, but its older objects may have them.
+    async with deleting() as stage:
+        await stage.add(odd=30)
+        odd = stage.pods.get(NAMESPACE, "odd")
+        assert odd is not None
+        stage.pods.put(msgspec.structs.replace(odd, grace_seconds=grace, resource_version="cached"))
+        stage.want(100)
+        await stage.until(100)
+        assert stage.asked[0] == (instant, "odd", granted)
+
+
+async def test_the_owner_is_told_what_is_asked_for_and_what_is_granted() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30, slow=600)
+        await stage.delete("slow")
+        await stage.touch("slow")
+        await stage.until(1)
+        stage.want(60)
+        await stage.until(61)
+        told = [(d.pod.name, d.before and d.before.grace, d.granted, d.requested, d.late) for d in stage.ears.deletions]
+        assert told == [
+            ("slow", 600, 59, 600, 0),
+            ("web", None, 30, 30, 0),
+            ("slow", 59, 1, 600, 0),
+            ("web", 30, 1, 30, 0),
+        ]
+        assert stage.ears.refusals == []
+
+
+async def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_hurry_at_once() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        await stage.delete("slow")
+        await stage.until(10)
+        stage.want(300)
+        await stage.until(299)
+        assert stage.asked == [(10, "slow", 290)]
+        assert stage.grace_at_the_server("slow") == 290
+        await stage.until(300)
+        assert stage.asked[1:] == [(300, "slow", 1)]
+
+
+async def test_a_doomed_pod_that_begins_to_terminate_is_judged_anew() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600, quick=600)
+        stage.want(1000)
+        await stage.until(390)
+        await stage.delete("quick", 20)
+        await stage.delete("slow", 700)  # by somebody who wants to be nice
+        await stage.until(999)
+        # Within the deadline is well; beyond it, as much as is left.
+        assert stage.asked == [(390, "slow", 610)]
+        await stage.until(1001)
+        assert sorted(stage.asked[1:]) == [(1000, "quick", 1), (1000, "slow", 1)]
+
+
+async def test_a_pod_that_ends_before_its_time_is_not_asked_for() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.want(100)
+        await stage.until(50)
+        await stage.delete("web", 0)
+        await stage.until(200)
+        assert stage.asked == []
+        assert stage.deleter.statistics().armed == 0
+
+
+async def test_a_namesake_is_another_pod() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        doomed = stage.doomed("web", 100)
+        await stage.delete("web", 0)
+        await stage.add(web=30)
+        await stage.until(1)
+        stage.deleter.want("n1", [doomed])
+        await stage.until(200)
+        assert stage.asked == []
+
+
+async def test_wanting_the_same_again_changes_nothing() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30, slow=50)
+        for second in range(100):
+            await stage.until(second)
+            stage.want(100)
+        assert stage.asked == [(50, "slow", 50), (70, "web", 30)]
+        assert stage.deleter.statistics().wheel.armed == 4  # each once for its time, once for the deadline
+
+
+async def test_who_leaves_the_set_is_spared() -> None:
+    async with deleting() as stage:
+        await stage.add(a=30, b=30, c=30)
+        stage.want(100)
+        await stage.until(60)
+        stage.want(100, "a", "b")
+        await stage.until(69.99)
+        stage.want(100, "b")
+        await stage.until(80)
+        assert stage.asked == [(70, "b", 30)]
+        stage.deleter.withdraw("n1")
+        await stage.until(200)
+        assert len(stage.asked) == 1
+        assert stage.deleter.statistics().doomed == 0
+
+
+async def test_nodes_do_not_meddle_with_each_other() -> None:
+    async with deleting() as stage:
+        await stage.add(a=30, b=30)
+        stage.want(100, "a")
+        stage.want(200, "b", node="n2")
+        stage.want(100, "a")
+        stage.deleter.withdraw("n1")
+        stage.deleter.withdraw("n3")
+        await stage.until(180)
+        assert stage.asked == [(170, "b", 30)]
+
+
+async def test_a_deadline_that_is_tightened_counts_from_now() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30, slow=600)
+        stage.want(1000)
+        await stage.until(100)
+        stage.want(160)
+        await stage.until(159)
+        assert stage.asked == [(100, "slow", 60), (130, "web", 30)]
+
+
+async def test_a_deadline_tightened_while_the_pod_terminates_cuts_its_grace_again() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        stage.want(600)
+        await stage.until(10)
+        stage.want(300)
+        await stage.until(20)
+        assert stage.asked == [(0, "slow", 600), (10, "slow", 290)]
+
+
+async def test_a_new_process_repeats_nothing() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600, web=30)
+        stage.want(610)
+        await stage.until(20)
+        assert [each.name for each in stage.asked] == ["slow"]
+        heir = stage.another()
+        async with anyio.create_task_group() as group:
+            group.start_soon(heir.run)
+            heir.want("n1", [stage.doomed("slow", 610), stage.doomed("web", 610)])
+            stage.deleter.withdraw("n1")
+            await stage.until(609)
+            assert stage.asked[1:] == [(580, "web", 30)]
+            group.cancel_scope.cancel()
+
+
+async def test_a_new_process_asks_at_once_for_what_is_overdue() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        await stage.until(400)
+        heir = stage.another()
+        heir.want("n1", [stage.doomed("slow", 610)])
+        async with anyio.create_task_group() as group:
+            group.start_soon(heir.run)
+            await stage.until(401)
+            group.cancel_scope.cancel()
+        assert stage.asked == [(400, "slow", 210)]
+
+
+async def test_a_watch_that_lags_makes_nobody_be_asked_for_twice() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.let_the_watch_lag(20)
+        stage.want(100)
+        await stage.until(72)
+        await stage.touch("web")
+        stage.deleter.withdraw("n1")
+        stage.want(100)
+        await stage.until(80)
+        stale = stage.pods.get(NAMESPACE, "web")
+        assert stale is not None
+        assert stale.deletion_timestamp is None
+        stage.pods.put(msgspec.structs.replace(stale, labels={"late": "news"}, resource_version="stale"))
+        stage.want(100)
+        await stage.until(99)
+        assert stage.asked == [(70, "web", 30)]
+        await stage.until(101)
+        assert stage.asked[1:] == [(100, "web", 1)]
+
+
+async def test_a_pod_that_is_gone_at_the_server_is_gone_whatever_the_watch_shows() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.want(100)
+        stage.let_the_watch_lag(60)
+        await stage.until(50)
+        await stage.delete("web", 0)
+        await stage.until(105)
+        assert stage.asked == [(70, "web", 30)]
+        assert stage.ears.deletions == []
+        assert stage.ears.refusals == []
+        assert stage.deleter.statistics().answers == {"NotFound": 1}
+
+
+async def test_a_fast_watch_makes_no_pod_late() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.transport.behind.add(Rule(fault=Latency(2.0, 2.0), method="DELETE"))
+        stage.want(100)
+        await stage.until(71)
+        cached = stage.pods.get(NAMESPACE, "web")
+        assert cached is not None
+        assert cached.deletion_grace_seconds == 30  # and the answer has still to come
+        await stage.until(99)
+        assert [(d.granted, d.late) for d in stage.ears.deletions] == [(30, 0.0)]
+        assert stage.asked == [(70, "web", 30)]
+
+
+async def test_settling_waits_for_the_answers_of_what_is_due_and_for_nothing_else() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30, slow=50, other=10)
+        stage.want(100)
+        stage.wire.seconds = 0.25
+        await stage.deleter.settle("n1")
+        await stage.deleter.settle("n2")
+        assert stage.now < 1
+        await stage.until(69.9)
+        await stage.deleter.settle("n1")
+        assert stage.now == 69.9
+        await anyio.sleep(70 - 69.9)
+        await stage.deleter.settle("n1")
+        assert stage.now == 70.25
+
+
+async def test_settling_at_the_deadline() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30, slow=50)
+        stage.want(100)
+        await stage.until(99)
+        stage.wire.seconds = 0.25
+        await anyio.sleep(1)
+        stage.want(100)
+        await stage.deleter.settle("n1")
+        assert stage.now == 100.25
+        assert sorted(stage.asked[2:]) == [(100, "slow", 1), (100, "web", 1)]
+
+
+async def test_who_settles_is_not_left_waiting_for_a_pod_that_goes() -> None:
+    async with deleting() as stage:
+        await stage.add(a=30, b=30)
+        stage.wire.seconds = 4.0
+        stage.want(20)
+        async with anyio.create_task_group() as group:
+            group.start_soon(stage.deleter.settle, "n1")
+            await anyio.sleep(1)
+            await stage.delete("a", 0)
+            await anyio.sleep(1)
+            stage.deleter.withdraw("n1")
+        assert stage.now < 3
+
+
+async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
+    async with deleting(max_in_flight=25) as stage:
+        deadline = stage.start + 100
+        doomed = []
+        for number in range(10_000):
+            pod = a_pod(f"p{number}", namespace=NAMESPACE)
+            stage.pods.put(pod)
+            doomed.append(Doomed(NAMESPACE, pod.name, pod.uid, "n1", deadline))
+        stage.wire.seconds = 0.01
+        stage.wire.down = Response(status=200)
+        stage.deleter.want("n1", doomed)
+        await stage.until(69.99)
+        assert stage.deleter.statistics().armed == 10_000
+        assert stage.asked == []
+        turns = 0
+        most = 0
+        while len(stage.asked) < 10_000:
+            before = len(stage.asked)
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+            most = max(most, len(stage.asked) - before)
+            if stage.wire.in_flight == 50 or turns % 10 == 0:
+                await anyio.sleep(0.001)
+        assert most <= 60
+        assert stage.wire.most_in_flight == 50
+        assert {each.name for each in stage.asked} == {pod.name for pod in doomed}
+        # The server takes 50 in 10 ms, so the last ones are 2 s late, and say so.
+        assert stage.asked[-1].at == pytest.approx(72, abs=0.5)
+
+
+async def test_whose_time_has_begun_is_told_with_its_whole_grace_and_once() -> None:
+    async with deleting() as stage:
+        await stage.add(quick=30, slow=600)
+        await stage.until(2.5)
+        stage.want(60, begins=2.5)
+        await stage.until(100)
+        # Neither is asked again when the deadline comes: who outlives what he was told is not our business.
+        assert stage.asked == [(2.5, "quick", 30), (2.5, "slow", 58)]
+
+
+async def test_whose_time_has_not_begun_is_told_when_it_does() -> None:
+    async with deleting() as stage:
+        await stage.add(quick=30, slow=600)
+        stage.want(900, begins=400)
+        await stage.until(2000)
+        assert stage.asked == [(300, "slow", 600), (400, "quick", 30)]
+
+
+async def test_a_second_try_of_whose_time_has_begun_takes_nothing_from_its_grace_that_there_is_time_for() -> None:
+    async with deleting() as stage:
+        await stage.add(quick=30, slow=600)
+        stage.wire.down = REFUSED
+        stage.want(60, begins=0)
+        await stage.until(6)
+        stage.wire.down = None
+        await stage.until(100)
+        assert [round(each.at, 3) for each in stage.asked] == [
+            0,
+            0,
+            0.1,
+            0.1,
+            0.3,
+            0.3,
+            0.7,
+            0.7,
+            1.5,
+            1.5,
+            3.1,
+            3.1,
+            6.3,
+            6.3,
+        ]
+        assert [(deletion.pod.name, deletion.granted) for deletion in stage.ears.deletions] == [
+            ("quick", 30),
+            ("slow", 54),
+        ]
+
+
+async def test_the_deadline_is_no_instant_of_its_own_for_whose_time_has_begun() -> None:
+    """It is whoever wants him to leave who decides then whether he has more time."""
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        stage.wire.down = REFUSED
+        stage.want(60, begins=0)
+        await stage.until(65)
+        assert [round(each.at, 3) for each in stage.asked if each.at > 50] == [52.7, 62.7]
+
+
+async def test_whose_answer_is_lost_is_looked_at_even_after_the_deadline_if_its_time_has_begun() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        stage.wire.losses["slow"].append(LOST)
+        stage.let_the_watch_lag(1000)
+        stage.wire.seconds = 1.0
+        stage.want(1, begins=0)
+        await stage.until(50)
+        assert stage.asked == [(0, "slow", 1)]
+        assert stage.wire.looked_at == [(1.1, "slow")]
+
+
+async def test_a_server_whose_clock_is_a_second_ahead_is_asked_once_for_whose_time_has_begun() -> None:
+    async with deleting() as stage:
+        await stage.add(slow=600)
+        stage.ours.offset = -1.0
+        stage.want(59, begins=-1)
+        await stage.until(100)
+        assert stage.asked == [(0, "slow", 60)]

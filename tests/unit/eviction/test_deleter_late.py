@@ -1,0 +1,20 @@
+"""The server answers late, and the watch later still: what it has done by then counts from when it did it."""
+
+from __future__ import annotations
+
+import pytest
+from kubesim.faults import Latency, LateWatch, Rule
+from support.deletion import Asked, deleting
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_late_answer_does_not_make_a_pod_end_later() -> None:
+    """Found by a storm: taken to end 30 s after the answer, and so beyond the deadline, it had its grace cut."""
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.transport.before.add(Rule(fault=LateWatch(20.0, 20.0)))
+        stage.transport.behind.add(Rule(fault=Latency(4.0, 4.0), method="DELETE"))
+        stage.want(100)
+        await stage.until(99)
+        assert stage.asked == [Asked(70, "web", 30)]

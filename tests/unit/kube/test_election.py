@@ -1,0 +1,193 @@
+"""Who takes a Lease, and when: client-go's rules, to the instant."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from kubesim.faults import Refuse, Rule
+from kubesim_support.caller import LEASES
+from support.contenders import PATH, Hustings, settled
+
+pytestmark = pytest.mark.anyio
+
+
+def a_lease(holder: str = "", duration: int = 15, **spec: Any) -> dict[str, Any]:
+    """A Lease of somebody else."""
+    return {
+        "metadata": {"name": "gracectl", "labels": {"team": "platform"}},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": duration,
+            "acquireTime": "2020-01-01T00:00:00.000000Z",
+            "renewTime": "2020-01-01T00:00:00.000000Z",
+            "leaseTransitions": 7,
+            **spec,
+        },
+    }
+
+
+async def test_the_first_makes_the_lease_and_leads_at_once() -> None:
+    place = Hustings()
+    a = place.contender("a")
+    async with place.running(a):
+        assert await place.lease() == {
+            "holderIdentity": "a",
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2026-01-01T00:00:00.000000Z",
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+            "leaseTransitions": 0,
+        }
+        assert a.terms == [[0.0]]
+        assert a.fence.is_open()
+        statistics = a.election.statistics()
+        assert (statistics.is_leading, statistics.holder, statistics.renewals) == (True, "a", 1)
+
+
+async def test_a_renewal_keeps_since_when_and_the_number_of_changes_and_needs_one_request() -> None:
+    place = Hustings()
+    a = place.contender("a")
+    async with place.running(a):
+        await place.until(4.5)
+        lease = await place.lease()
+        assert lease["renewTime"] == "2026-01-01T00:00:04.000000Z"
+        assert (lease["acquireTime"], lease["leaseTransitions"]) == ("2026-01-01T00:00:00.000000Z", 0)
+        assert [(each.instant, each.operation.verb) for each in a.wire.executed if each.operation.verb != "watch"] == [
+            (0.0, "get"),
+            (0.0, "list"),
+            (0.0, "create"),
+            (2.0, "update"),
+            (4.0, "update"),
+        ]
+
+
+async def test_a_standby_stands_by_and_looks_now_and_then() -> None:
+    place = Hustings()
+    a, b = place.contender("a"), place.contender("b")
+    async with place.running(a, b):
+        await place.until(60)
+        assert b.terms == []
+        assert not b.fence.is_open()
+        assert [each.instant for each in b.wire.of("get", "leases")] == [0.5 + 2.0 * n for n in range(30)]
+        assert b.election.statistics().holder == "a"
+
+
+async def test_the_pauses_of_a_standby_are_left_to_chance() -> None:
+    place = Hustings()
+    place.rng = random.Random(1)
+    a, b = place.contender("a"), place.contender("b")
+    async with place.running(a, b):
+        await place.until(300)
+        looks = [each.instant for each in b.wire.of("get", "leases")]
+    pauses = [after - before for before, after in pairwise(looks)]
+    assert 2.0 <= min(pauses) < 2.3
+    assert 4.1 < max(pauses) <= 2.0 * 2.2
+
+
+@pytest.mark.parametrize("is_watching", [True, False])
+async def test_after_sigterm_another_leads_at_once_or_without_a_watch_at_its_next_look(is_watching: bool) -> None:
+    place = Hustings()
+    a, b = place.contender("a"), place.contender("b")
+    if not is_watching:
+        b.wire.before.add(Rule(fault=Refuse(500), path=r"leases$"))
+    async with place.running(a, b):
+        await place.until(21.5)
+        a.stop()
+        await settled()
+        assert a.terms == [[0.0, 21.5]]
+        assert a.ended == 21.5
+        if not is_watching:
+            assert await place.lease() == {
+                "holderIdentity": "",
+                "leaseDurationSeconds": 1,
+                "acquireTime": "2026-01-01T00:00:21.500000Z",
+                "renewTime": "2026-01-01T00:00:21.500000Z",
+                "leaseTransitions": 0,
+            }
+        await place.until(23)
+        assert b.terms == [[21.5 if is_watching else 22.5]]
+        assert (await place.lease())["leaseTransitions"] == 1
+
+
+async def test_after_a_kill_another_leads_when_it_has_seen_no_change_for_the_duration() -> None:
+    place = Hustings()
+    a, b = place.contender("a"), place.contender("b")
+    async with place.running(a, b):
+        await place.until(21)
+        a.kill()
+        await place.until(60)
+        # The renewal of second 20 was seen half a second later; it may as well have been made then.
+        assert b.terms == [[35.5]]
+        lease = await place.lease()
+        assert (lease["holderIdentity"], lease["leaseTransitions"]) == ("b", 1)
+        assert lease["acquireTime"] == "2026-01-01T00:00:35.500000Z"
+
+
+async def test_of_many_exactly_one_leads_after_a_release() -> None:
+    place = Hustings()
+    place.rng = random.Random(3)
+    all_ = [place.contender(name) for name in "abcdef"]
+    async with place.running(*all_):
+        await place.until(10)
+        all_[0].stop()
+        await place.until(40)
+        assert [len(each.terms) for each in all_].count(1) == 2
+        assert [each.fence.is_open() for each in all_].count(True) == 1
+        assert (await place.lease())["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("lease", "begins"),
+    [
+        pytest.param(a_lease(), 0.0, id="released"),
+        pytest.param(a_lease("b"), 15.0, id="held long ago by its times, which nobody trusts"),
+        pytest.param(a_lease("b", 40), 40.0, id="held for longer, by its holder's own word"),
+        pytest.param(a_lease("b", 1), 1.0, id="held for less"),
+        pytest.param(a_lease("b", renewTime="2099-01-01T00:00:00.000000Z"), 15.0, id="a clock that is far ahead"),
+        pytest.param(a_lease("b", renewTime=None, acquireTime=None), 15.0, id="without any times"),
+        pytest.param({"metadata": {"name": "gracectl"}}, 0.0, id="empty"),
+        pytest.param(a_lease("a"), 0.0, id="ours"),
+    ],
+)
+async def test_a_lease_counts_from_when_it_was_seen_for_as_long_as_it_says(
+    lease: dict[str, Any], begins: float
+) -> None:
+    place = Hustings()
+    await place.admin.create(LEASES, lease)
+    a = place.contender("a")
+    async with place.running(a):
+        await place.until(100)
+        assert a.terms == [[begins]]
+        spec = lease.get("spec", {})
+        is_ours = spec.get("holderIdentity") == "a"
+        found = await place.lease()
+        assert found["leaseTransitions"] == spec.get("leaseTransitions", 0) + (not is_ours)
+        assert is_ours == (found["acquireTime"] == "2020-01-01T00:00:00.000000Z")
+
+
+async def test_what_others_have_written_into_the_lease_stays() -> None:
+    place = Hustings()
+    await place.admin.create(LEASES, a_lease(strategy="OldestEmulationVersion"))
+    a = place.contender("a")
+    async with place.running(a):
+        await place.until(9)
+        whole = await place.admin.get(PATH)
+        assert whole["metadata"]["labels"] == {"team": "platform"}
+        assert whole["spec"]["strategy"] == "OldestEmulationVersion"
+        await place.admin.patch(PATH, {"metadata": {"labels": {"team": "storage"}}})
+        await place.until(60)
+        assert a.terms == [[0.0]]
+        assert (await place.admin.get(PATH))["metadata"]["labels"] == {"team": "storage"}
+
+
+async def test_a_change_of_anything_but_the_record_is_no_renewal() -> None:
+    place = Hustings()
+    await place.admin.create(LEASES, a_lease("b"))
+    a = place.contender("a")
+    async with place.running(a):
+        await place.until(9)
+        await place.admin.patch(PATH, {"metadata": {"labels": {"x": "y"}}})
+        await place.until(20)
+        assert a.terms == [[15.0]]

@@ -1,0 +1,50 @@
+"""What can be read of a reflector while its server is away, and where a refusal is no reason to end."""
+
+from __future__ import annotations
+
+import pytest
+from support.reflecting import LOST, World
+from support.scripted import FOREVER, answer, page, refusal
+
+from gracectl.kube.reflector import ReflectorSettings
+
+pytestmark = pytest.mark.anyio
+
+NOT_SERVED = answer(b"404 page not found", 404)
+
+
+async def test_whether_it_fails_can_be_read_from_the_first_failure_to_the_first_success() -> None:
+    world = World()
+    world.transport.answers.extend([LOST, 5.0, page(7)])
+    world.transport.streams.extend([[20.0, LOST], LOST, [FOREVER]])
+
+    def is_failing() -> bool:
+        return world.reflector.statistics().failing
+
+    assert (world.reflector.live, is_failing()) == (False, False)
+    async with world.running(0.1):
+        assert (world.reflector.live, is_failing()) == (False, True)
+        await world.reflector.wait_live()
+        assert world.clock.monotonic() == pytest.approx(5.2)
+        assert (world.reflector.live, is_failing()) == (True, False)
+        await world.clock.sleep(20.1)  # the stream has broken at 25.2
+        assert (world.reflector.live, is_failing()) == (True, True)
+        await world.clock.sleep(0.3)  # so has the next one
+        assert is_failing()
+        await world.clock.sleep(0.3)  # at 25.8 there is another
+        assert not is_failing()
+
+
+async def test_an_optional_resource_that_is_not_served_is_live_and_does_not_fail() -> None:
+    world = World(ReflectorSettings(optional=True))
+    world.transport.answers.extend([LOST, NOT_SERVED])
+    async with world.running(1):
+        assert (world.reflector.live, world.reflector.statistics().failing) == (True, False)
+
+
+async def test_where_others_have_shown_our_rights_a_refusal_is_waited_out_from_the_beginning() -> None:
+    world = World(ReflectorSettings(proven=True))
+    world.transport.answers.extend([refusal(401, "Unauthorized"), page(7)])
+    world.transport.streams.extend([refusal(403, "Forbidden"), [FOREVER]])
+    async with world.running(1):
+        assert world.transport.story == ["list leases", "list leases", "watch leases @7", "watch leases @7"]

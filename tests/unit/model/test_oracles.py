@@ -1,0 +1,81 @@
+"""Every answer that Go 1.19's and Kubernetes 1.24's own libraries gave (tests/unit/model/oracles) is ours too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gracectl.model.durations import format_duration, parse_duration
+from gracectl.model.intorpercent import scaled_value
+from gracectl.model.node import Taint
+from gracectl.model.pod import Toleration
+from gracectl.model.selectors import parse_selector, read_selector, selects
+from gracectl.model.tolerations import tolerates
+
+Row = dict[str, Any]
+REFUSED = "refused"
+
+
+def differences(name: str, ours: Callable[[Row], object], theirs: Callable[[Row], object]) -> list[str]:
+    """Each row whose answer is another one here; ValueError counts as the answer REFUSED."""
+    rows: list[Row] = json.loads((Path(__file__).parent / "oracles" / name).read_text(encoding="utf-8"))
+    assert len(rows) > 100
+    found = []
+    for row in rows:
+        try:
+            answer = ours(row)
+        except ValueError:
+            answer = REFUSED
+        if answer != theirs(row):
+            found.append(f"{answer!r} instead of {theirs(row)!r}: {row}")
+    return found
+
+
+def test_durations_are_parsed_as_go_parses_them() -> None:
+    assert not differences(
+        "go-durations.json",
+        lambda row: parse_duration(row["in"]),
+        lambda row: REFUSED if row["ns"] is None else int(row["ns"]),
+    )
+
+
+def test_durations_are_written_as_go_writes_them() -> None:
+    assert not differences(
+        "go-durations.json",
+        lambda row: None if row["ns"] is None else format_duration(int(row["ns"])),
+        lambda row: row.get("format"),
+    )
+
+
+def test_int_or_percent_scales_as_in_kubernetes() -> None:
+    assert not differences(
+        "int-or-percent.json",
+        lambda row: scaled_value(row["value"], row["total"], round_up=row["roundUp"]),
+        lambda row: REFUSED if row.get("error") else row["scaled"],
+    )
+
+
+def test_label_selectors_match_as_in_kubernetes() -> None:
+    assert not differences(
+        "label-selectors.json",
+        lambda row: selects(read_selector(row["selector"]), row["labels"]),
+        lambda row: REFUSED if row.get("error") else row["matches"],
+    )
+
+
+def test_selector_texts_match_as_in_kubernetes() -> None:
+    assert not differences(
+        "selector-strings.json",
+        lambda row: parse_selector(row["selector"]).matches(row["labels"]),
+        lambda row: REFUSED if row.get("error") else row["matches"],
+    )
+
+
+def test_tolerations_tolerate_as_in_kubernetes() -> None:
+    assert not differences(
+        "tolerations.json",
+        lambda row: tolerates([Toleration(**entry) for entry in row["tolerations"] or ()], Taint(**row["taint"])),
+        lambda row: row["tolerates"],
+    )
