@@ -14,7 +14,7 @@ import pytest
 from benchmarks.micro import pods
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.watched import Watched
-from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.kube.client import KubeClient
 from gracectl.model.decode import PodDecoder, decode_event
@@ -32,7 +32,7 @@ class Following(msgspec.Struct, frozen=True):
 
     runner: asyncio.Runner
     server: Watched
-    observed: Observed
+    observed: ClusterCache
     news: Iterator[Sequence[bytes]]
 
     def follow(self) -> None:
@@ -44,7 +44,7 @@ class Following(msgspec.Struct, frozen=True):
 def following(request: pytest.FixtureRequest) -> Iterator[Following]:
     """With so many pods cached."""
     count: int = request.param
-    server, observed, clock = Watched(count, partial(pods.pod, of=count)), observe_nothing_yet(), SystemClock()
+    server, observed, clock = Watched(count, partial(pods.pod, of=count)), empty_cluster_cache(), SystemClock()
     reflector = Reflectors(KubeClient(server, clock), observed, clock).of_pods(observed.pods)
     with asyncio.Runner() as runner:
         task = runner.get_loop().create_task(reflector.run())

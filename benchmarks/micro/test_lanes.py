@@ -11,8 +11,8 @@ import pytest
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
 from benchmarks.micro.pods import namespace_of
-from gracectl.controllers.cluster.cache import observe_nothing_yet
-from gracectl.eviction.lane import Ask, Candidate, Done, Lane, Look, Sleep
+from gracectl.controllers.cluster.cache import empty_cluster_cache
+from gracectl.eviction.lane import Ask, Candidate, Done, Look, PdbQueue, Sleep
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
@@ -32,12 +32,12 @@ class Chain:
 
     def fresh(self) -> None:
         """All of them wait, and the budget allows nothing."""
-        self._observed = observed = observe_nothing_yet()
+        self._observed = observed = empty_cluster_cache()
         observed.pods.replace(self._pods)
         observed.budgets.replace([budget_over(0, allowed=0)])
         self._look = Look(pod=observed.pods.get, budget=lambda key: observed.budgets.get(*key))
         backoff = Backoff(0.1, 10.0, rng=random.Random(1))
-        self._lane = Lane((self._key,), EvictionSettings(), backoff, NOW)
+        self._lane = PdbQueue((self._key,), EvictionSettings(), backoff, NOW)
         for pod in self._pods:
             self._lane.join(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (self._key,), NOW))
         assert isinstance(self._lane.decide(NOW, self._look), Sleep)

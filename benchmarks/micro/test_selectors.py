@@ -10,7 +10,7 @@ import pytest
 from benchmarks.micro import pods
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
-from gracectl.controllers.cluster.cache import observe_nothing_yet
+from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.model.selectors import selects
 
 BUDGETS: Final = 1000
@@ -20,7 +20,7 @@ OF_NODE: Final = decoded(range(0, 110 * pods.REPLICAS, pods.REPLICAS))
 
 @pytest.mark.parametrize(("spread", "words"), [(True, "in 200 namespaces"), (False, "in one namespace")])
 def test_budgets_of_a_node(spread: bool, words: str, measure: Measure) -> None:
-    observed, namespace = observe_nothing_yet(), "" if spread else pods.namespace_of(0)
+    observed, namespace = empty_cluster_cache(), "" if spread else pods.namespace_of(0)
     observed.budgets.replace(budget_over(workload, namespace=namespace) for workload in range(BUDGETS))
     of_node = tuple(msgspec.structs.replace(pod, namespace=namespace or pod.namespace) for pod in OF_NODE)
 

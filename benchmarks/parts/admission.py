@@ -35,7 +35,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model.decode import decode_node, decode_node_budget
 from gracectl.model.selectors import LabelSelector
-from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.admitter import Admitter
 from gracectl.runtime.clock import SystemClock
 from gracectl.telemetry.server import Door, Servers
 
@@ -115,7 +115,7 @@ async def served(nodes: list[dict[str, Any]], budgets: list[dict[str, Any]]) -> 
     """The webhooks, and a connection to them."""
     known, counted = Cache("nodes"), Cache("node-budgets")  # type: ignore[var-annotated]
     client = KubeClient(InstantServer(budgets), clock)
-    gate = Gate(client, known, counted, clock, rng=random.Random(1))
+    gate = Admitter(client, known, counted, clock, rng=random.Random(1))
     counted.replace(decode_node_budget(orjson.dumps(budget)) for budget in budgets)
     known.replace(decode_node(orjson.dumps(node)) for node in nodes)
     handlers: dict[Webhook, Handler] = {

@@ -28,9 +28,9 @@ from gracectl.admission.webhooks import NODE_BUDGET_WRITING, NODE_CLAIM_WRITING,
 from gracectl.kube.client import KubeClient
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
-from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.admitter import Admitter
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.supervise import Part
+from gracectl.runtime.supervise import Component
 from gracectl.telemetry.connections import ConnectionStatistics
 from gracectl.telemetry.health import Check
 from gracectl.telemetry.metrics import Sample
@@ -49,7 +49,7 @@ class AdmissionMeans(msgspec.Struct, frozen=True, kw_only=True):
 
     client: KubeClient
     leading: KubeClient
-    gate: Gate
+    gate: Admitter
     selector: LabelSelector
     clock: Clock
 
@@ -104,7 +104,7 @@ class Admission:
         return await self._servers.open()
 
     @property
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, Component]:
         """What runs in every replica, once it is open."""
         clients = {"client authorities": self._clients.run} if self._clients else {}
         return {"certificate": self._certificate.run, "admission": self._serve, **clients}

@@ -30,7 +30,7 @@ from gracectl.agent.sequence import ShutdownSequence
 from gracectl.agent.shutdown import Shutdown, ShutdownMeans
 from gracectl.agent.watch import Watched
 from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
@@ -50,7 +50,7 @@ from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import Order
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.supervise import Part
+from gracectl.runtime.supervise import Component
 from gracectl.telemetry.health import Check
 from gracectl.telemetry.spans import SpanSink
 
@@ -145,7 +145,7 @@ class Agent:
         return Backoff(*RETRY_SECONDS, rng=self._means.rng)
 
     @property
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, Component]:
         """What has to run, those first that the others need."""
         return {
             **{f"watch of {each.statistics().resource}": each.run for each in self.reflectors},
@@ -246,7 +246,7 @@ class Agent:
         if self._shutdown is not None:
             self._shutdown.deleted(deletion, self.pods.get(*deletion.pod.key))
 
-    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener."""
         if self._shutdown is not None:
             self._shutdown.not_deleted(pod, refusal)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.kube.errors import ApiError, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import NODES, PODS
@@ -85,7 +85,7 @@ class AgentAnnouncer:
         figures = {"granted": granted, "requested": requested}
         logger.info("pod deleted for the shutdown", extra={**_keys(pod), **figures})
 
-    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """It is asked again while there is time; but somebody may have to act. Each kind of refusal is told once."""
         kind = (pod.uid, type(refusal).__name__)
         if kind in self._complained:
@@ -107,9 +107,9 @@ def counted(pods: int) -> str:
     return f"{pods} pod" if pods == 1 else f"{pods} pods"
 
 
-def _subject(pod: Doomed) -> Subject:
+def _subject(pod: ScheduledDeletion) -> Subject:
     return Subject(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)
 
 
-def _keys(pod: Doomed) -> dict[str, str]:
+def _keys(pod: ScheduledDeletion) -> dict[str, str]:
     return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import anyio
 
 from gracectl.kube.client import KubeClient
-from gracectl.kube.conditions import Word, said, unsaid
+from gracectl.kube.conditions import ConditionUpdate, said, unsaid
 from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -33,7 +33,7 @@ class Bulletin:
         self._clock = clock
         self._node = node
         self._backoff = backoff
-        self._word: Word | None = None
+        self._word: ConditionUpdate | None = None
         self._turned = 0.0
         self._is_owed = False
         self._writing = anyio.CancelScope()
@@ -48,13 +48,13 @@ class Bulletin:
         """From now on the machine shuts down, and this is how it stands."""
         if self._word is None:
             self._turned = self._clock.now()
-        self._set(Word(names.SHUTTING_DOWN, names.TRUE, reason, message))
+        self._set(ConditionUpdate(names.SHUTTING_DOWN, names.TRUE, reason, message))
 
     def unsay(self) -> None:
         """It does not shut down (any more)."""
         self._set(None)
 
-    def _set(self, word: Word | None) -> None:
+    def _set(self, word: ConditionUpdate | None) -> None:
         self._word, self._is_owed = word, True
         self._writing.cancel()  # what is on its way arrives; but the client repeats no word that is no longer true
         self._news.set()
@@ -79,7 +79,7 @@ class Bulletin:
                         self._news = anyio.Event()
             await self._news.wait()
 
-    async def _write(self, word: Word | None) -> bool:
+    async def _write(self, word: ConditionUpdate | None) -> bool:
         """Raises ApiError; False when it is not known yet which node is meant."""
         node = self._node()
         if node is None:

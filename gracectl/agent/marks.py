@@ -14,9 +14,9 @@ from collections.abc import Callable
 import anyio
 
 from gracectl.agent.cordon import cordoning, giving_back, is_marked, marking
-from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
@@ -63,8 +63,8 @@ class Marks:
         async with self._turn:
             # What has been taken off just now may still be there in our view.
             seen = await self._client.get(NODES, node.key) if is_marked(node) else node
-            marked = await amend(self._client, NODES, seen, marking)
-            return marked is not None and await amend(self._client, NODES, marked, cordoning) is not None
+            marked = await patch_with_retry(self._client, NODES, seen, marking)
+            return marked is not None and await patch_with_retry(self._client, NODES, marked, cordoning) is not None
 
     async def run(self) -> None:
         """A part: take off what is to come off, until cancelled."""
@@ -93,7 +93,7 @@ class Marks:
 
         async with self._turn:
             with anyio.CancelScope() as self._undoing:
-                await amend(self._client, NODES, node, removal)
+                await patch_with_retry(self._client, NODES, node, removal)
                 if asked[-1] is not None:  # else our view is behind, and it was taken off before
                     logger.info("takes pods again: its machine is up", extra={"node": node.name})
 

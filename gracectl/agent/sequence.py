@@ -18,7 +18,7 @@ import anyio
 import msgspec
 
 from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Doomed
+from gracectl.eviction.deletion import ScheduledDeletion
 from gracectl.kube.cache import Cache
 from gracectl.model.pod import Pod
 from gracectl.policy.shutdown import Notice, RangeBegan, RangeOver, Seen, Shutdown, Step, begin, step
@@ -139,9 +139,9 @@ class ShutdownSequence:
         waves = decided.shutdown.order.waves
         self._deleter.want(self._node, [self._doomed(notice, waves[notice.wave].pods) for notice in decided.notices])
 
-    def _doomed(self, notice: Notice, pods: str) -> Doomed:
+    def _doomed(self, notice: Notice, pods: str) -> ScheduledDeletion:
         """As the deleter wants it. The grace is the deleter's to say: a second try has less."""
-        return Doomed(
+        return ScheduledDeletion(
             namespace=notice.pod.namespace,
             name=notice.pod.name,
             uid=notice.pod.uid,

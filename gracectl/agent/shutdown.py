@@ -21,7 +21,7 @@ from gracectl.agent.journal import ShutdownJournal
 from gracectl.agent.marks import Marks
 from gracectl.agent.samples import Outcome
 from gracectl.agent.sequence import Result, ShutdownSequence
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
 from gracectl.model.names import EventReason
@@ -193,7 +193,7 @@ class Shutdown:
                 self._journal.awaited(pod, self._means.clock.now())
             self._journal.deleted(deletion, self._means.clock.now())
 
-    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener."""
         if self._journal:
             self._journal.refused(pod.uid, refusal, self._means.clock.now())

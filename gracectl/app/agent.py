@@ -34,7 +34,7 @@ from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Transport
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.pulse import Pulse
-from gracectl.runtime.supervise import Part, Roll, run_parts
+from gracectl.runtime.supervise import Component, ComponentStatus, run_components
 from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
 from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse
 from gracectl.telemetry.metrics import Sample
@@ -80,7 +80,7 @@ class NodeAgent:
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
         self._begun = clock.monotonic()
-        self._pulse, self._roll = Pulse(clock), Roll()
+        self._pulse, self._roll = Pulse(clock), ComponentStatus()
         self._stop = anyio.Event()
         means = AgentMeans(
             machine=machine,
@@ -109,14 +109,14 @@ class NodeAgent:
 
     async def run(self, stop: anyio.Event) -> None:
         """Run until `stop` is set, or until no settings are left for this node; a shutdown of the machine that is under
-        way is finished first. Raises PartDied, or ConfigError."""
+        way is finished first. Raises ComponentFailed, or ConfigError."""
         try:
             parts = await self._open_doors()
             parts |= {"events": self._recorder.run, **self.agent.parts}
             parts |= {"rights": self._look_at_rights, "settings": self._follower.run}
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_after, stop)
-                await run_parts(parts, self._stop, roll=self._roll)
+                await run_components(parts, self._stop, roll=self._roll)
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
@@ -127,7 +127,7 @@ class NodeAgent:
         await self.agent.settled()
         self._stop.set()
 
-    async def _open_doors(self) -> dict[str, Part]:
+    async def _open_doors(self) -> dict[str, Component]:
         try:
             await self._servers.open()
         except CannotListen as error:

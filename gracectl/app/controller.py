@@ -28,15 +28,15 @@ from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_CONTROLLER
-from gracectl.controllers.cluster.cache import observe_nothing_yet
+from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.karpenter import KarpenterWatch
-from gracectl.controllers.manager import Means, TenureStatistics, tenure
+from gracectl.controllers.manager import Dependencies, ManagerStatistics, tenure
 from gracectl.controllers.metrics import Work, protection_samples, work_samples
 from gracectl.controllers.pipeline.state import Progress
-from gracectl.controllers.pipeline.statistics import Tallies
-from gracectl.controllers.rbac import MissingRights, rights_for
-from gracectl.controllers.reporting.protected_pods import census
+from gracectl.controllers.pipeline.statistics import TerminationStatistics
+from gracectl.controllers.rbac import MissingPermissions, rights_for
+from gracectl.controllers.reporting.protected_pods import count_protected_pods
 from gracectl.eviction.samples import answer_samples
 from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import Cache, CacheStatistics
@@ -55,12 +55,12 @@ from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tally import ClientStatistics
 from gracectl.kube.transport import Transport
 from gracectl.model.names import EventReason
-from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.metrics import gate_samples
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.pulse import Pulse
-from gracectl.runtime.supervise import Part, Roll, run_parts
+from gracectl.runtime.supervise import Component, ComponentStatus, run_components
 from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
 from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse, check_of_queues, check_of_timers
 from gracectl.telemetry.metrics import Sample
@@ -87,7 +87,7 @@ _CLEAR_SECONDS = 2.0
 _PATIENCE, _PATIENT_REQUESTS = 900.0, 20
 
 
-class ControllerStatistics(TenureStatistics, frozen=True, kw_only=True):
+class ControllerStatistics(ManagerStatistics, frozen=True, kw_only=True):
     """A snapshot of every part: those of the last tenure, and those that live as long as the process."""
 
     client: ClientStatistics
@@ -119,22 +119,22 @@ class Controller:
         self._spans = spans
         patient = ClientSettings(timeout=settings.client.request_timeout_seconds)
         self._client = KubeClient(transport, clock, settings=patient, rng=rng)
-        self._observed = observed = observe_nothing_yet(instance_key_of(provider))
+        self._observed = observed = empty_cluster_cache(instance_key_of(provider))
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
-        self._tallies = Tallies()
+        self._tallies = TerminationStatistics()
         # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with
         # everything else has time.
         once = ClientSettings(timeout=min(patient.timeout, _LONGEST_LOOK), retry=RetrySettings(attempts=1))
         reflectors = Reflectors(self._client, observed, clock, rng=rng)
         # Whoever admits, writes to the ledger, not only who leads: what keeps replicas apart there is its version.
-        self._gate = Gate(self._client, observed.nodes, Cache("node-budgets"), clock, rng=rng)
+        self._gate = Admitter(self._client, observed.nodes, Cache("node-budgets"), clock, rng=rng)
         self._reflectors: tuple[Reflector[Any], ...] = (
             reflectors.of_pods(observed.pods),
             *reflectors.whole,
             reflectors.of_node_budgets(self._gate.budgets),
         )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
-        self._pulse, self._roll = Pulse(clock), Roll()
+        self._pulse, self._roll = Pulse(clock), ComponentStatus()
         self._begun = clock.monotonic()
         self._stop = anyio.Event()
         self._fence = fence = Fence(clock)
@@ -144,7 +144,7 @@ class Controller:
             self._provider_rights = provider.rights()
         self._karpenter = self._neighbours(rng)
         self._election = self._candidacy(rng)
-        self._means = Means(
+        self._means = Dependencies(
             client=self._client.fenced(fence),
             deleting=self._deleting.fenced(fence),
             observed=observed,
@@ -238,20 +238,21 @@ class Controller:
     async def check(self) -> str:
         """Make sure of the server, of our rights, and that no Karpenter leads; returns the server's version.
 
-        Raises ApiError, MissingRights, or LiveKarpenter.
+        Raises ApiError, MissingPermissions, or LiveKarpenter.
         """
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease)
         rights += admission_rights(self._settings.admission) + self._provider_rights
         if missing := await missing_rights(client, rights):
-            raise MissingRights(missing)
+            raise MissingPermissions(missing)
         # The last, because freshness is judged by the server's clock, which its answers have told us by now.
         await self._karpenter.refuse()
         return version
 
     async def run(self, stop: anyio.Event) -> None:
-        """Run until `stop` is set; returns when what was under way is finished. Raises PartDied, or ConfigError."""
+        """Run until `stop` is set; returns when what was under way is finished. Raises ComponentFailed or ConfigError.
+        """
         self._stop = stop
         try:
             # The first to begin, so that it answers to the last; and before anything is changed.
@@ -261,7 +262,7 @@ class Controller:
             parts |= {"events": self._recorder.run, "leadership": self._lead}
             parts |= {"settings": self._follower.run} if self._follower else {}
             parts["end of all writes"] = self._limit_writes  # the last, and so the first to be told to stop
-            await run_parts(parts, stop, roll=self._roll)
+            await run_components(parts, stop, roll=self._roll)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._servers.close()
@@ -329,7 +330,7 @@ class Controller:
         finally:
             self._fence.limit(_LAST_WRITES_SECONDS)
 
-    async def _open_doors(self) -> dict[str, Part]:
+    async def _open_doors(self) -> dict[str, Component]:
         """The parts that answer scrapes and probes, if they have addresses; they listen already. Raises ConfigError."""
         try:
             await self._servers.open()
@@ -366,7 +367,7 @@ class Controller:
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """The trace that a line of the log with these keys belongs to; None if there is none."""
-        return self._tenure.journals.trace_id(keys)
+        return self._tenure.tracer.trace_id(keys)
 
     def samples(self) -> Iterator[Sample | None]:
         """What the metrics say now; see exposition.Source."""
@@ -380,7 +381,9 @@ class Controller:
 
     def _samples_of_protection(self) -> Iterator[Sample | None]:
         settings = self._means.termination
-        found = yield from census(self._observed, settings.node_selector, settings.policy.protection, self._clock.now())
+        found = yield from count_protected_pods(
+            self._observed, settings.node_selector, settings.policy.protection, self._clock.now()
+        )
         yield from protection_samples(found, self._tallies)
 
     def _samples_of_process(self) -> Iterator[Sample]:

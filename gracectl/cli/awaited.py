@@ -9,7 +9,7 @@ import msgspec
 from gracectl.cli.program import command
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Gone, Scene
-from gracectl.inspect.status import NodeStanding, State
+from gracectl.inspect.status import NodeStatus, State
 from gracectl.model.node import Node
 from gracectl.policy.explain import listed
 
@@ -26,7 +26,7 @@ class Awaited:
         self._began = {
             node.uid: asked_at if node.deletion_timestamp is None else node.deletion_timestamp for node in nodes
         }
-        self._seen: dict[str, NodeStanding] = {}  # by uid, as it was last
+        self._seen: dict[str, NodeStatus] = {}  # by uid, as it was last
         self._lost: set[str] = set()  # uids of those that were to stay, and go
 
     @property
@@ -60,7 +60,7 @@ class Awaited:
         left = tuple(node for node in scene.nodes if node.uid in self._left)
         return msgspec.structs.replace(scene, nodes=left, gone=())
 
-    def _stays(self, node: NodeStanding) -> Iterator[str]:
+    def _stays(self, node: NodeStatus) -> Iterator[str]:
         if node.is_done:
             del self._left[node.uid]
             yield f"{node.name} is drained, and kept so; {command('uncordon', node.name)} gives it back"

@@ -16,9 +16,9 @@ from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.cli.program import command
 from gracectl.config import Settings
-from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
-from gracectl.controllers.cluster.informers import fresh_sources
-from gracectl.inspect.budget_status import NodeHolding, PodHolding, State, node_holdings, pod_holdings
+from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
+from gracectl.controllers.cluster.informers import new_informers
+from gracectl.inspect.budget_status import NodeBudgetUsage, PodBudgetUsage, State, node_budget_usages, pod_budget_usages
 from gracectl.inspect.leadership import read_leadership
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
@@ -89,8 +89,8 @@ async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> S
         leadership = await read_leadership(there.client, settings.leader_election, there.clock)
         now = there.clock.now()
     policy = settings.termination
-    nodes = None if for_nodes is None else node_holdings(observed, for_nodes, policy, now)
-    pods = pod_holdings(observed, policy, now, wanted.namespace)
+    nodes = None if for_nodes is None else node_budget_usages(observed, for_nodes, policy, now)
+    pods = pod_budget_usages(observed, policy, now, wanted.namespace)
     if wanted.blocking:
         nodes = None if nodes is None else tuple(filter(_needs_somebody, nodes))
         pods = tuple(filter(_needs_somebody, pods))
@@ -99,15 +99,15 @@ async def _seen(cluster: ClusterChoice, wanted: Wanted, settings: Settings) -> S
     )
 
 
-def _needs_somebody(holding: NodeHolding | PodHolding) -> bool:
+def _needs_somebody(holding: NodeBudgetUsage | PodBudgetUsage) -> bool:
     return holding.state is not State.ALLOWING or bool(holding.problem)
 
 
-async def _observed(client: KubeClient, namespace: str) -> tuple[Observed, str]:
+async def _observed(client: KubeClient, namespace: str) -> tuple[ClusterCache, str]:
     """PodDisruptionBudgets with all pods that they may select, those too that no node has yet; and nodes with their
     claims, or why nodes are not seen: whoever looks after one namespace need not be allowed to."""
-    sources = fresh_sources()
-    observed = observe_nothing_yet()
+    sources = new_informers()
+    observed = empty_cluster_cache()
     await fill(observed.budgets, client, sources.budgets, namespace=namespace)
     concerned = {budget.namespace for budget in observed.budgets.values()}
     await fill(observed.pods, client, sources.pods, namespace=namespace, keep=lambda pod: pod.namespace in concerned)

@@ -69,7 +69,8 @@ class Order(msgspec.Struct, frozen=True):
 
 
 async def perform(order: Order, folder: Path, view: View) -> Result:
-    """Give the whole play; whatever fails in it stands in the result. Raises ApiError, PartDied for a broken stage.
+    """Give the whole play; whatever fails in it stands in the result. Raises ApiError, ComponentFailed for a broken
+    stage.
 
     `folder` is the play's own, for the kubeconfig.
     """

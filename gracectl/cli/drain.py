@@ -28,13 +28,13 @@ from gracectl.cli.program import command
 from gracectl.cli.standings.follow import Scene, follow
 from gracectl.cli.standings.views import view_for
 from gracectl.config import Settings
-from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.node.maintenance import request
 from gracectl.inspect.watcher import look
-from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Conflict, NotFound
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
@@ -199,7 +199,7 @@ class _Job:
         return self._code
 
 
-def _tell_of_losses(observed: Observed, nodes: Sequence[Node], settings: Settings, now: float) -> None:
+def _tell_of_losses(observed: ClusterCache, nodes: Sequence[Node], settings: Settings, now: float) -> None:
     """Whose emptyDir goes with its pod, while the node with the disk stays."""
     for node in nodes:
         if is_kept(node):
@@ -225,7 +225,7 @@ async def _ask_to_keep(there: Connection, node: Node) -> str:
     now = there.clock.now()
     if is_kept(node):
         return f"is drained for maintenance already, for {elapsed(now - kept_since(node, now))}"
-    after = await amend(there.client, ABANDONABLE, node, lambda found: request(found, now))
+    after = await patch_with_retry(there.client, ABANDONABLE, node, lambda found: request(found, now))
     if after is None:
         raise Refused(NAMESAKE)
     if after.deletion_timestamp is not None:

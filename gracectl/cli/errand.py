@@ -13,7 +13,7 @@ import msgspec
 
 from gracectl.cli.failures import complain
 from gracectl.cli.output import say
-from gracectl.kube.errors import ApiError, Denied
+from gracectl.kube.errors import AdmissionDenied, ApiError
 from gracectl.kube.resources import NODES
 from gracectl.kube.retry import is_surely_not_executed, is_transient
 from gracectl.model.node import Node
@@ -102,6 +102,6 @@ def _is_perhaps_done(error: ApiError) -> bool:
 
 
 def _in_words(error: Exception) -> str:
-    if isinstance(error, Denied) and error.asked_for is not None:
+    if isinstance(error, AdmissionDenied) and error.asked_for is not None:
         return f"{error}; it may be asked again in {error.asked_for:g} s"
     return str(error)

@@ -19,11 +19,11 @@ from gracectl.cli.output import say
 from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.controllers.karpenter import LiveKarpenter
-from gracectl.controllers.rbac import MissingRights
+from gracectl.controllers.rbac import MissingPermissions
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.runtime.groups import leaves
-from gracectl.runtime.supervise import PartDied
+from gracectl.runtime.supervise import ComponentFailed
 
 T = TypeVar("T")
 
@@ -60,16 +60,16 @@ def _explained(error: Exception) -> tuple[str, int] | None:
     match error:
         case ConfigError() | CredentialsError() | LiveKarpenter():
             return str(error), MISUSED
-        case MissingRights(rights=rights):
+        case MissingPermissions(rights=rights):
             listed = "\n".join(f"  - {right}" for right in rights)
             return f"the credentials do not allow all that the controller does; grant them:\n{listed}", REFUSED
         case Unreachable():
             return f"{error}; check the server's address in the kubeconfig, and that it runs", REFUSED
         case ApiError():
             return str(error), REFUSED
-        case PartDied(__cause__=ApiError() as cause):
+        case ComponentFailed(__cause__=ApiError() as cause):
             return str(cause), REFUSED
-        case PartDied():
+        case ComponentFailed():
             return str(error), FAILED
     return None
 

@@ -22,7 +22,7 @@ from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
 from gracectl.cli.output import say
 from gracectl.cli.paper import paper, put
 from gracectl.config import Settings
-from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.inspect.forecast import Outlook, is_draining, outlook, under_budgets
 from gracectl.inspect.watcher import look
 from gracectl.kube.client import KubeClient
@@ -112,7 +112,7 @@ def plan(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
 class Seen(msgspec.Struct, frozen=True):
     """The cluster at the instant `now` (Unix seconds, the server's clock), and the names of the nodes in question."""
 
-    observed: Observed
+    observed: ClusterCache
     asked: tuple[str, ...]
     now: float
     node_budgets: tuple[NodeDisruptionBudget, ...] = ()

@@ -22,7 +22,7 @@ from gracectl.cli.standings.views import JsonView, View, view_for
 from gracectl.config import Settings
 from gracectl.inspect.forecast import is_draining
 from gracectl.inspect.leadership import read_leadership, with_leadership
-from gracectl.inspect.status import claims_by_themselves, is_under_way, standings
+from gracectl.inspect.status import claims_by_themselves, is_under_way, node_statuses
 from gracectl.inspect.watcher import look
 from gracectl.kube.connection import Connection
 from gracectl.kube.reading import read_all
@@ -112,7 +112,7 @@ async def _once(cluster: ClusterChoice, nodes: NodeChoice | None, settings: Sett
         nodes.among(observed.nodes.values())
     return Scene(
         at=now,
-        nodes=with_leadership(standings(observed, settings.termination, asked, now), leadership),
+        nodes=with_leadership(node_statuses(observed, settings.termination, asked, now), leadership),
         leadership=leadership,
         claims=claims_by_themselves(observed, settings.termination, now) if nodes is None else (),
         longest_protection=settings.termination.policy.protection.maximum_seconds,

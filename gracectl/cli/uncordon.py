@@ -15,8 +15,8 @@ from gracectl.cli.output import say
 from gracectl.config import Settings
 from gracectl.controllers.node.maintenance import withdrawal
 from gracectl.controllers.node.unmanaged import complaint
-from gracectl.kube.amend import amend
 from gracectl.kube.connection import Connection
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
@@ -57,7 +57,7 @@ async def _give_back(cluster: ClusterChoice, choice: NodeChoice, settings: Setti
 
 async def _ask(there: Connection, settings: Settings, node: Node) -> str:
     was_asked = withdrawal(node) is not None
-    after = await amend(there.client, ABANDONABLE, node, withdrawal)
+    after = await patch_with_retry(there.client, ABANDONABLE, node, withdrawal)
     if after is None:
         raise Refused(NAMESAKE)
     if after.deletion_timestamp is not None:

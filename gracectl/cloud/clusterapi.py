@@ -12,14 +12,13 @@ import msgspec
 from gracectl.cloud.machines import Machines, Scope
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.kube.access import Right
-from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import connected
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import (
+    AdmissionDenied,
     ApiError,
     Conflict,
-    Denied,
     Forbidden,
     Invalid,
     NotFound,
@@ -27,6 +26,7 @@ from gracectl.kube.errors import (
     NotServed,
     Unauthorized,
 )
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import MACHINES, NODES
 from gracectl.model import names
@@ -134,7 +134,7 @@ class ClusterApiProvider:
             message = f"{machine} is paused: Cluster API would not end it, and may be moving it to another cluster"
             raise ProviderRefused(message, _UNPAUSE)
         client, resource = await self._client(), await self._machines.resource()
-        marked = await amend(client, resource, machine, self._missing_marks)
+        marked = await patch_with_retry(client, resource, machine, self._missing_marks)
         if marked is None:
             return None
         try:
@@ -201,7 +201,7 @@ class ClusterApiProvider:
             raise ProviderUnavailable(str(error)) from error
         except (Forbidden, Unauthorized) as error:
             raise ProviderRefused(str(error), _NEEDED) from error
-        except (Denied, Invalid) as error:
+        except (AdmissionDenied, Invalid) as error:
             raise ProviderRefused(str(error), "see who refuses that, and why") from error
         except CredentialsError as error:
             message = f"the management cluster of provider.options.kubeconfig: {error}"

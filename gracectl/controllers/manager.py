@@ -16,54 +16,54 @@ import anyio
 import msgspec
 
 from gracectl.cloud.provider import Provider
-from gracectl.controllers.cluster.cache import Observed
-from gracectl.controllers.disruption.controller import VoluntaryTermination
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
-from gracectl.controllers.finalizer.controller import FinalizerKeeper
+from gracectl.controllers.finalizer.controller import FinalizerController
 from gracectl.controllers.metrics import QUEUES, Work
-from gracectl.controllers.node.controller import NodeTermination
-from gracectl.controllers.nodeclaim.controller import NodeClaimTermination
-from gracectl.controllers.pipeline.statistics import Tallies
-from gracectl.controllers.pipeline.steps import Tools
-from gracectl.controllers.reporting.invalid_annotations import Misspellings
-from gracectl.controllers.reporting.pod_events import PodAnnouncer
+from gracectl.controllers.node.controller import NodeController
+from gracectl.controllers.nodeclaim.controller import NodeClaimController
+from gracectl.controllers.pipeline.statistics import TerminationStatistics
+from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter
+from gracectl.controllers.reporting.pod_events import PodEventReporter
 from gracectl.controllers.reporting.undecodable import tell_of_undecodable
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.controllers.tracing.tracer import Journals
+from gracectl.controllers.tracing.tracer import Tracer
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics
-from gracectl.eviction.pod_outcomes import Departures
+from gracectl.eviction.pod_outcomes import PodOutcomeTracker
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
-from gracectl.nodebudgets.admitter import Gate
-from gracectl.nodebudgets.status_controller import Counting
+from gracectl.nodebudgets.admitter import Admitter
+from gracectl.nodebudgets.status_controller import StatusController
 from gracectl.runtime.background import Background
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock, RelayedClock
 from gracectl.runtime.queue import QueueStatistics
-from gracectl.runtime.supervise import Part, Roll, run_parts
+from gracectl.runtime.supervise import Component, ComponentStatus, run_components
 from gracectl.telemetry.spans import SpanSink
 
 
-class Means(msgspec.Struct, frozen=True, kw_only=True):
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What outlives every tenure, and what each of them is built from."""
 
     client: KubeClient
     deleting: KubeClient
     """Repeats nothing: see PodDeleter."""
-    observed: Observed
-    gate: Gate
+    observed: ClusterCache
+    gate: Admitter
     provider: Provider
     recorder: EventRecorder
     clock: Clock
     eviction: EvictionSettings
     termination: TerminationSettings
     claim_resource: Callable[[], Resource[NodeClaim]]
-    tallies: Tallies
-    roll: Roll
+    tallies: TerminationStatistics
+    roll: ComponentStatus
     spans: SpanSink | None
     """Where traces go; None: nobody wants them."""
     is_orderly: Callable[[], bool]
@@ -71,7 +71,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     rng: random.Random
 
 
-class TenureStatistics(msgspec.Struct, frozen=True, kw_only=True):
+class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of every part."""
 
     terminations: QueueStatistics
@@ -81,10 +81,10 @@ class TenureStatistics(msgspec.Struct, frozen=True, kw_only=True):
     deleter: DeleterStatistics
 
 
-class Tenure:
+class ControllerManager:
     """See the module; made by `tenure`."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: Dependencies) -> None:
         self._clock = RelayedClock(means.clock)
         observed, eviction = means.observed, means.eviction
         self._eviction, self._settings = means.eviction, means.termination
@@ -95,17 +95,17 @@ class Tenure:
 
         self._evictor = Evictor(means.client, observed.pods, observed.budgets, self._clock, eviction, patience)
         self._deleter = PodDeleter(means.deleting, observed.pods, self._clock, eviction, patience)
-        announcer = PodAnnouncer(means.recorder)
-        self.journals = Journals(means.spans, self._clock, means.is_orderly)
-        departures = Departures(
+        announcer = PodEventReporter(means.recorder)
+        self.tracer = Tracer(means.spans, self._clock, means.is_orderly)
+        departures = PodOutcomeTracker(
             means.tallies.departures,
             lambda uid: (self._evictor.is_asking_for(uid), self._deleter.is_asking_for(uid)),
         )
-        for listener in (announcer, self.journals, departures):
+        for listener in (announcer, self.tracer, departures):
             self._evictor.listen(listener)
             self._deleter.listen(listener)
         self._background = Background()
-        self._tools = tools = Tools(
+        self._context = context = StepContext(
             client=means.client,
             observed=observed,
             evictor=self._evictor,
@@ -122,21 +122,21 @@ class Tenure:
             without_instance=WeakValueDictionary(),
         )
         backoff = partial(Backoff, rng=means.rng)
-        self.terminations = NodeTermination(tools, backoff)
-        self.claims = NodeClaimTermination(tools, backoff)
+        self.terminations = NodeController(context, backoff)
+        self.claims = NodeClaimController(context, backoff)
         for registry in (self.terminations.registry, self.claims.registry):
-            registry.subscribe(self.journals)
+            registry.subscribe(self.tracer)
         self._roll = means.roll
-        self._pending = PendingNodes(tools, backoff)
-        self._voluntary = VoluntaryTermination(tools, backoff, self._pending)
-        self._keeper = FinalizerKeeper(tools, backoff)
-        self._misspellings = Misspellings(tools)
-        tell_of_undecodable(tools)
-        self._counting = Counting(means.gate, means.client, self._clock, backoff)
+        self._pending = PendingNodes(context, backoff)
+        self._voluntary = DisruptionController(context, backoff, self._pending)
+        self._keeper = FinalizerController(context, backoff)
+        self._misspellings = InvalidAnnotationReporter(context)
+        tell_of_undecodable(context)
+        self._counting = StatusController(means.gate, means.client, self._clock, backoff)
 
     async def run(self) -> None:
-        """Change the cluster until cancelled; what is under way is finished first. Raises PartDied."""
-        parts: dict[str, Part] = {
+        """Change the cluster until cancelled; what is under way is finished first. Raises ComponentFailed."""
+        parts: dict[str, Component] = {
             "writes in the background": self._background.run,
             "evictor": self._evictor.run,
             "deleter": self._deleter.run,
@@ -147,9 +147,9 @@ class Tenure:
             "node claim terminations": self.claims.run,
             "misspellings": self._misspellings.run,
             "node disruption budgets": self._counting.run,
-            "journals": self.journals.run,
+            "journals": self.tracer.run,
         }
-        await run_parts(parts, anyio.Event(), roll=self._roll)
+        await run_components(parts, anyio.Event(), roll=self._roll)
 
     def configure(self, eviction: EvictionSettings, termination: TerminationSettings) -> None:
         """From this moment on these settings count, for what is under way as well. Nothing begins anew: what is armed,
@@ -193,9 +193,9 @@ class Tenure:
         """To be told of every jump of the clock."""
         self._clock.jumped()
 
-    def statistics(self) -> TenureStatistics:
+    def statistics(self) -> ManagerStatistics:
         """What every part has done so far."""
-        return TenureStatistics(
+        return ManagerStatistics(
             terminations=self.terminations.statistics(),
             voluntary_terminations=self._voluntary.statistics(),
             claim_terminations=self.claims.statistics(),
@@ -205,7 +205,7 @@ class Tenure:
 
 
 @contextmanager
-def tenure(means: Means) -> Iterator[Tenure]:
+def tenure(means: Dependencies) -> Iterator[ControllerManager]:
     """One that knows what the caches hold, and is told what changes in them while the block runs."""
     with means.observed.visited(), means.gate.budgets.visited():
-        yield Tenure(means)
+        yield ControllerManager(means)

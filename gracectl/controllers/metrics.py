@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from gracectl.controllers.disruption.pace import STATES, PaceStatistics
-from gracectl.controllers.node import maintenance_pipeline as kept_walk
+from gracectl.controllers.node import maintenance as kept_walk
 from gracectl.controllers.node import pipeline as node_walk
 from gracectl.controllers.nodeclaim import controller as nodeclaim
 from gracectl.controllers.pipeline.state import Progress
-from gracectl.controllers.pipeline.statistics import END_KINDS, EndKind, Tallies
-from gracectl.controllers.reporting.protected_pods import Census
-from gracectl.controllers.reporting.remaining_pods import Remaining
+from gracectl.controllers.pipeline.statistics import TERMINATION_KINDS, TerminationKind, TerminationStatistics
+from gracectl.controllers.reporting.protected_pods import ProtectedPodCounts
+from gracectl.controllers.reporting.remaining_pods import RemainingPods
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.samples import deadline_samples, eviction_samples
@@ -44,7 +44,7 @@ from gracectl.telemetry.metrics import (
 )
 from gracectl.telemetry.samples import queue_samples, timer_samples
 
-STEPS: Final[Mapping[EndKind, tuple[str, ...]]] = {
+STEPS: Final[Mapping[TerminationKind, tuple[str, ...]]] = {
     "node": tuple(step.name for step in node_walk.STEPS),
     "nodeclaim": tuple(step.name for step in nodeclaim.STEPS),
     "kept": tuple(step.name for step in (*kept_walk.KEEPING, *kept_walk.GIVING_BACK)),
@@ -82,7 +82,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ends: tuple[Progress, ...] = ()
-    remaining: Remaining = Remaining()
+    remaining: RemainingPods = RemainingPods()
     evictor: EvictorStatistics = EvictorStatistics()
     deleter: DeleterStatistics = DeleterStatistics()
     held_by_node_budgets: Mapping[str, int] = {}
@@ -94,7 +94,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """By QUEUES."""
 
 
-def work_samples(work: Work, tallies: Tallies, now: float) -> Iterator[Sample]:
+def work_samples(work: Work, tallies: TerminationStatistics, now: float) -> Iterator[Sample]:
     """For every value of every label, also where there is nothing to count: no series comes and goes. `now`: Unix
     seconds."""
     yield from _samples_of_ends(work.ends, now)
@@ -127,7 +127,7 @@ def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
 def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:
     standing = Counter((end.kind, end.step or NOT_LOOKED_AT) for end in ends)
     still = Counter(end.kind for end in ends if end.is_at_standstill)
-    oldest: dict[EndKind, float] = {}
+    oldest: dict[TerminationKind, float] = {}
     for end in ends:
         if end.step != RESTING:
             oldest[end.kind] = max(oldest.get(end.kind, 0.0), now - end.started)
@@ -139,16 +139,16 @@ def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]
             yield Sample(DRAINS_STANDING_STILL, (kind,), still[kind])
 
 
-def _samples_of_times(tallies: Tallies) -> Iterator[Sample]:
+def _samples_of_times(tallies: TerminationStatistics) -> Iterator[Sample]:
     whole, walked = tallies.end_times.whole(), tallies.end_times.steps()
-    for kind in END_KINDS:
+    for kind in TERMINATION_KINDS:
         yield Sample(TERMINATION_DURATION, (kind,), whole[kind])
         for step in STEPS[kind]:
             seen = walked.get((kind, step), nothing_in(STEP_DURATION.buckets))
             yield Sample(STEP_DURATION, (kind, step), seen)
 
 
-def protection_samples(found: Census, tallies: Tallies) -> Iterator[Sample]:
+def protection_samples(found: ProtectedPodCounts, tallies: TerminationStatistics) -> Iterator[Sample]:
     """As above."""
     for group, count in found.protected.items():
         yield Sample(PROTECTED_PODS, group, count)

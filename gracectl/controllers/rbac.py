@@ -42,7 +42,7 @@ def lease_rights(lease: Key) -> tuple[Right, ...]:
     return (*of_name, Right("create", "leases", LEASES.group, namespace=namespace))
 
 
-class MissingRights(Exception):
+class MissingPermissions(Exception):
     """The credentials do not allow all that the controller does; `rights` says what is missing."""
 
     def __init__(self, rights: tuple[Right, ...]) -> None:

@@ -8,7 +8,8 @@ once, whoever was in charge before; who is refused is asked for again until nobo
 A DELETE that was asked for again with less grace would take from the pod what the first one has promised, should that
 one have been carried out and only its answer be lost. So after a failure that may have been a success the pod itself is
 looked at first; only at the deadline, when all promises end, nothing is looked at. Whose time has a beginning
-(`Doomed.begins`) is told then, not as late as its grace allows, and the deadline is no second instant for it.
+(`ScheduledDeletion.begins`) is told then, not as late as its grace allows, and the deadline is no second instant for
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from gracectl.eviction.deletion import Deletion, DeletionListener, Doomed
+from gracectl.eviction.deletion import Deletion, DeletionListener, ScheduledDeletion
 from gracectl.eviction.promises import Promise, Promises, given, is_shown, promised
 from gracectl.eviction.refusals import is_over, may_have_happened, patience
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
@@ -82,7 +83,7 @@ class _Order(msgspec.Struct, frozen=True):
 class _Case(msgspec.Struct, gc=False):
     """What is remembered of a doomed pod. Instants are monotonic, but for `at` and `sent`, which are the server's."""
 
-    doomed: Doomed
+    doomed: ScheduledDeletion
     at: float | None = None
     """When it is deleted; None: there is nothing to be done."""
     due: float = 0.0
@@ -124,7 +125,7 @@ class PodDeleter:
         self._room = Shares(clock, _places(settings), self._namespace_of)
         self._backoff = backoff
         self._promises = Promises(pods)
-        self._of_node: dict[str, dict[str, Doomed]] = {}  # by uid
+        self._of_node: dict[str, dict[str, ScheduledDeletion]] = {}  # by uid
         self._cases: dict[str, _Case] = {}  # by uid
         self._queue: WorkQueue[str] = WorkQueue(clock)
         self._wheel: TimerWheel[str] = TimerWheel(clock, self._queue.add)
@@ -148,7 +149,7 @@ class PodDeleter:
             if case.backoff is not None:
                 case.backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
 
-    def want(self, node: str, doomed: Iterable[Doomed]) -> None:
+    def want(self, node: str, doomed: Iterable[ScheduledDeletion]) -> None:
         """These pods of `node`, and no others, end by their deadline. Idempotent; those left out are spared."""
         wanted = {pod.uid: pod for pod in doomed}
         before = self._of_node.get(node, {})
@@ -238,7 +239,7 @@ class PodDeleter:
             self._wheel.cancel(uid)
             self._queue.add(uid)
 
-    def _judge(self, doomed: Doomed, now: float) -> tuple[float | None, _Order | None]:
+    def _judge(self, doomed: ScheduledDeletion, now: float) -> tuple[float | None, _Order | None]:
         """When to delete the pod (None: never), and what to ask for if that time has come."""
         pod = self._promises.pod(doomed.namespace, doomed.name, doomed.uid)
         at = None if pod is None else delete_at(pod, doomed.deadline, now, doomed.begins)
@@ -300,7 +301,7 @@ class PodDeleter:
                 await self._clear_doubt(case, case.doubt)
             else:
                 await self._ask(case, order)
-        except errors.Withdrawn:
+        except errors.Superseded:
             pass  # the world has moved on while the client waited: decide anew
         except errors.ApiError as refusal:
             return Requeue(self._set_back(case, order, refusal))
@@ -323,7 +324,7 @@ class PodDeleter:
         try:
             await self._client.delete(PODS, doomed.key, uid=doomed.uid, grace_seconds=order.grace, is_meant=is_meant)
         except errors.ApiError as refusal:
-            if not isinstance(refusal, errors.Withdrawn | errors.NotLeading):
+            if not isinstance(refusal, errors.Superseded | errors.NotLeading):
                 self._answers[type(refusal).__name__] += 1
             if not is_over(refusal):
                 raise

@@ -10,7 +10,7 @@ from gracectl.eviction.promises import Promise
 from gracectl.kube import errors
 
 
-class Doomed(msgspec.Struct, frozen=True):
+class ScheduledDeletion(msgspec.Struct, frozen=True):
     """A pod of `node` that must have ended by `deadline` (Unix seconds); policy.deadlines says when it is deleted.
 
     `cause`: for people, why that is before the deadline of the node; empty if it is the same. `begins` (Unix seconds):
@@ -40,7 +40,7 @@ class Deletion(msgspec.Struct, frozen=True):
     to the sending.
     """
 
-    pod: Doomed
+    pod: ScheduledDeletion
     granted: int
     requested: int
     before: Promise | None
@@ -53,5 +53,5 @@ class DeletionListener(Protocol):
     def deleted(self, deletion: Deletion) -> None:
         """The server has agreed."""
 
-    def not_deleted(self, pod: Doomed, refusal: errors.ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: errors.ApiError) -> None:
         """The server did not agree this time; it is asked again."""

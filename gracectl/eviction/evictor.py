@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol, get_args
 import anyio
 import msgspec
 
-from gracectl.eviction.lane import Ask, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.lane import Ask, Candidate, Done, Look, PdbQueue, Sleep
 from gracectl.eviction.refusals import is_over
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
@@ -98,7 +98,7 @@ class Evictor:
         self._settings = settings
         self._backoff = backoff
         self._look = Look(pod=pods.get, budget=lambda key: budgets.get(*key))
-        self._lanes: dict[LaneKey, Lane] = {}
+        self._lanes: dict[LaneKey, PdbQueue] = {}
         self._lane_of: dict[str, LaneKey] = {}  # by pod UID
         # By pod UID, since when (monotonic) it waits, in whatever lane of its kind.
         self._joined: dict[Budgets, dict[str, float]] = {budgets: {} for budgets in BUDGETS}
@@ -189,10 +189,10 @@ class Evictor:
         if before != key:
             self._wake(key)
 
-    def _lane(self, key: LaneKey, budgets: tuple[BudgetKey, ...]) -> Lane:
+    def _lane(self, key: LaneKey, budgets: tuple[BudgetKey, ...]) -> PdbQueue:
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(budgets, self._settings, self._backoff(), self._clock.monotonic())
+            lane = self._lanes[key] = PdbQueue(budgets, self._settings, self._backoff(), self._clock.monotonic())
             if len(budgets) > 1:
                 self._ambiguous.add(budgets)
         return lane
@@ -263,7 +263,7 @@ class Evictor:
                 await self._take_turn(key, lane, ask)
                 return Requeue(0) if key in self._lanes else None
 
-    async def _take_turn(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
+    async def _take_turn(self, key: LaneKey, lane: PdbQueue, ask: Ask) -> None:
         uid = ask.candidate.uid
         self._asking.add(uid)
         self._taking.add(key)
@@ -286,7 +286,7 @@ class Evictor:
         """Whether this very pod still waits in this lane: time may have passed since the lane chose it."""
         return self._lane_of.get(candidate.uid) == key and self._look.living(candidate) is not None
 
-    async def _ask(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
+    async def _ask(self, key: LaneKey, lane: PdbQueue, ask: Ask) -> None:
         pod = ask.candidate
         if pod.uid in self._doubtful:
             await self._clear_doubt(key, lane, ask)
@@ -294,7 +294,7 @@ class Evictor:
         versions, since = lane.versions(self._look), self._joined[_budgets_of(key)][pod.uid]
         try:
             await self._client.evict((pod.namespace, pod.name), uid=pod.uid, is_meant=lambda: self._is_meant(key, pod))
-        except errors.Withdrawn:
+        except errors.Superseded:
             return  # the world has moved on while the client waited; the lane decides anew
         except errors.NotLeading:
             lane.close(self._clock.monotonic())  # nobody was asked
@@ -324,13 +324,13 @@ class Evictor:
         if seen is not None and seen.uid == pod.uid:  # else the watch was faster than the answer
             self._settled[pod.uid] = key
 
-    def _set_back(self, lane: Lane, ask: Ask, versions: tuple[str, ...], refusal: errors.ApiError) -> None:
+    def _set_back(self, lane: PdbQueue, ask: Ask, versions: tuple[str, ...], refusal: errors.ApiError) -> None:
         """Tell the lane how long to wait, by what the refusal means."""
         now = self._clock.monotonic()
         match refusal:
             case errors.BudgetExhausted(retry_after=retry_after):
                 lane.refuse(ask, versions, now, retry_after)
-            case errors.Misconfigured():
+            case errors.MultipleBudgets():
                 lane.refuse_ambiguous(versions, now)
             case errors.Throttled(patience=patience):
                 lane.close(now, patience)
@@ -338,18 +338,18 @@ class Evictor:
                 lane.close(now, NAMESPACE_PATIENCE_SECONDS)
             case errors.Unreachable(sent=False):
                 lane.close(now)
-            case errors.ServerFault() | errors.RequestTimeout() | errors.Unreachable():
+            case errors.ServerError() | errors.RequestTimeout() | errors.Unreachable():
                 lane.close(now)
                 if self._look.living(ask.candidate) is not None:
                     self._doubtful.add(ask.candidate.uid)
-            case errors.Denied(patience=patience):
+            case errors.AdmissionDenied(patience=patience):
                 lane.put_off(ask, now, patience)
             case errors.Invalid() | errors.Conflict() | errors.Forbidden(rbac=False):
                 lane.put_off(ask, now)
             case _:
                 lane.close(now)
 
-    async def _clear_doubt(self, key: LaneKey, lane: Lane, ask: Ask) -> None:
+    async def _clear_doubt(self, key: LaneKey, lane: PdbQueue, ask: Ask) -> None:
         """After a failure that may have been a success: look at the pod itself before anybody is asked for."""
         candidate, versions = ask.candidate, lane.versions(self._look)
         try:

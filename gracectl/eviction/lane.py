@@ -86,7 +86,7 @@ class _Granted(msgspec.Struct, frozen=True):
     """From this instant on the watch would have shown a cost if there were one."""
 
 
-class Lane:
+class PdbQueue:
     """The queue of one budget, of one pod without a budget, or of pods that the same several budgets select.
 
     `now` is monotonic seconds everywhere: a wall clock that is set back must not close a lane.

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.lane import Candidate
 from gracectl.kube.errors import ApiError
 from gracectl.policy.plan import Plan
 
 
-class Manner(StrEnum):
+class PodOutcome(StrEnum):
     """How a pod has come to hold its node no longer."""
 
     EVICTED = "evicted"
@@ -30,22 +30,22 @@ class Manner(StrEnum):
     """It was still there when the end of its node was over."""
 
 
-class DepartureCounts:
+class PodOutcomeCounts:
     """All pods that have left, over all nodes, by manner."""
 
     def __init__(self) -> None:
-        self._counts: Counter[Manner] = Counter()
+        self._counts: Counter[PodOutcome] = Counter()
 
-    def note(self, manner: Manner, number: int = 1) -> None:
+    def note(self, manner: PodOutcome, number: int = 1) -> None:
         """So many have left."""
         self._counts[manner] += number
 
-    def statistics(self) -> Mapping[Manner, int]:
+    def statistics(self) -> Mapping[PodOutcome, int]:
         """All so far."""
-        return {manner: self._counts[manner] for manner in Manner}
+        return {manner: self._counts[manner] for manner in PodOutcome}
 
 
-class Departures:
+class PodOutcomeTracker:
     """Listens to the evictor and to the deleter, and remembers what became of pods that still hold their node.
 
     `is_asking_for`: whether the server is being asked for the end of the pod of that uid: (its eviction, its deletion).
@@ -53,13 +53,13 @@ class Departures:
 
     def __init__(
         self,
-        counts: DepartureCounts,
+        counts: PodOutcomeCounts,
         is_asking_for: Callable[[str], tuple[bool, bool]],
     ) -> None:
         self._counts = counts
         self._is_asking_for = is_asking_for
         self._holding: dict[str, frozenset[str]] = {}  # by node, the uids of the pods that hold it by its last plan
-        self._told: dict[str, Manner] = {}  # by uid, of pods that hold their node
+        self._told: dict[str, PodOutcome] = {}  # by uid, of pods that hold their node
 
     def __len__(self) -> int:
         """How many pods are remembered."""
@@ -67,19 +67,19 @@ class Departures:
 
     def evicted(self, candidate: Candidate) -> None:
         """See EvictionListener."""
-        self._tell(candidate.node, candidate.uid, Manner.EVICTED)
+        self._tell(candidate.node, candidate.uid, PodOutcome.EVICTED)
 
     def refused(self, candidate: Candidate, refusal: ApiError) -> None:
         """See EvictionListener: it stays."""
 
     def deleted(self, deletion: Deletion) -> None:
         """See DeletionListener."""
-        self._tell(deletion.pod.node, deletion.pod.uid, Manner.DELETED)
+        self._tell(deletion.pod.node, deletion.pod.uid, PodOutcome.DELETED)
 
-    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener: it stays."""
 
-    def note(self, node: str, plan: Plan) -> Mapping[str, Manner]:
+    def note(self, node: str, plan: Plan) -> Mapping[str, PodOutcome]:
         """Count who has left a node since the plan before, and say how, by uid; to be told of each plan before anybody
         acts upon it."""
         holding = frozenset([entry.pod.uid for entry in plan.left])
@@ -94,20 +94,20 @@ class Departures:
         somebody goes on with it, or it stays with its pods."""
         for uid in self._holding.pop(node, ()):
             if is_over:
-                self._counts.note(Manner.ABANDONED)
+                self._counts.note(PodOutcome.ABANDONED)
             self._told.pop(uid, None)
 
     def _holding_of(self, node: str) -> frozenset[str]:
         return self._holding.get(node, frozenset())
 
-    def _tell(self, node: str, uid: str, manner: Manner) -> None:
+    def _tell(self, node: str, uid: str, manner: PodOutcome) -> None:
         # News of its end may have come before the answer: then it is counted already.
         if uid in self._holding_of(node):
             self._told[uid] = manner
 
-    def _manner_of(self, uid: str) -> Manner:
+    def _manner_of(self, uid: str) -> PodOutcome:
         told = self._told.pop(uid, None)
         is_evicting, is_deleting = self._is_asking_for(uid)
         if is_deleting:
-            return Manner.DELETED
-        return told or (Manner.EVICTED if is_evicting else Manner.LEFT)
+            return PodOutcome.DELETED
+        return told or (PodOutcome.EVICTED if is_evicting else PodOutcome.LEFT)

@@ -14,7 +14,7 @@ def may_have_happened(refusal: errors.ApiError) -> bool:
     """Whether what was asked for may have been carried out all the same."""
     if isinstance(refusal, errors.Unreachable):
         return refusal.sent
-    return isinstance(refusal, errors.ServerFault | errors.RequestTimeout)
+    return isinstance(refusal, errors.ServerError | errors.RequestTimeout)
 
 
 def patience(refusal: errors.ApiError) -> float:

@@ -27,7 +27,7 @@ _OF_ANY: Final = (
     ("409", "Conflict"),
     ("403", "Forbidden"),
     ("429", "Throttled"),
-    ("500", "ServerFault"),
+    ("500", "ServerError"),
     (NO_ANSWER, "RequestTimeout"),
     (NO_ANSWER, "Unreachable"),
 )

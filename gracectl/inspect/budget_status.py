@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
@@ -62,7 +62,7 @@ class Blocked(msgspec.Struct, frozen=True):
     waits: str = ""
 
 
-class NodeHolding(msgspec.Struct, frozen=True):
+class NodeBudgetUsage(msgspec.Struct, frozen=True):
     """A budget for nodes. `counted`: by what the nodes are now, whatever its status says."""
 
     budget: NodeDisruptionBudget
@@ -73,7 +73,7 @@ class NodeHolding(msgspec.Struct, frozen=True):
     blocked: tuple[Blocked, ...]
 
 
-class PodHolding(msgspec.Struct, frozen=True):
+class PodBudgetUsage(msgspec.Struct, frozen=True):
     """A PodDisruptionBudget; `missing`: how many pods it expects and nobody has made."""
 
     budget: PodDisruptionBudget
@@ -92,9 +92,9 @@ WAITS = {
 """Why a node is to end that nobody has deleted."""
 
 
-def node_holdings(
-    observed: Observed, budgets: Collection[NodeDisruptionBudget], settings: TerminationSettings, now: float
-) -> tuple[NodeHolding, ...]:
+def node_budget_usages(
+    observed: ClusterCache, budgets: Collection[NodeDisruptionBudget], settings: TerminationSettings, now: float
+) -> tuple[NodeBudgetUsage, ...]:
     """How the budgets for nodes stand at `now`, by name."""
     nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
     return tuple(
@@ -103,9 +103,9 @@ def node_holdings(
     )
 
 
-def pod_holdings(
-    observed: Observed, settings: TerminationSettings, now: float, namespace: str = ""
-) -> tuple[PodHolding, ...]:
+def pod_budget_usages(
+    observed: ClusterCache, settings: TerminationSettings, now: float, namespace: str = ""
+) -> tuple[PodBudgetUsage, ...]:
     """How the PodDisruptionBudgets of a namespace, or of all of them, stand at `now`, by namespace and name."""
     budgets = [each for each in observed.budgets.values() if namespace in {"", each.namespace}]
     of_namespace: dict[str, list[Pod]] = {}
@@ -124,18 +124,18 @@ def pod_holdings(
 
 
 def _node_holding(
-    observed: Observed,
+    observed: ClusterCache,
     budget: NodeDisruptionBudget,
     nodes: Sequence[Node],
     settings: TerminationSettings,
     now: float,
-) -> NodeHolding:
+) -> NodeBudgetUsage:
     state = State(STATES[standing_of(budget)])
     blocked: list[Blocked] = []
     if state is not State.ALLOWING:
         alive = (node for node in nodes if is_available(node) and not is_admitted(budget, node, now))
         blocked = [Blocked(node.name, _why_it_is_to_end(observed, node, settings, now)) for node in alive]
-    return NodeHolding(
+    return NodeBudgetUsage(
         budget=budget,
         state=state,
         counted=tally(budget, nodes, now),
@@ -157,7 +157,7 @@ def _node_holders(budget: NodeDisruptionBudget, nodes: Sequence[Node], now: floa
             yield Holder(node.name, "may end, which is not seen yet", at)
 
 
-def _why_it_is_to_end(observed: Observed, node: Node, settings: TerminationSettings, now: float) -> str:
+def _why_it_is_to_end(observed: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
     """Empty if nobody wants it to."""
     claims = observed.claims_of(node)
     ending = next((claim for claim in claims if claim.deletion_timestamp is not None), None)
@@ -193,7 +193,9 @@ def _budgets_over(budgets: Sequence[PodDisruptionBudget], pods: Mapping[str, Seq
     return found
 
 
-def _pod_holding(budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: dict[str, str]) -> PodHolding:
+def _pod_holding(
+    budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: dict[str, str]
+) -> PodBudgetUsage:
     selected = [pod for pod in pods if budget.name in over[pod.uid]]
     failure = failure_of(budget)
     rivals = {name for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values() for name in each}
@@ -202,7 +204,7 @@ def _pod_holding(budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], l
         for pod in selected
         if pod.name not in budget.disrupted_pods and _is_blocked(pod, over[pod.uid])
     ]
-    return PodHolding(
+    return PodBudgetUsage(
         budget=budget,
         state=_pod_state(budget, failure),
         problem=_pod_problem(selected, failure, sorted(rivals - {budget.name})),
@@ -243,7 +245,7 @@ def _pod_holders(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> Iterator[H
             yield Holder(_called(pod), "is pending" if pod.phase == names.PENDING else "is not Ready")
 
 
-def _why_it_empties(observed: Observed, node: Node, settings: TerminationSettings, now: float) -> str:
+def _why_it_empties(observed: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
     """Why pods are to leave a node; empty if they are not."""
     if node.deletion_timestamp is not None:
         return f"node {node.name} is being deleted"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import Observed, is_held
+from gracectl.controllers.cluster.cache import ClusterCache, is_held
 from gracectl.controllers.cluster.tracked import H
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
@@ -65,7 +65,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
 
 def outlook(
-    observed: Observed,
+    observed: ClusterCache,
     settings: TerminationSettings,
     asked: Collection[str],
     now: float,
@@ -123,14 +123,16 @@ def is_ending(node: Node, settings: TerminationSettings) -> bool:
     return is_held(node) and settings.node_selector.matches(node.labels)
 
 
-def deadline_if_deleted(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Deadline | None:
+def deadline_if_deleted(
+    observed: ClusterCache, settings: TerminationSettings, node: Node, now: float
+) -> Deadline | None:
     """The deadline of a node that is deleted at `now`, or was before."""
     claim = observed.claim_ending_with(node)
     ended_claim = None if claim is None else _deleted(claim, now)
     return deadline_of(_deleted(node, now), ended_claim, settings.policy)
 
 
-def origin_if_deleted(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Origin | None:
+def origin_if_deleted(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> Origin | None:
     """Where that deadline comes from; None if there is none."""
     deadline = deadline_if_deleted(observed, settings, node, now)
     if deadline is None:
@@ -138,7 +140,7 @@ def origin_if_deleted(observed: Observed, settings: TerminationSettings, node: N
     return origin_of(deadline, node, observed.claim_ending_with(node), settings.policy)
 
 
-def _ending(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
+def _ending(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> Going:
     """One that is deleted, or as if it were."""
     ended = _deleted(node, now)
     assert ended.deletion_timestamp is not None
@@ -146,7 +148,7 @@ def _ending(observed: Observed, settings: TerminationSettings, node: Node, now: 
     return _cordoned(view, ended.deletion_timestamp, now)
 
 
-def _kept(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> Going:
+def _kept(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> Going:
     """One that is drained and stays, or as if somebody had asked for that."""
     view = msgspec.structs.replace(observed.view_of(node, settings.policy), is_kept=True)
     return _cordoned(view, kept_since(node, now) if is_kept(node) else now, now)
@@ -200,7 +202,7 @@ def _forbidden(node: Node, is_ending: bool, budgets: Collection[NodeDisruptionBu
 
 
 def obstacles_of(
-    observed: Observed, settings: TerminationSettings, node: Node, *, keeps: bool = False
+    observed: ClusterCache, settings: TerminationSettings, node: Node, *, keeps: bool = False
 ) -> Iterator[Caution]:
     """What of the node itself keeps it from ending, or from being drained, as it should."""
     if caution := neglect(settings, node, keeps=keeps):

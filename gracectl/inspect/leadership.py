@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.inspect.status import IS_IT_RUNNING, NodeStanding, State
+from gracectl.inspect.status import IS_IT_RUNNING, NodeStatus, State
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.reading import read_all
@@ -89,13 +89,13 @@ def judged(leases: Sequence[Lease], now: float) -> Leadership:
     return Leadership(fresh if left >= 0 else Lead.NOBODY, "/".join(newest.key), newest.holder, newest.renew_time)
 
 
-def with_leadership(found: Sequence[NodeStanding], leadership: Leadership) -> tuple[NodeStanding, ...]:
+def with_leadership(found: Sequence[NodeStatus], leadership: Leadership) -> tuple[NodeStatus, ...]:
     """The same nodes: where nobody leads, nobody acts, and that is said at once; where somebody leads and does not act,
     people are sent to him."""
     return tuple(_told(standing, leadership) for standing in found)
 
 
-def _told(standing: NodeStanding, leadership: Leadership) -> NodeStanding:
+def _told(standing: NodeStatus, leadership: Leadership) -> NodeStatus:
     idle = [each for each in standing.obstacles if each.kind is Kind.NOBODY_ACTS]
     others = [each for each in standing.obstacles if each.kind is not Kind.NOBODY_ACTS]
     if leadership.state is Lead.LEADS:
@@ -108,7 +108,7 @@ def _told(standing: NodeStanding, leadership: Leadership) -> NodeStanding:
     return msgspec.structs.replace(standing, obstacles=in_order([*told, *others]))
 
 
-def _waits_for_a_controller(standing: NodeStanding) -> bool:
+def _waits_for_a_controller(standing: NodeStatus) -> bool:
     """It is under way, and its next step is a controller's."""
     is_managed = all(each.kind is not Kind.NOT_MANAGED for each in standing.obstacles)
     return standing.state is not State.IDLE and is_managed and not standing.is_done

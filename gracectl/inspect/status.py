@@ -11,9 +11,9 @@ from enum import StrEnum
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import Observed, is_held
+from gracectl.controllers.cluster.cache import ClusterCache, is_held
 from gracectl.controllers.node.unmanaged import complaint
-from gracectl.controllers.pipeline.node_state import KEPT
+from gracectl.controllers.pipeline.state import KEPT
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, obstacles_of, origin_if_deleted
 from gracectl.model import names
@@ -48,7 +48,7 @@ class State(StrEnum):
     IDLE = "idle"
 
 
-class PodStanding(msgspec.Struct, frozen=True):
+class PodStatus(msgspec.Struct, frozen=True):
     """A pod that is waited for. `since`: when (Unix seconds) what the plan says of it has begun, as far as is known;
     `place` in the lane of its budget, if it is in one."""
 
@@ -57,7 +57,7 @@ class PodStanding(msgspec.Struct, frozen=True):
     place: Place | None
 
 
-class NodeStanding(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One node. `since`: when (Unix seconds) somebody asked for it; None if that stands nowhere.
 
     `step`: where it stands, under the name that logs and metrics use; empty of an idle one, and where nobody does
@@ -69,7 +69,7 @@ class NodeStanding(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None
     step: str = ""
     waits_for: str = ""
-    pods: tuple[PodStanding, ...] | None = ()
+    pods: tuple[PodStatus, ...] | None = ()
     deadline: Deadline | None = None
     origin: Origin | None = None
     obstacles: tuple[Caution, ...] = ()
@@ -90,7 +90,7 @@ class NodeStanding(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is State.KEPT and self.step == "kept"
 
 
-class ClaimStanding(msgspec.Struct, frozen=True):
+class NodeClaimStatus(msgspec.Struct, frozen=True):
     """A node claim that ends and whose end no node shows: it has none (any more), or one that nobody has deleted yet.
     Instants are Unix seconds."""
 
@@ -127,15 +127,15 @@ def is_under_way(node: Node) -> bool:
     return node.deletion_timestamp is not None or is_in_maintenance(node) or is_pending(node)
 
 
-def standings(
-    observed: Observed,
+def node_statuses(
+    observed: ClusterCache,
     settings: TerminationSettings,
     asked: Collection[str],
     now: float,
     *,
     memory: Memory | None = None,
     has_pods: Callable[[str], bool] = lambda node: True,
-) -> tuple[NodeStanding, ...]:
+) -> tuple[NodeStatus, ...]:
     """How the nodes called `asked` stand at `now`, by name; what is not there is left out.
 
     Of all nodes that are draining the pods must be observed: they wait in the same lanes. `has_pods`: whether those of
@@ -164,7 +164,7 @@ def standings(
         standing = _standing(observed, settings, node, now, decision)
         if decision is not None:
             entries = by_urgency(decision.left)
-            pods = (PodStanding(each, since[each.pod.uid], places.get(each.pod.uid)) for each in entries)
+            pods = (PodStatus(each, since[each.pod.uid], places.get(each.pod.uid)) for each in entries)
             standing = msgspec.structs.replace(standing, pods=tuple(pods))
         elif is_draining(node, settings):
             standing = msgspec.structs.replace(standing, pods=None)
@@ -172,7 +172,9 @@ def standings(
     return tuple(found)
 
 
-def claims_by_themselves(observed: Observed, settings: TerminationSettings, now: float) -> tuple[ClaimStanding, ...]:
+def claims_by_themselves(
+    observed: ClusterCache, settings: TerminationSettings, now: float
+) -> tuple[NodeClaimStatus, ...]:
     """The node claims that end and have no node that would show it."""
     found = []
     for claim in sorted(observed.claims.values(), key=lambda claim: claim.name):
@@ -185,7 +187,7 @@ def claims_by_themselves(observed: Observed, settings: TerminationSettings, now:
         assert claim.deletion_timestamp is not None
         deadline = deadline_of(nodes[0] if nodes else None, claim, settings.policy)
         undeleted = tuple(sorted(node.name for node in nodes))
-        found.append(ClaimStanding(claim.name, undeleted, min(claim.deletion_timestamp, now), deadline, says))
+        found.append(NodeClaimStatus(claim.name, undeleted, min(claim.deletion_timestamp, now), deadline, says))
     return tuple(found)
 
 
@@ -196,7 +198,7 @@ def _asked_at(node: Node, now: float) -> float:
     return kept_since(node, now)
 
 
-def _view(observed: Observed, settings: TerminationSettings, node: Node, now: float) -> NodeView:
+def _view(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> NodeView:
     deadline = None if is_kept(node) else deadline_if_deleted(observed, settings, node, now)
     view = observed.view_of(node, settings.policy, deadline)
     return msgspec.structs.replace(view, cordoned_at=_asked_at(node, now) if is_disrupted(node) else None)
@@ -206,15 +208,15 @@ def _view(observed: Observed, settings: TerminationSettings, node: Node, now: fl
 
 
 def _standing(
-    observed: Observed, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
-) -> NodeStanding:
+    observed: ClusterCache, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
+) -> NodeStatus:
     state = _state(node)
     if state is State.IDLE:
-        return NodeStanding(node=node, state=state, since=None, obstacles=tuple(shutdown_of(node)))
+        return NodeStatus(node=node, state=state, since=None, obstacles=tuple(shutdown_of(node)))
     if state is State.PENDING:
         condition = condition_of(node.conditions, names.TERMINATION_PENDING)
         assert condition is not None
-        return NodeStanding(
+        return NodeStatus(
             node=node,
             state=state,
             since=pending_since((node,), now),
@@ -224,7 +226,7 @@ def _standing(
         )
     is_ending = state is State.ENDING
     step, waits_for = _step(node, settings, decision)
-    return NodeStanding(
+    return NodeStatus(
         node=node,
         state=state,
         since=None if state is State.RETURNING else _asked_at(node, now),
@@ -285,7 +287,7 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
 
 
 def _obstacles(
-    observed: Observed, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
+    observed: ClusterCache, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
 ) -> Iterator[Caution]:
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
     for caution in obstacles_of(observed, settings, node, keeps=is_kept(node)):

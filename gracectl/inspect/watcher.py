@@ -15,8 +15,8 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from gracectl.controllers.cluster.cache import BY_NODE, Observed, observe_nothing_yet
-from gracectl.controllers.cluster.informers import MANY, Reflectors, fresh_sources
+from gracectl.controllers.cluster.cache import BY_NODE, ClusterCache, empty_cluster_cache
+from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
 from gracectl.kube.cache import Part
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reading import fill, fill_served
@@ -34,13 +34,13 @@ _WATCHED = ReflectorSettings(maximum_pause=5.0)
 Choice = Callable[[Node], bool]
 
 
-async def look(client: KubeClient, chooses: Choice) -> Observed:
+async def look(client: KubeClient, chooses: Choice) -> ClusterCache:
     """The cluster as it is now, with the pods of the chosen nodes; all caches are live. Raises ApiError.
 
     Those of more than MANY nodes are found among all pods, which are read page by page; the others are not kept.
     """
-    sources = fresh_sources()
-    observed = observe_nothing_yet()
+    sources = new_informers()
+    observed = empty_cluster_cache()
     await fill(observed.nodes, client, sources.nodes)
     chosen = {node.name for node in observed.nodes.values() if chooses(node)}
 
@@ -65,7 +65,7 @@ async def look(client: KubeClient, chooses: Choice) -> Observed:
     return observed
 
 
-class Interruption(msgspec.Struct, frozen=True):
+class ConnectionLoss(msgspec.Struct, frozen=True):
     """The connection fails, in the words of `error`; what is seen is as of `since`.
 
     `since`: Unix seconds of the last sign of life of what has been without one for longest; None: there was none yet.
@@ -75,7 +75,7 @@ class Interruption(msgspec.Struct, frozen=True):
     error: str
 
 
-class Sight:
+class ClusterWatcher:
     """The cluster as it changes, with the pods of the chosen nodes. `run` it once, and look at `observed`.
 
     `chooses` is asked whenever a node changes: its pods are followed from the first yes until a no or its end, and
@@ -85,7 +85,7 @@ class Sight:
     """
 
     def __init__(self, client: KubeClient, chooses: Choice, clock: Clock, *, rng: random.Random | None = None) -> None:
-        self.observed = observe_nothing_yet()
+        self.observed = empty_cluster_cache()
         self._chooses = chooses
         self._clock = clock
         self._reflectors = Reflectors(client, self.observed, clock, settings=_WATCHED, rng=rng)
@@ -136,7 +136,7 @@ class Sight:
         follower = self._followers.get(node)
         return (follower is not None and follower.has_listed) or self._has_listed_pods
 
-    def interruption(self) -> Interruption | None:
+    def interruption(self) -> ConnectionLoss | None:
         """What is amiss with the connection at this moment, or None."""
         followers = [self._of_all] if self._of_all is not None else list(self._followers.values())
         reflectors = (*self._reflectors.whole, *(follower.reflector for follower in followers))
@@ -145,7 +145,7 @@ class Sight:
             return None
         now = self._clock.monotonic()
         silent = max((now - each.last_line for each in failing if each.last_line is not None), default=None)
-        return Interruption(None if silent is None else self._clock.now() - silent, failing[0].last_error)
+        return ConnectionLoss(None if silent is None else self._clock.now() - silent, failing[0].last_error)
 
     # -- whose pods are followed ---------------------------------------------------------------------------------------
 

@@ -25,10 +25,10 @@ from gracectl.kube.errors import (
     NotLeading,
     NotServed,
     RequestTimeout,
-    ServerFault,
+    ServerError,
+    Superseded,
     Throttled,
     TooLarge,
-    Withdrawn,
     error_for,
 )
 from gracectl.kube.operation import Operation, operation_of
@@ -234,7 +234,7 @@ class KubeClient:
     ) -> None:
         """Evict the pod of that uid; BudgetExhausted, Misconfigured, Conflict.uid_mismatch as DESIGN 3.6 has them.
 
-        Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerFault
+        Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerError
         or Unreachable with `sent` the eviction may have happened: look at the pod before asking again. A uid
         that no longer holds is refused, *and has spent the budget all the same*: so `is_meant` is asked when
         only the network lies between the request and the server, before each try; False raises Withdrawn.
@@ -356,7 +356,7 @@ class KubeClient:
         while True:
             await self._limiter.acquire()
             if not is_meant():
-                raise Withdrawn(operation)
+                raise Superseded(operation)
             began = self._clock.monotonic()
             try:
                 return await self._attempt(request, operation, began, finish=finish)
@@ -417,5 +417,5 @@ _VERSION = Decoder(_Version)
 _SERVED_VERSION = Decoder(_ServedVersion)
 
 
-def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerFault:
-    return ServerFault(operation, f"the answer is not {expected}: {error}")
+def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerError:
+    return ServerError(operation, f"the answer is not {expected}: {error}")

@@ -11,7 +11,7 @@ from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 
 
-class Word(msgspec.Struct, frozen=True):
+class ConditionUpdate(msgspec.Struct, frozen=True):
     """What a condition is to say."""
 
     type: str
@@ -33,7 +33,7 @@ class Word(msgspec.Struct, frozen=True):
         }
 
 
-def said(word: Word, turned: float, now: float) -> StrategicPatch:
+def said(word: ConditionUpdate, turned: float, now: float) -> StrategicPatch:
     """The patch that says it; a strategic merge changes the entry of this type and leaves those of others alone."""
     return StrategicPatch({"status": {"conditions": [{**word.entry(turned), "lastHeartbeatTime": format_time(now)}]}})
 

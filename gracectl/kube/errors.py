@@ -123,7 +123,7 @@ class Invalid(ApiError):
         return "invalid"
 
 
-class Denied(Delaying):
+class AdmissionDenied(Delaying):
     """An admission webhook or policy said no. `retry_after`: seconds, if the webhook gave them."""
 
     longest = _LONGEST_SILENCE
@@ -195,7 +195,7 @@ class Throttled(Delaying):
         return f"the server is busy and asks for {self.asked_for or self.patience:g} s of patience{cut}"
 
 
-class Misconfigured(ApiError):
+class MultipleBudgets(ApiError):
     """More than one PodDisruptionBudget selects the pod: no eviction can succeed until somebody changes that."""
 
     @property
@@ -203,7 +203,7 @@ class Misconfigured(ApiError):
         return "more than one PodDisruptionBudget selects this pod"
 
 
-class Withdrawn(ApiError):
+class Superseded(ApiError):
     """The request was not sent: while it waited for its turn, its caller had ceased to mean it."""
 
     @property
@@ -219,7 +219,7 @@ class NotLeading(ApiError, FenceClosed):
         return "not asked for: this process does not lead"
 
 
-class ServerFault(Delaying):
+class ServerError(Delaying):
     """The server failed. A write may have happened. `retry_after` in seconds, if the server gave them."""
 
     @property
@@ -264,7 +264,7 @@ def error_for(request: Request, response: Response) -> ApiError:
     builder = _BY_CODE.get(response.status)
     operation = operation_of(request)
     if _DENIED.search(status.message):
-        return Denied(operation, status.message, retry_after=_retry_after(response, status))
+        return AdmissionDenied(operation, status.message, retry_after=_retry_after(response, status))
     if builder is None:
         builder = _server_fault if response.status >= 500 else _invalid
     return builder(operation, response, status)
@@ -372,12 +372,12 @@ def _busy(operation: Operation, response: Response, status: Status) -> ApiError:
 
 def _internal(operation: Operation, response: Response, status: Status) -> ApiError:
     if operation.subresource == "eviction" and "more than one PodDisruptionBudget" in status.message:
-        return Misconfigured(operation, status.message)
+        return MultipleBudgets(operation, status.message)
     return _server_fault(operation, response, status)
 
 
 def _server_fault(operation: Operation, response: Response, status: Status) -> ApiError:
-    return ServerFault(operation, status.message, retry_after=_retry_after(response, status))
+    return ServerError(operation, status.message, retry_after=_retry_after(response, status))
 
 
 def _timed_out(operation: Operation, response: Response, status: Status) -> ApiError:

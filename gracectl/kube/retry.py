@@ -11,7 +11,7 @@ import random
 
 import msgspec
 
-from gracectl.kube.errors import ApiError, Delaying, RequestTimeout, ServerFault, Throttled, Unreachable
+from gracectl.kube.errors import ApiError, Delaying, RequestTimeout, ServerError, Throttled, Unreachable
 from gracectl.runtime.backoff import Backoff
 
 
@@ -32,7 +32,7 @@ def is_surely_not_executed(error: BaseException) -> bool:
 
 def is_transient(error: BaseException) -> bool:
     """True when the same request may well succeed a little later."""
-    return isinstance(error, Throttled | Unreachable | RequestTimeout | ServerFault)
+    return isinstance(error, Throttled | Unreachable | RequestTimeout | ServerError)
 
 
 class Patience:

@@ -25,8 +25,8 @@ from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.times import format_time
-from gracectl.nodebudgets.members import Muster
-from gracectl.nodebudgets.store import Ledger
+from gracectl.nodebudgets.members import Members
+from gracectl.nodebudgets.store import BudgetStore
 from gracectl.policy.budgets import BudgetVerdict, Leave
 from gracectl.policy.nodebudgets import explain, governs, is_admitted, is_available, may_end, remedy_for
 from gracectl.runtime.backoff import Backoff
@@ -63,7 +63,7 @@ class Refusal(msgspec.Struct, frozen=True):
         return f"{self.reason}; {self.remedy}"
 
 
-class Gate:
+class Admitter:
     """See the module. One for each process; what it answers is true for all of them."""
 
     def __init__(
@@ -76,8 +76,8 @@ class Gate:
         rng: random.Random,
     ) -> None:
         self.nodes, self.budgets = nodes, budgets
-        self.ledger = Ledger(client, budgets)
-        self.muster = Muster(nodes, budgets)
+        self.ledger = BudgetStore(client, budgets)
+        self.muster = Members(nodes, budgets)
         self._client = client
         self._clock = clock
         self._rng = rng

@@ -14,7 +14,7 @@ from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.nodebudgets import Tally, desired_of, governs, is_admitted, is_available, tally
 
 
-class Muster:
+class Members:
     """Follows both caches for as long as they live."""
 
     def __init__(self, nodes: Cache[Node], budgets: Cache[NodeDisruptionBudget]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gracectl.nodebudgets.admitter import ANSWERS, Gate
+from gracectl.nodebudgets.admitter import ANSWERS, Admitter
 from gracectl.policy.budgets import Leave
 from gracectl.policy.nodebudgets import standing_of
 from gracectl.telemetry.metrics import NODE_ADMISSIONS, NODE_BUDGETS, Sample
@@ -19,11 +19,11 @@ STATES = {
 """How a budget stands, in the word that metrics and `gracectl budgets` have for it."""
 
 
-def gate_samples(gate: Gate) -> Iterator[Sample]:
+def gate_samples(gate: Admitter) -> Iterator[Sample]:
     """For every value of every label."""
-    standings = Counter(standing_of(budget) for budget in gate.budgets.values())
+    node_statuses = Counter(standing_of(budget) for budget in gate.budgets.values())
     for leave, state in STATES.items():
-        yield Sample(NODE_BUDGETS, (state,), standings[leave])
+        yield Sample(NODE_BUDGETS, (state,), node_statuses[leave])
     answers = gate.statistics()
     for answer in ANSWERS:
         yield Sample(NODE_ADMISSIONS, (answer,), answers[answer])

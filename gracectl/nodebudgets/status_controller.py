@@ -21,7 +21,7 @@ from gracectl.model.meta import Condition
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.times import format_time
-from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.members import state_of
 from gracectl.policy.nodebudgets import (
     ADMITTED_SECONDS,
@@ -44,12 +44,12 @@ FIRST_RETRY, LAST_RETRY = 0.05, 60.0
 """Seconds before a budget that could not be written is counted again; doubled with each failure."""
 
 
-class Counting:
+class StatusController:
     """A key is the name of a budget."""
 
     def __init__(
         self,
-        gate: Gate,
+        gate: Admitter,
         client: KubeClient,
         clock: Clock,
         backoff: Callable[[float, float], Backoff],

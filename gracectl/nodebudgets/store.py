@@ -16,7 +16,7 @@ from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
 
 
-class Ledger:
+class BudgetStore:
     """One for each process: whoever has written last knows it, before the watch shows it."""
 
     def __init__(self, client: KubeClient, budgets: Cache[NodeDisruptionBudget]) -> None:

@@ -16,7 +16,7 @@ from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Kind, Protection
 
 
-class Lapse(StrEnum):
+class ProtectionEnd(StrEnum):
     """How it has come that a protected pod no longer holds the drain."""
 
     ELAPSED = "elapsed"
@@ -29,7 +29,7 @@ class Lapse(StrEnum):
     """It was deleted for the deadline of the node."""
 
 
-class Guard(msgspec.Struct, frozen=True):
+class ProtectedPod(msgspec.Struct, frozen=True):
     """A protected pod that a drain waits for, as the last plan showed it; `since`: Unix seconds."""
 
     pod: Pod
@@ -49,20 +49,20 @@ class Guard(msgspec.Struct, frozen=True):
 class Ended(msgspec.Struct, frozen=True):
     """A guard that holds the drain no longer."""
 
-    guard: Guard
-    how: Lapse
+    guard: ProtectedPod
+    how: ProtectionEnd
 
 
 class Turn(msgspec.Struct, frozen=True):
     """The guards of a node after a plan, by pod UID, and what this plan has changed."""
 
-    guards: Mapping[str, Guard]
-    begun: tuple[Guard, ...]
+    guards: Mapping[str, ProtectedPod]
+    begun: tuple[ProtectedPod, ...]
     """Protected now, and before not at all, by something else, or until another instant."""
     ended: tuple[Ended, ...]
 
 
-def turn(before: Mapping[str, Guard] | None, decision: Plan, now: float, started: float) -> Turn:
+def turn(before: Mapping[str, ProtectedPod] | None, decision: Plan, now: float, started: float) -> Turn:
     """What the plan of `now` makes of the guards there were; None: it is the first plan, of an end that began at
     `started`, perhaps in a former life of ours: then a guard has stood since that, or since there is the pod."""
     entries = {entry.pod.uid: entry for entry in decision.pods}
@@ -75,7 +75,7 @@ def turn(before: Mapping[str, Guard] | None, decision: Plan, now: float, started
     for uid, entry in entries.items():
         if entry.protection is not None and uid not in guards:
             since = now if before is not None else max(started, entry.pod.created)
-            guards[uid] = Guard(entry.pod, entry.protection, since, entry.delete_at)
+            guards[uid] = ProtectedPod(entry.pod, entry.protection, since, entry.delete_at)
     begun = (
         guard
         for uid, guard in guards.items()
@@ -84,26 +84,26 @@ def turn(before: Mapping[str, Guard] | None, decision: Plan, now: float, started
     return Turn(guards, tuple(begun), ended)
 
 
-def _lapse(guard: Guard, entry: PodPlan | None, now: float) -> Lapse | None:
+def _lapse(guard: ProtectedPod, entry: PodPlan | None, now: float) -> ProtectionEnd | None:
     """How the guard has ended; None while it holds the drain."""
     is_due = guard.delete_at is not None and guard.delete_at <= now
     if entry is None or entry.outcome is Outcome.IGNORED:
-        return Lapse.DEADLINE if is_due else Lapse.LEFT
+        return ProtectionEnd.DEADLINE if is_due else ProtectionEnd.LEFT
     if entry.outcome is Outcome.DELETE:
-        return Lapse.DEADLINE
+        return ProtectionEnd.DEADLINE
     if entry.pod.deletion_timestamp is not None:
         if is_due and not guard.is_leaving:
-            return Lapse.DEADLINE
-        return None if guard.protection.holds_node else Lapse.LEFT
+            return ProtectionEnd.DEADLINE
+        return None if guard.protection.holds_node else ProtectionEnd.LEFT
     if entry.protection is not None and entry.protection.kind == guard.protection.kind:
         return None
     until = guard.protection.until
-    return Lapse.ELAPSED if until is not None and until <= now else Lapse.LIFTED
+    return ProtectionEnd.ELAPSED if until is not None and until <= now else ProtectionEnd.LIFTED
 
 
-def _still(guard: Guard, entry: PodPlan) -> Guard:
+def _still(guard: ProtectedPod, entry: PodPlan) -> ProtectedPod:
     """As the plan shows it now; one that is leaving keeps the words of its protection."""
-    return Guard(
+    return ProtectedPod(
         pod=entry.pod,
         protection=entry.protection or guard.protection,
         since=guard.since,

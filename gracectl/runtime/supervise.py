@@ -16,13 +16,13 @@ from gracectl.runtime.groups import leaves
 
 logger = logging.getLogger(__name__)
 
-Part = Callable[[], Awaitable[None]]
+Component = Callable[[], Awaitable[None]]
 
 # Below the 30 s that Kubernetes grants a pod by default, so that we are done before it kills us.
 GRACE_SECONDS = 20.0
 
 
-class PartDied(Exception):
+class ComponentFailed(Exception):
     """A part has failed (`__cause__` says how) or has ended too early."""
 
     def __init__(self, part: str, reason: str) -> None:
@@ -37,7 +37,7 @@ class RollStatistics(msgspec.Struct, frozen=True):
     dead: tuple[str, ...] = ()
 
 
-class Roll:
+class ComponentStatus:
     """Which parts of a process live; several companies of parts may share one."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Roll:
 
 
 class _Life:
-    def __init__(self, name: str, part: Part, roll: Roll) -> None:
+    def __init__(self, name: str, part: Component, roll: ComponentStatus) -> None:
         self.name = name
         self.part = part
         self.roll = roll
@@ -69,22 +69,22 @@ class _Life:
         self.ended = anyio.Event()
 
 
-async def run_parts(
-    parts: Mapping[str, Part],
+async def run_components(
+    parts: Mapping[str, Component],
     stop: anyio.Event,
     grace_seconds: float = GRACE_SECONDS,
-    roll: Roll | None = None,
+    roll: ComponentStatus | None = None,
 ) -> None:
     """Run all parts until `stop` is set; then end them, the last one first, and return when all have ended.
 
     A part is asked to end by cancellation, and the one before it when it has ended, so that what a part needs outlives
     it (Events are still written while the controllers end). After `grace_seconds` all that are left are asked at once.
     What a part must finish (a write that is under way) it shields from the cancellation itself, for a time that it
-    limits. Raises PartDied for the first death; what dies after it, or while somebody else cancels us, is logged.
-    `roll` is told who lives.
+    limits. Raises ComponentFailed for the first death; what dies after it, or while somebody else cancels us, is
+    logged. `roll` is told who lives.
     """
-    roll = roll or Roll()
-    deaths: list[PartDied] = []
+    roll = roll or ComponentStatus()
+    deaths: list[ComponentFailed] = []
     try:
         await _run_lives([_Life(name, part, roll) for name, part in parts.items()], stop, grace_seconds, deaths)
     except anyio.get_cancelled_exc_class():
@@ -96,11 +96,13 @@ async def run_parts(
         raise deaths[0]
 
 
-async def _run_lives(lives: list[_Life], stop: anyio.Event, grace_seconds: float, deaths: list[PartDied]) -> None:
+async def _run_lives(
+    lives: list[_Life], stop: anyio.Event, grace_seconds: float, deaths: list[ComponentFailed]
+) -> None:
     async with anyio.create_task_group() as group:
 
         async def live(life: _Life) -> None:
-            its_own: list[PartDied] = []
+            its_own: list[ComponentFailed] = []
             life.roll.enter(life.name)
             try:
                 with life.scope:
@@ -109,7 +111,7 @@ async def _run_lives(lives: list[_Life], stop: anyio.Event, grace_seconds: float
                 its_own.extend(_died(life.name, leaf) for leaf in leaves(error))
             else:
                 if not stop.is_set() and not _is_cancelled():
-                    its_own.append(PartDied(life.name, "it ended though nobody asked it to"))
+                    its_own.append(ComponentFailed(life.name, "it ended though nobody asked it to"))
             finally:
                 life.roll.leave(life.name, is_dead=bool(its_own))
                 deaths.extend(its_own)
@@ -140,14 +142,14 @@ async def _end_in_reverse(lives: list[_Life], grace_seconds: float) -> None:
         logger.warning("not stopped after %g s: %s; what they shield is still finished", grace_seconds, ", ".join(left))
 
 
-def _log(deaths: list[PartDied]) -> None:
+def _log(deaths: list[ComponentFailed]) -> None:
     for death in deaths:
         logger.error("%s", death, exc_info=death.__cause__)
 
 
-def _died(part: str, cause: Exception) -> PartDied:
-    if isinstance(cause, PartDied):
+def _died(part: str, cause: Exception) -> ComponentFailed:
+    if isinstance(cause, ComponentFailed):
         return cause  # of a part that is made of parts
-    death = PartDied(part, f"{type(cause).__name__}: {cause}")
+    death = ComponentFailed(part, f"{type(cause).__name__}: {cause}")
     death.__cause__ = cause
     return death

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.builders import a_node, a_pod
 
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.lane import Candidate
-from gracectl.eviction.pod_outcomes import DepartureCounts, Departures, Manner
+from gracectl.eviction.pod_outcomes import PodOutcome, PodOutcomeCounts, PodOutcomeTracker
 from gracectl.policy.plan import NodeView, Plan, plan
 
 NOW = 1_767_225_600.0
@@ -17,10 +17,10 @@ class Desk:
     """Departures of one node; `evicting` and `deleting` are the pods for whose end the server is being asked."""
 
     def __init__(self) -> None:
-        self.counts = DepartureCounts()
+        self.counts = PodOutcomeCounts()
         self.evicting: set[str] = set()
         self.deleting: set[str] = set()
-        self.departures = Departures(self.counts, lambda uid: (uid in self.evicting, uid in self.deleting))
+        self.departures = PodOutcomeTracker(self.counts, lambda uid: (uid in self.evicting, uid in self.deleting))
 
     def see(self, *names: str, node: str = "n1") -> None:
         """A plan with these pods."""
@@ -30,7 +30,7 @@ class Desk:
         self.departures.evicted(Candidate("shop", name, name, "n1", (), NOW))
 
     def deleted(self, name: str) -> None:
-        self.departures.deleted(Deletion(Doomed("shop", name, name, "n1", NOW), 5, 30, None, 0.0))
+        self.departures.deleted(Deletion(ScheduledDeletion("shop", name, name, "n1", NOW), 5, 30, None, 0.0))
 
     @property
     def left(self) -> dict[str, int]:
@@ -88,4 +88,4 @@ def test_nodes_do_not_mix(desk: Desk) -> None:
     desk.see("a")
     desk.see("b", node="n2")
     desk.see(node="n2")
-    assert desk.left == {Manner.LEFT.value: 1}
+    assert desk.left == {PodOutcome.LEFT.value: 1}

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from support.builders import NOW, a_node, a_pod
 
-from gracectl.controllers.pipeline.statistics import GuardTimes
+from gracectl.controllers.pipeline.statistics import ProtectionDurations
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.plan import NodeView, Plan, plan
-from gracectl.policy.protected_pods import Guard, Lapse, Turn, turn
+from gracectl.policy.protected_pods import ProtectedPod, ProtectionEnd, Turn, turn
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 
 CAPPED = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
@@ -33,11 +33,11 @@ def planned(*pods: Pod, at: float = NOW, **view: Any) -> Plan:
     return plan(NodeView(node=node, pods=pods, budgets={}, cordoned_at=NOW - 60, **view), at)
 
 
-def begun(pod: Pod, **view: Any) -> Mapping[str, Guard]:
+def begun(pod: Pod, **view: Any) -> Mapping[str, ProtectedPod]:
     return turn({}, planned(pod, **view), NOW, NOW - 60).guards
 
 
-def lapses(changes: Turn) -> list[Lapse]:
+def lapses(changes: Turn) -> list[ProtectionEnd]:
     return [ended.how for ended in changes.ended]
 
 
@@ -60,20 +60,20 @@ def test_at_the_first_look_it_has_stood_since_the_end_of_the_node_began(created:
 @pytest.mark.parametrize(
     ("before", "after", "how"),
     [
-        (job(), job(), Lapse.ELAPSED),
-        (job(), job(deletion_timestamp=NOW + 3700.0), Lapse.LEFT),
-        (job(), job(phase="Succeeded"), Lapse.LEFT),
-        (job(), None, Lapse.LEFT),
-        (job(), job("90m"), Lapse.ELAPSED),
-        (job("3h"), job("90m"), Lapse.LIFTED),
-        (job("3h"), job(None), Lapse.LIFTED),
-        (job("true"), job(None), Lapse.LIFTED),
-        (job("nonsense"), job("1h"), Lapse.LIFTED),
-        (holder(), job(None), Lapse.LIFTED),
-        (holder(), None, Lapse.LEFT),
+        (job(), job(), ProtectionEnd.ELAPSED),
+        (job(), job(deletion_timestamp=NOW + 3700.0), ProtectionEnd.LEFT),
+        (job(), job(phase="Succeeded"), ProtectionEnd.LEFT),
+        (job(), None, ProtectionEnd.LEFT),
+        (job(), job("90m"), ProtectionEnd.ELAPSED),
+        (job("3h"), job("90m"), ProtectionEnd.LIFTED),
+        (job("3h"), job(None), ProtectionEnd.LIFTED),
+        (job("true"), job(None), ProtectionEnd.LIFTED),
+        (job("nonsense"), job("1h"), ProtectionEnd.LIFTED),
+        (holder(), job(None), ProtectionEnd.LIFTED),
+        (holder(), None, ProtectionEnd.LEFT),
     ],
 )
-def test_how_it_has_ended(before: Pod, after: Pod | None, how: Lapse) -> None:
+def test_how_it_has_ended(before: Pod, after: Pod | None, how: ProtectionEnd) -> None:
     """An hour later."""
     later = NOW + 3600
     changes = turn(begun(before), planned(*(pod for pod in (after,) if pod), at=later), later, NOW - 60)
@@ -87,7 +87,7 @@ def test_the_administrators_maximum_is_a_time_that_elapses(value: str) -> None:
     changes = turn(
         begun(job(value), settings=CAPPED), planned(job(value), at=NOW + 3600, settings=CAPPED), NOW + 3600, NOW - 60
     )
-    assert lapses(changes) == [Lapse.ELAPSED]
+    assert lapses(changes) == [ProtectionEnd.ELAPSED]
 
 
 @pytest.mark.parametrize("after", [job("true"), job("true", deletion_timestamp=NOW + 70.0), None])
@@ -97,12 +97,12 @@ def test_a_pod_whose_time_for_the_deadline_has_come_was_deleted_for_it(after: Po
     guards = begun(job("true"), deadline=deadline)
     assert [guard.delete_at for guard in guards.values()] == [deadline - 30]
     pods = () if after is None else (after,)
-    assert lapses(turn(guards, planned(*pods, at=now, deadline=deadline), now, NOW - 60)) == [Lapse.DEADLINE]
+    assert lapses(turn(guards, planned(*pods, at=now, deadline=deadline), now, NOW - 60)) == [ProtectionEnd.DEADLINE]
 
 
 def test_a_deadline_that_was_tightened_to_now_deletes_as_well() -> None:
     changes = turn(begun(job("true")), planned(job("true"), at=NOW + 5, deadline=NOW + 5), NOW + 5, NOW - 60)
-    assert lapses(changes) == [Lapse.DEADLINE]
+    assert lapses(changes) == [ProtectionEnd.DEADLINE]
 
 
 def test_a_pod_that_somebody_deletes_long_before_the_deadline_has_left() -> None:
@@ -113,7 +113,7 @@ def test_a_pod_that_somebody_deletes_long_before_the_deadline_has_left() -> None
         NOW + 10,
         NOW - 60,
     )
-    assert lapses(changes) == [Lapse.LEFT]
+    assert lapses(changes) == [ProtectionEnd.LEFT]
 
 
 def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
@@ -122,7 +122,7 @@ def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
     changes = turn(guards, planned(leaving, at=NOW + 10), NOW + 10, NOW - 60)
     [guard] = changes.guards.values()
     assert (guard.is_leaving, guard.since, changes.begun, changes.ended) == (True, NOW, (), ())
-    assert lapses(turn(changes.guards, planned(at=NOW + 40), NOW + 40, NOW - 60)) == [Lapse.LEFT]
+    assert lapses(turn(changes.guards, planned(at=NOW + 40), NOW + 40, NOW - 60)) == [ProtectionEnd.LEFT]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_same_end_in_other_words_is_none(before: Pod, after: Pod) -> None:
 def test_another_word_is_another_guard() -> None:
     both = msgspec.structs.replace(holder(), annotations={names.DO_NOT_DISRUPT: "true"})
     changes = turn(begun(both), planned(job("true"), at=NOW + 10), NOW + 10, NOW - 60)
-    assert lapses(changes) == [Lapse.LIFTED]
+    assert lapses(changes) == [ProtectionEnd.LIFTED]
     [guard] = changes.begun
     assert (guard.protection.kind, guard.since) == ("do-not-disrupt", NOW + 10)
 
@@ -159,13 +159,13 @@ def test_who_is_not_protected_guards_nothing() -> None:
 
 
 def test_how_long_each_has_stood_is_counted_by_kind_and_end() -> None:
-    times = GuardTimes()
-    times.note("do-not-disrupt", Lapse.ELAPSED, 3600)
-    times.note("do-not-disrupt", Lapse.ELAPSED, 0.5)
-    times.note("do-not-disrupt", Lapse.LEFT, 10 * 86_400)
+    times = ProtectionDurations()
+    times.note("do-not-disrupt", ProtectionEnd.ELAPSED, 3600)
+    times.note("do-not-disrupt", ProtectionEnd.ELAPSED, 0.5)
+    times.note("do-not-disrupt", ProtectionEnd.LEFT, 10 * 86_400)
     seen = times.statistics()
-    assert len(seen) == 2 * len(Lapse)
-    assert seen["do-not-disrupt", Lapse.ELAPSED].total == 3600.5
-    assert seen["do-not-disrupt", Lapse.ELAPSED].counts == (1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
-    assert seen["do-not-disrupt", Lapse.LEFT].counts[-1] == 1
-    assert sum(seen["do-not-evict", Lapse.LEFT].counts) == 0
+    assert len(seen) == 2 * len(ProtectionEnd)
+    assert seen["do-not-disrupt", ProtectionEnd.ELAPSED].total == 3600.5
+    assert seen["do-not-disrupt", ProtectionEnd.ELAPSED].counts == (1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+    assert seen["do-not-disrupt", ProtectionEnd.LEFT].counts[-1] == 1
+    assert sum(seen["do-not-evict", ProtectionEnd.LEFT].counts) == 0

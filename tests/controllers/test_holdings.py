@@ -13,11 +13,11 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.budget_status import (
     Blocked,
     Holder,
-    NodeHolding,
-    PodHolding,
+    NodeBudgetUsage,
+    PodBudgetUsage,
     State,
-    node_holdings,
-    pod_holdings,
+    node_budget_usages,
+    pod_budget_usages,
 )
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
@@ -44,9 +44,11 @@ def for_nodes(**fields: Any) -> NodeDisruptionBudget:
     return msgspec.structs.replace(budget, **fields)
 
 
-def held(*nodes: Node, budget: NodeDisruptionBudget | None = None, claims: tuple[NodeClaim, ...] = ()) -> NodeHolding:
+def held(
+    *nodes: Node, budget: NodeDisruptionBudget | None = None, claims: tuple[NodeClaim, ...] = ()
+) -> NodeBudgetUsage:
     found = observed(*nodes, claims=claims)
-    (holding,) = node_holdings(found, (budget or for_nodes(),), SETTINGS, NOW)
+    (holding,) = node_budget_usages(found, (budget or for_nodes(),), SETTINGS, NOW)
     return holding
 
 
@@ -121,8 +123,8 @@ def test_how_a_budget_for_nodes_stands(budget: NodeDisruptionBudget, state: Stat
 
 def held_pods(
     *pods: Pod, budgets: tuple[PodDisruptionBudget, ...], nodes: tuple[Node, ...] = (), namespace: str = ""
-) -> tuple[PodHolding, ...]:
-    return pod_holdings(observed(*nodes, pods=pods, budgets=budgets), SETTINGS, NOW, namespace)
+) -> tuple[PodBudgetUsage, ...]:
+    return pod_budget_usages(observed(*nodes, pods=pods, budgets=budgets), SETTINGS, NOW, namespace)
 
 
 def test_pods_that_are_missing_or_not_well_hold_their_budget() -> None:

@@ -19,7 +19,7 @@ from gracectl.inspect.leadership import (
     read_leadership,
     with_leadership,
 )
-from gracectl.inspect.status import IS_IT_RUNNING, NodeStanding, State
+from gracectl.inspect.status import IS_IT_RUNNING, NodeStatus, State
 from gracectl.kube.client import KubeClient
 from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.model.lease import Lease
@@ -55,11 +55,11 @@ def test_a_lease_says_whether_somebody_leads(leases: list[Lease], state: Lead, h
     assert (found.state, found.holder) == (state, holder)
 
 
-def a_standing(state: State, *obstacles: Caution) -> NodeStanding:
-    return NodeStanding(node=a_node(), state=state, since=NOW, obstacles=obstacles)
+def a_standing(state: State, *obstacles: Caution) -> NodeStatus:
+    return NodeStatus(node=a_node(), state=state, since=NOW, obstacles=obstacles)
 
 
-def told(standing: NodeStanding, leadership: Leadership) -> list[tuple[Kind, str]]:
+def told(standing: NodeStatus, leadership: Leadership) -> list[tuple[Kind, str]]:
     (found,) = with_leadership([standing], leadership)
     return [(each.kind, each.message) for each in found.obstacles]
 

@@ -13,7 +13,7 @@ from support.builders import a_budget, a_pod
 
 from gracectl.controllers.cluster import budget_matcher as matching
 from gracectl.controllers.cluster.budget_matcher import SLICE, BudgetsByPod
-from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.labels import PackedLabels
 from gracectl.model.pod import Pod
@@ -46,13 +46,13 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     return seen
 
 
-def observed_with(*budgets: PodDisruptionBudget) -> Observed:
-    observed = observe_nothing_yet()
+def observed_with(*budgets: PodDisruptionBudget) -> ClusterCache:
+    observed = empty_cluster_cache()
     observed.budgets.replace(budgets)
     return observed
 
 
-def names_by_pod(observed: Observed, *pods: Pod) -> dict[str, list[str]]:
+def names_by_pod(observed: ClusterCache, *pods: Pod) -> dict[str, list[str]]:
     found = observed.budgets_by_pod(pods)
     return {pod.name: [budget.name for budget in found[pod.uid]] for pod in pods if pod.uid in found}
 
@@ -167,7 +167,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(["one", "two", "three"]), SELECTORS
 def test_after_any_changes_the_answer_is_that_of_the_selectors(
     changes: list[tuple[str, LabelSelector | str | None]], maps: list[dict[str, str]]
 ) -> None:
-    observed = observe_nothing_yet()
+    observed = empty_cluster_cache()
     pods = [a_pod(f"p{number}", labels=labels) for number, labels in enumerate(maps)]
     for version, (name, selector) in enumerate(changes):
         if isinstance(selector, str):

@@ -18,7 +18,7 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.controllers.reporting import invalid_annotations as misspelt
-from gracectl.controllers.reporting.invalid_annotations import Misspellings, explained
+from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter, explained
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
@@ -167,8 +167,8 @@ def crowd(count: int, **fields: Any) -> list[Pod]:
 
 async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controller: Controller) -> None:
     """So that what else there is to tell does not wait behind them."""
-    tools = controller._tenure._tools
-    part = Misspellings(tools)
+    tools = controller._tenure._context
+    part = InvalidAnnotationReporter(tools)
     tools.observed.nodes.put(a_node())
     start = tools.clock.monotonic()
     for pod in crowd(100):
@@ -181,8 +181,8 @@ async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controll
 
 async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(misspelt, "REMEMBERED", 10)
-    tools = controller._tenure._tools
-    part = Misspellings(tools)
+    tools = controller._tenure._context
+    part = InvalidAnnotationReporter(tools)
     tools.observed.nodes.put(a_node())
     for pod in crowd(30):
         tools.observed.pods.put(pod)

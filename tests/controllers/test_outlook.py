@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.builders import NOW, READY, a_node, a_pod, owned_by
 
-from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import NodeOutlook, Outlook, outlook, under_budgets
 from gracectl.model import names
@@ -36,9 +36,9 @@ def annotated(instant: float) -> dict[str, str]:
     return {names.TERMINATION_TIMESTAMP: format_time(instant)}
 
 
-def observed(*things: Node | NodeClaim) -> Observed:
+def observed(*things: Node | NodeClaim) -> ClusterCache:
     """These, with a pod on each node."""
-    found = observe_nothing_yet()
+    found = empty_cluster_cache()
     nodes = [thing for thing in things if isinstance(thing, Node)]
     found.nodes.replace(nodes)
     found.claims.replace([thing for thing in things if isinstance(thing, NodeClaim)])

@@ -7,8 +7,8 @@ from support.builders import NOW
 from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
-from gracectl.controllers.reporting.pod_events import PodAnnouncer, is_cut, told_of
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.controllers.reporting.pod_events import PodEventReporter, is_cut, told_of
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.promises import Promise
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, error_for
@@ -16,7 +16,7 @@ from gracectl.kube.events import EventRecorder
 from gracectl.kube.transport import Request, Response
 from gracectl.runtime.clock import LoopClock
 
-POD = Doomed("shop", "web-1", "uid-1", "n1", NOW)
+POD = ScheduledDeletion("shop", "web-1", "uid-1", "n1", NOW)
 WHY = ": node n1 must end by 1970-01-12T13:46:40Z, whatever budgets and protection say"
 DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
 
@@ -80,5 +80,5 @@ def refusal(answer: Response | ApiError) -> ApiError:
 async def test_what_somebody_may_have_to_mend_is_an_event(answer: Response | ApiError, events: int) -> None:
     clock = LoopClock()
     recorder = EventRecorder(KubeClient(EvictionServer(clock), clock), clock)
-    PodAnnouncer(recorder).not_deleted(POD, refusal(answer))
+    PodEventReporter(recorder).not_deleted(POD, refusal(answer))
     assert recorder.statistics().recorded == events

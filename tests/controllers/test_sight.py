@@ -13,7 +13,7 @@ from support.sights import a_client, asked_pods, being_deleted, named, pods_seen
 from support.stage import NAMESPACE, NOT_READY, SILENT, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
 
 from gracectl.controllers.cluster.informers import MANY
-from gracectl.inspect.watcher import Sight
+from gracectl.inspect.watcher import ClusterWatcher
 from gracectl.kube import errors
 from gracectl.kube.client import KubeClient
 from gracectl.model.node import Node
@@ -157,7 +157,7 @@ async def test_a_chosen_node_that_goes_before_its_pods_were_listed_keeps_nobody_
         start = stage.clock.monotonic()
         stage.transport.before.add(Rule(fault=Latency(50.0, 50.0), path="/pods$"))
         async with anyio.create_task_group() as group:
-            sight = Sight(a_client(stage), is_labelled, stage.clock)
+            sight = ClusterWatcher(a_client(stage), is_labelled, stage.clock)
             group.start_soon(sight.run)
             await stage.patch_node("n1", CHOSEN)
             await stage.clock.sleep(1)
@@ -203,7 +203,7 @@ async def test_a_missing_right_is_told_at_the_start(missing: str) -> None:
         await grant(stage.server, {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}, *rights)
         client = KubeClient(InProcessTransport(stage.server, stage.clock, token=token), stage.clock)
         with pytest.raises(errors.Forbidden, match=f"add the verb {verb} on {kind}"):
-            await Sight(client, named("n1"), stage.clock).run()
+            await ClusterWatcher(client, named("n1"), stage.clock).run()
 
 
 # -- news --------------------------------------------------------------------------------------------------------------

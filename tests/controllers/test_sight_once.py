@@ -12,7 +12,7 @@ from support.rights import account_token, grant, rule
 from support.sights import a_client, asked_pods, named
 from support.stage import CLAIMS, NAMESPACE, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
 
-from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.inspect.watcher import look
 from gracectl.kube import errors
@@ -35,7 +35,7 @@ def attachment(node: str) -> dict[str, object]:
     return {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "va"}, "spec": spec}
 
 
-def is_live(observed: Observed) -> bool:
+def is_live(observed: ClusterCache) -> bool:
     caches = (observed.nodes, observed.pods, observed.budgets, observed.attachments, observed.claims)
     return all(cache.statistics().live for cache in caches)
 
@@ -147,7 +147,7 @@ async def test_the_first_failure_is_told_as_it_comes_and_ends_the_rest() -> None
         await many_nodes(stage, MANY)
         stage.transport.before.add(Rule(fault=Refuse(500), path="poddisruptionbudgets"))
         stage.transport.before.add(Rule(fault=Latency(1.0, 1.0), path="/pods$"))
-        with pytest.raises(errors.ServerFault, match="poddisruptionbudgets"):
+        with pytest.raises(errors.ServerError, match="poddisruptionbudgets"):
             await look(a_client(stage), but_other)
         assert stage.transport.of("list", "pods") == []
 
@@ -158,7 +158,7 @@ async def test_a_pod_that_came_up_again_on_another_node_meanwhile_is_seen_there(
         await stage.create(a_pod_manifest("web-0", "n2"))
         stage.transport.before.add(Rule(fault=Latency(2.0, 2.0), path="/pods$", count=1))  # the list of n1
         stage.transport.behind.add(Rule(fault=Latency(5.0, 5.0), path="/pods$", count=1))  # the answer for n2
-        found: list[Observed] = []
+        found: list[ClusterCache] = []
 
         async def read() -> None:
             found.append(await look(a_client(stage), named("n1", "n2")))

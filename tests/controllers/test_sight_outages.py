@@ -16,7 +16,7 @@ from support.sights import a_client, asked_pods, named, pods_seen, seeing
 from support.stage import NAMESPACE, SILENT, Stage, a_pod_manifest, staged
 
 from gracectl.controllers.cluster.informers import MANY
-from gracectl.inspect.watcher import Interruption, Sight
+from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 
@@ -90,12 +90,12 @@ async def test_a_view_can_say_as_of_when_it_is_true() -> None:
 async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
     async with staged("n1") as stage:
         stage.transport.is_listening = False
-        sight = Sight(a_client(stage), named("n1"), stage.clock)
+        sight = ClusterWatcher(a_client(stage), named("n1"), stage.clock)
         async with anyio.create_task_group() as group:
             group.start_soon(sight.run)
             await stage.clock.sleep(10)
             found = sight.interruption()
-            assert found == Interruption(None, "list nodes: the server cannot be reached: connection refused")
+            assert found == ConnectionLoss(None, "list nodes: the server cannot be reached: connection refused")
             stage.transport.is_listening = True
             start = stage.clock.monotonic()
             await sight.wait_live()

@@ -10,7 +10,7 @@ from support.builders import NOW, a_budget, a_node, a_pod, owned_by
 from support.standings import DRAINED, KEPT, going, kept, observed, replica
 
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.status import Memory, NodeStanding, State, claims_by_themselves, is_under_way, standings
+from gracectl.inspect.status import Memory, NodeStatus, State, claims_by_themselves, is_under_way, node_statuses
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
@@ -27,8 +27,8 @@ SETTINGS = TerminationSettings()
 FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon fails: forbidden")
 
 
-def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStanding:
-    (found,) = standings(observed(node, pods=pods, **caches), settings, {node.name}, NOW)
+def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStatus:
+    (found,) = node_statuses(observed(node, pods=pods, **caches), settings, {node.name}, NOW)
     return found
 
 
@@ -107,11 +107,11 @@ def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[S
 
 def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:
     seen = observed(going("b"), going("a"), going("c"))
-    assert [each.name for each in standings(seen, SETTINGS, {"b", "a", "nobody"}, NOW)] == ["a", "b"]
+    assert [each.name for each in node_statuses(seen, SETTINGS, {"b", "a", "nobody"}, NOW)] == ["a", "b"]
 
 
 def test_pods_that_are_not_listed_yet_are_not_taken_for_none() -> None:
-    (found,) = standings(observed(going()), SETTINGS, {"n1"}, NOW, has_pods=lambda node: False)
+    (found,) = node_statuses(observed(going()), SETTINGS, {"n1"}, NOW, has_pods=lambda node: False)
     assert (found.pods, found.step) == (None, "drain")
 
 
@@ -178,7 +178,7 @@ def test_what_blocks_comes_first_and_who_waits_for_whom_is_told() -> None:
         replica("c", node_name="n2"),
     ]
     seen = observed(going(), going("n2", since=200), pods=tuple(pods), budgets=(a_budget(**SPENT),))
-    (found,) = standings(seen, SETTINGS, {"n1"}, NOW)
+    (found,) = node_statuses(seen, SETTINGS, {"n1"}, NOW)
     assert [pod.entry.pod.name for pod in found.pods or ()] == ["b", "kept", "free"]
     places = [pod.place for pod in found.pods or ()]
     assert places[1:] == [None, None]
@@ -195,7 +195,7 @@ def test_who_keeps_looking_knows_since_when() -> None:
 
     def since(at: float, *pods: Pod) -> dict[str, tuple[Outcome, float]]:
         seen = observed(node, pods=pods, budgets=(budget,))
-        (found,) = standings(seen, SETTINGS, {"n1"}, at, memory=memory)
+        (found,) = node_statuses(seen, SETTINGS, {"n1"}, at, memory=memory)
         return {pod.entry.pod.name: (pod.entry.outcome, pod.since - NOW) for pod in found.pods or ()}
 
     assert since(NOW, first, second) == {"first": (Outcome.EVICT, -100), "second": (Outcome.WAITING, -100)}

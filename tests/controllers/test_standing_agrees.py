@@ -11,8 +11,8 @@ from support.stage import Stage, staged
 from support.worlds import a_world, create
 
 from gracectl.app.controller import Controller
-from gracectl.inspect.status import State, standings
-from gracectl.inspect.watcher import Sight
+from gracectl.inspect.status import State, node_statuses
+from gracectl.inspect.watcher import ClusterWatcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -28,9 +28,11 @@ Sample = dict[str, tuple[str, int]]
 """By node, its step and the pods left."""
 
 
-def shown(stage: Stage, sight: Sight) -> Sample:
+def shown(stage: Stage, sight: ClusterWatcher) -> Sample:
     nodes = {node.name for node in sight.observed.nodes.values() if being_deleted(node)}
-    found = standings(sight.observed, stage.settings.termination, nodes, stage.clock.now(), has_pods=sight.has_pods_of)
+    found = node_statuses(
+        sight.observed, stage.settings.termination, nodes, stage.clock.now(), has_pods=sight.has_pods_of
+    )
     assert all(each.state is State.ENDING for each in found)
     return {each.name: (each.step, len(each.pods or ())) for each in found}
 

@@ -12,7 +12,7 @@ from support.builders import NOW, a_node
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 from support.voluntary import AT_ONCE, TERMINABLE
 
-from gracectl.controllers.disruption.circuit_breaker import Brake
+from gracectl.controllers.disruption.circuit_breaker import CircuitBreaker
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
@@ -64,7 +64,7 @@ def recount(nodes: dict[str, Node], settings: HealthSettings, now: float) -> Tal
 def test_the_count_kept_is_that_of_a_recount(changes: list[tuple[str, str, int]]) -> None:
     settings = HealthSettings(maximum_unhealthy="30%")
     selector = LabelSelector(match_expressions=(Requirement(key="pool", operator="Exists"),))
-    brake, nodes, now = Brake(selector, settings), dict[str, Node](), NOW
+    brake, nodes, now = CircuitBreaker(selector, settings), dict[str, Node](), NOW
     for name, what, seconds in changes:
         now += seconds
         conditions = () if what == "silent" else (Condition("Ready", what, last_transition=now),)

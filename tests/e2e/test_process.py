@@ -11,7 +11,7 @@ import anyio
 import orjson
 import pytest
 from e2e_support.program import Program, running
-from e2e_support.sight import Scope, Sight
+from e2e_support.sight import ClusterWatcher, Scope
 from e2e_support.story import TIMES, Story
 from e2e_support.target import Target, embedded_cluster
 from e2e_support.wire import Hold
@@ -185,7 +185,7 @@ async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) 
     """On an embedded cluster of its own, whatever the others run against: only there, instances can be counted."""
     with embedded_cluster(tmp_path, "--nodes", "5", "--pods", "40", "--speed", "4") as kubeconfig:
         async with connected(kubeconfig) as api, anyio.create_task_group() as group:
-            sight = Sight(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", PODS, {}))
+            sight = ClusterWatcher(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", PODS, {}))
             await group.start(sight.run)
             leaving = sight.all("Node")[:3]
             await drain_with_two_controllers(sight, api, leaving, Target(kubeconfig, "demo"))
@@ -196,7 +196,9 @@ async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) 
             group.cancel_scope.cancel()
 
 
-async def drain_with_two_controllers(sight: Sight, api: WorldApi, leaving: list[JsonObject], target: Target) -> None:
+async def drain_with_two_controllers(
+    sight: ClusterWatcher, api: WorldApi, leaving: list[JsonObject], target: Target
+) -> None:
     """Delete nodes; one controller is killed once pods are leaving, another ends what it began."""
     endpoint = target.config["clusters"][0]["cluster"]["server"]
     settings = {

@@ -47,7 +47,7 @@ class Seen(NamedTuple):
         return uid
 
 
-class Sight:
+class ClusterWatcher:
     """The objects of some scopes as they are now, and the journal of how they came to be so."""
 
     def __init__(self, api: WorldApi, clock: Clock, *scopes: Scope) -> None:

@@ -24,7 +24,7 @@ from e2e_support.definition import NODE_BUDGETS
 from e2e_support.forger import Forger, forger_before
 from e2e_support.names import LABEL
 from e2e_support.program import Program, running
-from e2e_support.sight import Scope, Sight
+from e2e_support.sight import ClusterWatcher, Scope
 from e2e_support.target import Target
 from e2e_support.wire import Wire, wire_to
 from gracectl.model.names import FINALIZER, NOT_READY_TAINT_KEY
@@ -49,7 +49,7 @@ class Story:
         self.namespace = run
         self.folder = folder
         self.clock = SystemClock()
-        self.sight = Sight(
+        self.sight = ClusterWatcher(
             api,
             self.clock,
             Scope("Node", NODES, {"labelSelector": f"{LABEL}={run}"}),

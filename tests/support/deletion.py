@@ -20,7 +20,7 @@ from kubesim.faults import LateWatch, Rule
 from kubesim.server import api
 
 from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -111,7 +111,7 @@ class Ears:
     def deleted(self, deletion: Deletion) -> None:
         self.deletions.append(deletion)
 
-    def not_deleted(self, pod: Doomed, refusal: errors.ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: errors.ApiError) -> None:
         self.refusals.append((pod.name, refusal))
 
 
@@ -175,10 +175,10 @@ class DeletionStage:
             doomed = [msgspec.structs.replace(each, begins=self.start + begins) for each in doomed]
         self.deleter.want(node, doomed)
 
-    def doomed(self, name: str, deadline: float, node: str = "n1") -> Doomed:
+    def doomed(self, name: str, deadline: float, node: str = "n1") -> ScheduledDeletion:
         pod = self.pods.get(NAMESPACE, name)
         assert pod is not None
-        return Doomed(NAMESPACE, name, pod.uid, node, self.start + deadline)
+        return ScheduledDeletion(NAMESPACE, name, pod.uid, node, self.start + deadline)
 
     async def until(self, instant: float) -> None:
         """Wait until so many seconds after the test began, and until all that is due then has been done."""

@@ -12,14 +12,14 @@ import anyio
 import orjson
 from kubesim.server.api import JsonObject
 
-from gracectl.controllers.cluster.cache import observe_nothing_yet
+from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
-from gracectl.nodebudgets.admitter import Gate
-from gracectl.nodebudgets.status_controller import Counting
+from gracectl.nodebudgets.admitter import Admitter
+from gracectl.nodebudgets.status_controller import StatusController
 from gracectl.runtime.backoff import Backoff
 from support.stage import Stage
 
@@ -68,7 +68,7 @@ def seen(stage: Stage, name: str) -> Node:
 
 
 @asynccontextmanager
-async def replicas(stage: Stage, count: int = 1, *, counts: bool = True) -> AsyncIterator[list[Gate]]:
+async def replicas(stage: Stage, count: int = 1, *, counts: bool = True) -> AsyncIterator[list[Admitter]]:
     """So many gates with caches of their own; the first one's process leads, and `counts`."""
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(anyio.create_task_group())
@@ -77,14 +77,14 @@ async def replicas(stage: Stage, count: int = 1, *, counts: bool = True) -> Asyn
         for number in range(count):
             rng = random.Random(f"replica/{number}")
             client = KubeClient(stage.transport, stage.clock, rng=rng)
-            observed = observe_nothing_yet()
-            gate = Gate(client, observed.nodes, Cache("node-budgets"), stage.clock, rng=rng)
+            observed = empty_cluster_cache()
+            gate = Admitter(client, observed.nodes, Cache("node-budgets"), stage.clock, rng=rng)
             reflectors = Reflectors(client, observed, stage.clock, rng=rng)
             group.start_soon(reflectors.nodes.run)
             group.start_soon(reflectors.of_node_budgets(gate.budgets).run)
             await gate.wait_live()
             gates.append(gate)
         if counts:
-            counting = Counting(gates[0], client, stage.clock, partial(Backoff, rng=rng))
+            counting = StatusController(gates[0], client, stage.clock, partial(Backoff, rng=rng))
             group.start_soon(counting.run)
         yield gates

@@ -17,7 +17,7 @@ from kubesim.server.api import JsonObject
 
 from gracectl.agent.sequence import Result, ShutdownSequence
 from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -73,7 +73,7 @@ class Ears:
     def deleted(self, deletion: Deletion) -> None:
         self.granted.append((deletion.pod.name, deletion.granted))
 
-    def not_deleted(self, pod: Doomed, refusal: errors.ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: errors.ApiError) -> None:
         self.refused.append(pod.name)
 
 

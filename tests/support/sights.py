@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from gracectl.inspect.watcher import Choice, Sight
+from gracectl.inspect.watcher import Choice, ClusterWatcher
 from gracectl.kube.client import IMPATIENT, KubeClient
 from gracectl.model.node import Node
 from support.stage import Stage
@@ -28,9 +28,9 @@ def a_client(stage: Stage) -> KubeClient:
 
 
 @asynccontextmanager
-async def seeing(stage: Stage, chooses: Choice) -> AsyncIterator[Sight]:
+async def seeing(stage: Stage, chooses: Choice) -> AsyncIterator[ClusterWatcher]:
     """A sight that runs, and has seen what was chosen at first."""
-    sight = Sight(a_client(stage), chooses, stage.clock, rng=random.Random(2))
+    sight = ClusterWatcher(a_client(stage), chooses, stage.clock, rng=random.Random(2))
     async with anyio.create_task_group() as group:
         group.start_soon(sight.run)
         await sight.wait_live()
@@ -47,6 +47,6 @@ def asked_pods(stage: Stage) -> list[str]:
     ]
 
 
-def pods_seen(sight: Sight, *nodes: str) -> dict[str, list[str]]:
+def pods_seen(sight: ClusterWatcher, *nodes: str) -> dict[str, list[str]]:
     """By node, the names of its pods in the sight."""
     return {node: sorted(pod.name for pod in sight.observed.pods_on(node)) for node in nodes}

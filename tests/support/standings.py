@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gracectl.cli.standings.follow import Gone, Scene
-from gracectl.controllers.cluster.cache import Observed, observe_nothing_yet
+from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.status import claims_by_themselves, standings
-from gracectl.inspect.watcher import Interruption
+from gracectl.inspect.status import claims_by_themselves, node_statuses
+from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
@@ -48,8 +48,8 @@ def pending(name: str = "n1") -> Node:
     return a_node(name, conditions=(*READY, waits), finalizers=(names.FINALIZER,))
 
 
-def observed(*nodes: Node, pods: tuple[Pod, ...] = (), **caches: Any) -> Observed:
-    found = observe_nothing_yet()
+def observed(*nodes: Node, pods: tuple[Pod, ...] = (), **caches: Any) -> ClusterCache:
+    found = empty_cluster_cache()
     found.nodes.replace(nodes)
     found.pods.replace(pods)
     for cache, things in caches.items():
@@ -61,13 +61,13 @@ def replica(name: str = "web-1", **fields: Any) -> Pod:
     return a_pod(name, **{"owners": owned_by("ReplicaSet"), **fields})
 
 
-def a_scene(seen: Observed, *, at: float = NOW, asked: tuple[str, ...] | None = None, **more: Any) -> Scene:
+def a_scene(seen: ClusterCache, *, at: float = NOW, asked: tuple[str, ...] | None = None, **more: Any) -> Scene:
     """Of all nodes, or those `asked` for; `more` goes to the scene."""
     settings = TerminationSettings()
     wanted = {node.name for node in seen.nodes.values()} if asked is None else set(asked)
     return Scene(
         at=at,
-        nodes=standings(seen, settings, wanted, at),
+        nodes=node_statuses(seen, settings, wanted, at),
         claims=claims_by_themselves(seen, settings, at),
         **more,
     )
@@ -164,7 +164,7 @@ def claims_and_gone() -> Scene:
 
 def interrupted() -> Scene:
     """The connection is lost."""
-    lost = Interruption(NOW - 75, "watch pods: the server cannot be reached (Connection refused)")
+    lost = ConnectionLoss(NOW - 75, "watch pods: the server cannot be reached (Connection refused)")
     return a_scene(observed(going(), pods=(replica(),)), interruption=lost)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gracectl.cli.forecasts.report import Reported
-from gracectl.inspect.budget_status import Blocked, Holder, NodeHolding, PodHolding
+from gracectl.inspect.budget_status import Blocked, Holder, NodeBudgetUsage, PodBudgetUsage
 from gracectl.inspect.leadership import NOTHING_KNOWN, Leadership
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
@@ -26,8 +26,8 @@ class Standings(msgspec.Struct, frozen=True, kw_only=True):
     `only_blocking`: those that allow something are left out."""
 
     at: float
-    nodes: tuple[NodeHolding, ...] | None
-    pods: tuple[PodHolding, ...]
+    nodes: tuple[NodeBudgetUsage, ...] | None
+    pods: tuple[PodBudgetUsage, ...]
     unseen: str = ""
     leadership: Leadership = NOTHING_KNOWN
     only_blocking: bool = False
@@ -106,7 +106,7 @@ def report(told: Standings) -> Report:
     )
 
 
-def _of_nodes(holding: NodeHolding) -> NodeBudgetReport:
+def _of_nodes(holding: NodeBudgetUsage) -> NodeBudgetReport:
     budget, counted = holding.budget, holding.counted
     return NodeBudgetReport(
         **_common(holding),
@@ -117,7 +117,7 @@ def _of_nodes(holding: NodeHolding) -> NodeBudgetReport:
     )
 
 
-def _of_pods(holding: PodHolding) -> PodBudgetReport:
+def _of_pods(holding: PodBudgetUsage) -> PodBudgetReport:
     budget = holding.budget
     return PodBudgetReport(
         **_common(holding),
@@ -129,7 +129,7 @@ def _of_pods(holding: PodHolding) -> PodBudgetReport:
     )
 
 
-def _common(holding: NodeHolding | PodHolding) -> dict[str, Any]:
+def _common(holding: NodeBudgetUsage | PodBudgetUsage) -> dict[str, Any]:
     budget = holding.budget
     return {
         "name": budget.name,

@@ -13,7 +13,7 @@ from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.table import GAP, INDENT, name_width
 from gracectl.cli.holdings.report import LONGEST, Standings
 from gracectl.cli.program import command
-from gracectl.inspect.budget_status import Blocked, Holder, NodeHolding, PodHolding, State
+from gracectl.inspect.budget_status import Blocked, Holder, NodeBudgetUsage, PodBudgetUsage, State
 from gracectl.inspect.leadership import Lead, Leadership
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
@@ -60,7 +60,7 @@ class _Row:
     """A budget as the table has it."""
 
     def __init__(
-        self, name: str, bound: str, figures: tuple[int, int, int, int], holding: NodeHolding | PodHolding
+        self, name: str, bound: str, figures: tuple[int, int, int, int], holding: NodeBudgetUsage | PodBudgetUsage
     ) -> None:
         expected, available, required, allowed = figures
         self.cells = (name, bound, f"{available} of {expected}", str(required), str(allowed))
@@ -68,10 +68,10 @@ class _Row:
         self.holders = holding.holders
         self.blocked = holding.blocked
         self.complaints = [harmless(holding.problem, LONGEST)] if holding.problem else []
-        self.missing = holding.missing if isinstance(holding, PodHolding) else 0
+        self.missing = holding.missing if isinstance(holding, PodBudgetUsage) else 0
 
 
-def _node_row(holding: NodeHolding, leadership: Leadership) -> _Row:
+def _node_row(holding: NodeBudgetUsage, leadership: Leadership) -> _Row:
     budget, counted = holding.budget, holding.counted
     figures = (budget.expected_nodes, budget.current_available, budget.desired_available, budget.disruptions_allowed)
     row = _Row(budget.name, harmless(bound_of(budget)), figures, holding)
@@ -92,7 +92,7 @@ def _who_counts(leadership: Leadership) -> str:
     return "" if leadership.state is Lead.LEADS else f"; is `{command('controller')}` running?"
 
 
-def _pod_row(holding: PodHolding) -> _Row:
+def _pod_row(holding: PodBudgetUsage) -> _Row:
     budget = holding.budget
     figures = (budget.expected_pods, budget.current_healthy, budget.desired_healthy, budget.disruptions_allowed)
     row = _Row(f"{budget.namespace}/{budget.name}", harmless(bound_of(budget)), figures, holding)

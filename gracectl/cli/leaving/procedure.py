@@ -19,7 +19,7 @@ from gracectl.admission.removal import Leftover, leftovers, take_away
 from gracectl.cli.leaving import words
 from gracectl.cli.leaving.report import EndingReport, KeptReport, LeaseReport, Outcome, Removal, Report
 from gracectl.config import ConfigError, Settings
-from gracectl.controllers.finalizer.cleanup import Ending, Farewell, Survey, endings, survey
+from gracectl.controllers.finalizer.cleanup import Ending, FinalizerCleanup, Survey, endings, survey
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.inspect.leadership import Lead, judged
 from gracectl.kube.client import KubeClient
@@ -187,7 +187,7 @@ class Uninstall:
         if takeover is not None and takeover.previous:
             seconds = takeover.quiet_at - self._clock.monotonic()
             self._tell(words.taken_over(takeover.previous, seconds))
-        farewell = Farewell(self._client, self._clock)
+        farewell = FinalizerCleanup(self._client, self._clock)
         for times in range(1, RETURNS + 1):
             seen = await farewell.run(lambda: max(self._forgotten_at, takeover.quiet_at if takeover else 0.0))
             # Whoever led may have made the configurations anew until a moment ago, as he did the finalizers.

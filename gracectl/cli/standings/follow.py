@@ -11,14 +11,14 @@ from gracectl.config import Settings
 from gracectl.inspect.forecast import is_draining
 from gracectl.inspect.leadership import NOTHING_KNOWN, Leadership, read_leadership, with_leadership
 from gracectl.inspect.status import (
-    ClaimStanding,
     Memory,
-    NodeStanding,
+    NodeClaimStatus,
+    NodeStatus,
     claims_by_themselves,
     is_under_way,
-    standings,
+    node_statuses,
 )
-from gracectl.inspect.watcher import Interruption, Sight
+from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
 from gracectl.kube.connection import Connection
 from gracectl.model.node import Node
 from gracectl.runtime.groups import ungrouped
@@ -49,10 +49,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: float
-    nodes: tuple[NodeStanding, ...]
-    claims: tuple[ClaimStanding, ...] = ()
+    nodes: tuple[NodeStatus, ...]
+    claims: tuple[NodeClaimStatus, ...] = ()
     gone: tuple[Gone, ...] = ()
-    interruption: Interruption | None = None
+    interruption: ConnectionLoss | None = None
     leadership: Leadership = NOTHING_KNOWN
     longest_protection: float | None = None
     is_complete: bool = True
@@ -103,7 +103,7 @@ class _Watcher:
         self._began: dict[str, float] = {}  # by uid
         self._gone: list[Gone] = []
         self._memory = Memory()
-        self.sight = Sight(there.client, self._has_to_be_seen, there.clock)
+        self.sight = ClusterWatcher(there.client, self._has_to_be_seen, there.clock)
 
     def _has_to_be_seen(self, node: Node) -> bool:
         # Pods of all that are draining wait in the same lanes.
@@ -139,7 +139,7 @@ class _Watcher:
         observed, now = self.sight.observed, self._clock.now()
         chosen = [node for node in observed.nodes.values() if self._chooses(node)]
         self._note_gone({node.uid for node in observed.nodes.values()}, now)
-        found = standings(
+        found = node_statuses(
             observed,
             self._settings,
             {node.name for node in chosen},

@@ -21,8 +21,8 @@ from gracectl.cli.forecasts.report import (
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.inspect.leadership import Leadership
-from gracectl.inspect.status import ClaimStanding, NodeStanding, PodStanding
-from gracectl.inspect.watcher import Interruption
+from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PodStatus
+from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
@@ -140,7 +140,7 @@ def as_line(told: Report) -> str:
     return visible_json(msgspec.json.encode(told).decode())
 
 
-def _node(node: NodeStanding, at: float) -> NodeReport:
+def _node(node: NodeStatus, at: float) -> NodeReport:
     return NodeReport(
         name=node.name,
         uid=node.uid,
@@ -157,7 +157,7 @@ def _node(node: NodeStanding, at: float) -> NodeReport:
     )
 
 
-def _pod(pod: PodStanding, at: float) -> PodReport:
+def _pod(pod: PodStatus, at: float) -> PodReport:
     entry = pod.entry
     return PodReport(
         namespace=entry.pod.namespace,
@@ -176,7 +176,7 @@ def _pod(pod: PodStanding, at: float) -> PodReport:
     )
 
 
-def _deadline(deadline: Deadline | None, at: float, node: NodeStanding | None = None) -> DeadlineReport | None:
+def _deadline(deadline: Deadline | None, at: float, node: NodeStatus | None = None) -> DeadlineReport | None:
     if deadline is None:
         return None
     origin = None if node is None else node.origin
@@ -189,7 +189,7 @@ def _deadline(deadline: Deadline | None, at: float, node: NodeStanding | None = 
     )
 
 
-def _claim(claim: ClaimStanding, at: float) -> ClaimReport:
+def _claim(claim: NodeClaimStatus, at: float) -> ClaimReport:
     return ClaimReport(
         name=claim.name,
         nodes=claim.nodes,
@@ -209,7 +209,7 @@ def _controller(leadership: Leadership) -> ControllerReport:
     )
 
 
-def _interruption(interruption: Interruption | None) -> InterruptionReport | None:
+def _interruption(interruption: ConnectionLoss | None) -> InterruptionReport | None:
     if interruption is None:
         return None
     return InterruptionReport(instant(interruption.since), interruption.error)

@@ -13,7 +13,7 @@ from gracectl.cli.forecasts.table import GAP, INDENT, caution_line, name_width
 from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.cli.standings.words import PodWords
-from gracectl.inspect.status import NodeStanding, State
+from gracectl.inspect.status import NodeStatus, State
 
 STYLES = {"blocked": "red", "protected": "yellow", "deleted": "red", "waiting": "dim"}
 """By what is said of a pod."""
@@ -48,7 +48,7 @@ def _parts(scene: Scene, width: int, verbose: bool) -> Iterator[RenderableType]:
         yield Text(words.of_all_gone(scene.gone), "green")
 
 
-def _has_more_to_say(node: NodeStanding) -> bool:
+def _has_more_to_say(node: NodeStatus) -> bool:
     """Than its line among several."""
     return bool(node.pods or node.obstacles or node.pods is None)
 
@@ -101,7 +101,7 @@ def _causes(scene: Scene) -> Iterator[RenderableType]:
     yield Text(f"{others}-v, or the name of a node, lists pods", "dim")
 
 
-def _node(node: NodeStanding, at: float, width: int, verbose: bool) -> Iterator[RenderableType]:
+def _node(node: NodeStatus, at: float, width: int, verbose: bool) -> Iterator[RenderableType]:
     told = words.described(node, at, verbose=verbose)
     yield Text.assemble((f"{told.name}: ", "bold"), (told.headline, "" if node.state is State.IDLE else "bold"))
     if told.deadline:

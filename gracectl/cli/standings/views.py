@@ -17,7 +17,7 @@ from gracectl.cli.standings import words
 from gracectl.cli.standings.follow import Scene
 from gracectl.cli.standings.report import as_line, report
 from gracectl.cli.standings.table import table
-from gracectl.inspect.status import NodeStanding
+from gracectl.inspect.status import NodeStatus
 from gracectl.model.times import format_time
 
 NEWS_EVERY_SECONDS = 10.0
@@ -74,7 +74,7 @@ class PlainView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told: dict[str, tuple[float, NodeStanding]] = {}  # by uid, and when
+        self._told: dict[str, tuple[float, NodeStatus]] = {}  # by uid, and when
         self._gone = 0
         self._is_interrupted = False
 
@@ -104,7 +104,7 @@ class PlainView:
     def _tell(self, scene: Scene, text: str) -> None:
         say(f"{format_time(scene.at)}  {text}")
 
-    def _is_news(self, node: NodeStanding, at: float) -> bool:
+    def _is_news(self, node: NodeStatus, at: float) -> bool:
         if node.uid not in self._told:
             return True
         told_at, told = self._told[node.uid]
@@ -113,7 +113,7 @@ class PlainView:
         is_due = at >= told_at + NEWS_EVERY_SECONDS
         return is_due and (words.left_of(told), told.waits_for) != (words.left_of(node), node.waits_for)
 
-    def _news(self, node: NodeStanding, at: float) -> str:
+    def _news(self, node: NodeStatus, at: float) -> str:
         headline, reason = words.described(node, at, verbose=False).headline, words.waits_for(node)
         return headline if not reason or reason in headline else f"{headline}: {reason}"
 

@@ -14,8 +14,8 @@ import msgspec
 from gracectl.cli.elapsed import elapsed
 from gracectl.cli.forecasts.words import cause_of, counted, held, in_lane
 from gracectl.cli.standings.follow import Gone, Scene
-from gracectl.inspect.status import ClaimStanding, NodeStanding, PodStanding, State
-from gracectl.inspect.watcher import Interruption
+from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PodStatus, State
+from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.explain import HELD, URGENCY, listed
 from gracectl.policy.plan import Blocker, Outcome
@@ -100,42 +100,42 @@ def title(scene: Scene) -> str:
     return f"{told} ({format_time(scene.at)} by the server's clock)"
 
 
-def state_words(node: NodeStanding) -> str:
+def state_words(node: NodeStatus) -> str:
     """What is done to it: `ending`, `being drained for maintenance`."""
     return BEING_DRAINED if node.state is State.KEPT and not node.is_done else STATES[node.state]
 
 
-def step_of(node: NodeStanding) -> str:
+def step_of(node: NodeStatus) -> str:
     """Where it stands: the name of a step, or what there is in the place of one."""
     return node.step or ("-" if node.state is State.IDLE else "nobody")
 
 
-def time_of(node: NodeStanding, at: float) -> str:
+def time_of(node: NodeStatus, at: float) -> str:
     """For how long that was asked for; empty if nobody knows."""
     return "" if node.since is None else elapsed(at - node.since)
 
 
-def left_of(node: NodeStanding) -> str:
+def left_of(node: NodeStatus) -> str:
     """How many pods hold it."""
     if not node.step or node.state in (State.RETURNING, State.PENDING):
         return ""
     return "?" if node.pods is None else str(len(node.pods))
 
 
-def ends_in(node: NodeStanding, at: float) -> str:
+def ends_in(node: NodeStatus, at: float) -> str:
     """The time until its deadline."""
     if node.deadline is None:
         return "-"
     return elapsed(node.deadline.at - at) if node.deadline.at > at else "overdue"
 
 
-def waits_for(node: NodeStanding) -> str:
+def waits_for(node: NodeStatus) -> str:
     """In one line what a node waits for; empty for nothing that anybody knows."""
     grave = next((each.message for each in node.obstacles if each.kind.is_grave), "")
     return grave or node.waits_for
 
 
-def described(node: NodeStanding, at: float, *, verbose: bool) -> NodeWords:
+def described(node: NodeStatus, at: float, *, verbose: bool) -> NodeWords:
     """One node with its pods. `verbose`: each of them."""
     pods = node.pods or ()
     shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
@@ -149,7 +149,7 @@ def described(node: NodeStanding, at: float, *, verbose: bool) -> NodeWords:
     )
 
 
-def _most_urgent(pods: Iterable[PodStanding]) -> Sequence[PodStanding]:
+def _most_urgent(pods: Iterable[PodStatus]) -> Sequence[PodStatus]:
     """They come with what blocks first; those that nothing holds need no words."""
     found = _first_of_each(pods, _likeness, FEW_ALIKE)
     return [pod for pod in found if pod.entry.outcome is not Outcome.EVICT][:FEW]
@@ -166,7 +166,7 @@ def _first_of_each(things: Iterable[T], kind: Callable[[T], object], most: int) 
     return found
 
 
-def _likeness(pod: PodStanding) -> tuple[object, ...]:
+def _likeness(pod: PodStatus) -> tuple[object, ...]:
     """Equal for pods that the same holds."""
     entry = pod.entry
     return entry.outcome, entry.budgets, entry.protection and entry.protection.words
@@ -177,7 +177,7 @@ def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
 
     What waits for others, or has been told to leave, is no cause.
     """
-    held: dict[tuple[object, ...], list[tuple[str, PodStanding]]] = {}
+    held: dict[tuple[object, ...], list[tuple[str, PodStatus]]] = {}
     for node in scene.nodes:
         for pod in node.pods or ():
             is_unknown = pod.entry.blocker is Blocker.UNDECODABLE
@@ -197,24 +197,24 @@ def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
     return told, len(in_order) - len(told)
 
 
-def _outcome(alike: Sequence[tuple[str, PodStanding]]) -> Outcome:
+def _outcome(alike: Sequence[tuple[str, PodStatus]]) -> Outcome:
     """Of pods that the same holds, each behind the name of its node."""
     return alike[0][1].entry.outcome
 
 
-def _cause(pod: PodStanding) -> str:
+def _cause(pod: PodStatus) -> str:
     """Of pods whose instants differ."""
     return pod.entry.reason if pod.entry.protection is None else pod.entry.protection.words
 
 
-def _headline(node: NodeStanding, at: float) -> str:
+def _headline(node: NodeStatus, at: float) -> str:
     if node.state is State.IDLE:
         return "nobody has asked for its end or its drain"
     since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
     return f"{state_words(node)}{since}; {_where(node)}"
 
 
-def _where(node: NodeStanding) -> str:
+def _where(node: NodeStatus) -> str:
     if node.pods is None:
         return f"at step {step_of(node)}; its pods are being listed"
     if node.pods and node.step == "drain":
@@ -225,7 +225,7 @@ def _where(node: NodeStanding) -> str:
     return f"{where}: {node.waits_for}" if node.step and node.waits_for else where
 
 
-def _deadline(node: NodeStanding, at: float) -> str:
+def _deadline(node: NodeStatus, at: float) -> str:
     if node.state is not State.ENDING:
         return ""
     if node.deadline is None:
@@ -235,17 +235,17 @@ def _deadline(node: NodeStanding, at: float) -> str:
     return f"deadline {when}: {cause_of(node.deadline, node.origin)}"
 
 
-def _pod(pod: PodStanding, at: float) -> PodWords:
+def _pod(pod: PodStatus, at: float) -> PodWords:
     key = pod.entry.pod.key
     return PodWords("/".join(key), state_of(pod), elapsed(max(at - pod.since, 0.0)), why(pod, at))
 
 
-def state_of(pod: PodStanding) -> str:
+def state_of(pod: PodStatus) -> str:
     """`blocked`, `protected`, `waiting`, `terminating`, `leaving`, `deleted`."""
     return SPELT.get(pod.entry.outcome, pod.entry.outcome.value)
 
 
-def why(pod: PodStanding, at: float) -> str:
+def why(pod: PodStatus, at: float) -> str:
     """Why a pod is still there, until when at least, and what the deadline does to it."""
     entry = pod.entry
     if entry.outcome is Outcome.TERMINATING:
@@ -274,7 +274,7 @@ def _grace(until: float | None, at: float) -> str:
     return f"its grace ends in {elapsed(until - at)}" if until > at else f"its grace ended {elapsed(at - until)} ago"
 
 
-def _counted(pods: Sequence[PodStanding]) -> str:
+def _counted(pods: Sequence[PodStatus]) -> str:
     """`and 12 more: 9 waiting, 3 leaving`."""
     if not pods:
         return ""
@@ -285,7 +285,7 @@ def _counted(pods: Sequence[PodStanding]) -> str:
 # -- beside the nodes --------------------------------------------------------------------------------------------------
 
 
-def of_claim(claim: ClaimStanding, at: float) -> str:
+def of_claim(claim: NodeClaimStatus, at: float) -> str:
     """A claim whose end no node shows."""
     has = f"whose node {listed(claim.nodes)} is not deleted yet" if claim.nodes else "which has no node"
     ends = "" if claim.deadline is None else f", by {format_time(claim.deadline.at)}"
@@ -304,7 +304,7 @@ def of_all_gone(gone: Iterable[Gone], most: int = 3) -> str:
     return listed(words, most)
 
 
-def of_interruption(interruption: Interruption, at: float) -> str:
+def of_interruption(interruption: ConnectionLoss, at: float) -> str:
     """That what is shown may be old."""
     if interruption.since is None:
         return f"the cluster has not been seen yet, and is asked again: {interruption.error}"

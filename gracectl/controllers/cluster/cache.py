@@ -36,7 +36,7 @@ BY_ASKING = "asks for protection"
 BY_STARTING = "controller of a pod that is not Ready"
 
 
-class Observed(msgspec.Struct, frozen=True):
+class ClusterCache(msgspec.Struct, frozen=True):
     """The caches that terminations read. Nothing is decided before all of them are live."""
 
     nodes: Cache[Node]
@@ -190,14 +190,14 @@ class Observed(msgspec.Struct, frozen=True):
         return run_at_once(self.matcher.by_pod(pods))
 
 
-def observe_nothing_yet(instance_key: InstanceKey = str.strip) -> Observed:
+def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
     """Empty caches with the indexes that terminations need; reflectors fill them. `instance_key`: the provider's."""
 
     def of_instance(thing: Node | NodeClaim) -> tuple[str, ...]:
         return (key,) if (key := instance_key(thing.provider_id)) else ()
 
     budgets: Cache[PodDisruptionBudget] = Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)})
-    return Observed(
+    return ClusterCache(
         instance_key=instance_key,
         nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance}),
         pods=Cache(

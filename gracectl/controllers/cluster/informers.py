@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import Observed
+from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reflector import Reflector, ReflectorSettings
@@ -49,7 +49,7 @@ class Sources(msgspec.Struct, frozen=True):
     attachments: Resource[VolumeAttachment] = VOLUME_ATTACHMENTS
 
 
-def fresh_sources() -> Sources:
+def new_informers() -> Sources:
     """Sources that share nothing with those of other caches."""
     sharing = Sharing()
     return Sources(
@@ -68,7 +68,7 @@ class Reflectors:
     def __init__(
         self,
         client: KubeClient,
-        observed: Observed,
+        observed: ClusterCache,
         clock: Clock,
         *,
         settings: ReflectorSettings | None = None,
@@ -78,7 +78,7 @@ class Reflectors:
         self._clock = clock
         self._settings = settings or ReflectorSettings()
         self._rng = rng or random.Random()
-        self._sources = sources = fresh_sources()
+        self._sources = sources = new_informers()
         optional = msgspec.structs.replace(self._settings, optional=True)
         self.nodes = self._reflector(sources.nodes, observed.nodes, self._settings)
         self.budgets = self._reflector(sources.budgets, observed.budgets, self._settings)

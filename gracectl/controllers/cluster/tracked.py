@@ -25,7 +25,7 @@ class Told(msgspec.Struct, frozen=True):
     turned: float
 
 
-class Held(Generic[H]):
+class TrackedObject(Generic[H]):
     """A node or a claim, identified by its uid: a namesake is another one. `resource` is where it is written to."""
 
     def __init__(self, resource: Resource[H], state: H) -> None:
@@ -81,5 +81,5 @@ def _is_before(cached: Node | NodeClaim, known: Node | NodeClaim) -> bool:
     return cached.deletion_timestamp is None or not set(cached.finalizers) <= set(known.finalizers)
 
 
-AnyHeld = Held[Any]
+AnyTracked = TrackedObject[Any]
 """A node's or a claim's."""

@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from gracectl.controllers.cluster.tracked import AnyHeld, Held
+from gracectl.controllers.cluster.tracked import AnyTracked, TrackedObject
 from gracectl.kube.resources import NODES
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 
 
-class UnitKey(NamedTuple):
+class CandidateKey(NamedTuple):
     """What ends as one, by the name of the object whose DELETE ends it."""
 
     kind: Literal["claim", "node", "brake", "pace"]
@@ -22,28 +22,28 @@ class UnitKey(NamedTuple):
         return f"{self.kind} {self.name}"
 
 
-BRAKE = UnitKey("brake", "of the unhealthy")
+BRAKE = CandidateKey("brake", "of the unhealthy")
 """Not a unit: the look at whether those that are kept by the brake may go on."""
 
 
-PACE = UnitKey("pace", "of voluntary terminations")
+PACE = CandidateKey("pace", "of voluntary terminations")
 """Not a unit either: the look at whether those that wait for a place may begin."""
 
 
-class Unit(msgspec.Struct, frozen=True):
+class DisruptionCandidate(msgspec.Struct, frozen=True):
     """What ends as one, as the caches show it: a claim with its nodes, or a node that has no claim (or several, of
     which none counts)."""
 
-    key: UnitKey
+    key: CandidateKey
     nodes: tuple[Node, ...]
     claim: NodeClaim | None
-    held: AnyHeld
+    held: AnyTracked
     """What the DELETE is for."""
     is_contested: bool = False
     """Other claims stand for a node of this one, too."""
 
     @property
-    def objects(self) -> tuple[AnyHeld, ...]:
+    def objects(self) -> tuple[AnyTracked, ...]:
         """Where people are told of it."""
-        nodes = tuple(Held(NODES, node) for node in self.nodes)
+        nodes = tuple(TrackedObject(NODES, node) for node in self.nodes)
         return nodes if self.claim is None else (*nodes, self.held)

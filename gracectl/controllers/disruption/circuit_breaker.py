@@ -13,7 +13,7 @@ from gracectl.policy.health import Tally, counts_until
 from gracectl.policy.settings import HealthSettings
 
 
-class Brake:
+class CircuitBreaker:
     """See the module; `note` is to be told every change of a node. Instants are Unix seconds."""
 
     def __init__(self, selector: LabelSelector, settings: HealthSettings) -> None:

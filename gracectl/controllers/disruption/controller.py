@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
-from gracectl.controllers.cluster.tracked import Held
-from gracectl.controllers.disruption.candidate import BRAKE, PACE, Unit, UnitKey
-from gracectl.controllers.disruption.circuit_breaker import Brake
+from gracectl.controllers.cluster.tracked import TrackedObject
+from gracectl.controllers.disruption.candidate import BRAKE, PACE, CandidateKey, DisruptionCandidate
+from gracectl.controllers.disruption.circuit_breaker import CircuitBreaker
 from gracectl.controllers.disruption.deletion import (
     Standing,
     end,
@@ -29,10 +29,10 @@ from gracectl.controllers.disruption.deletion import (
 )
 from gracectl.controllers.disruption.pace import Pace, PaceStatistics
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
-from gracectl.controllers.disruption.wait_index import Waiting
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.disruption.wait_index import WaitIndex
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.errors import ApiError, RequestTimeout, ServerFault, Unreachable
+from gracectl.kube.errors import ApiError, RequestTimeout, ServerError, Unreachable
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
@@ -72,34 +72,36 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 """Seconds before a unit is tried again whose deletion was refused or could not be asked for; doubled each time."""
 
 
-class VoluntaryTermination:
+class DisruptionController:
     """Reconciles units; owns what is remembered of each."""
 
-    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff], marks: PendingNodes) -> None:
-        self._tools = tools
-        self._observed = tools.observed
+    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff], marks: PendingNodes) -> None:
+        self._context = context
+        self._observed = context.observed
         self._backoff = backoff
-        self._queue: WorkQueue[UnitKey] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        self._brake = Brake(tools.settings.node_selector, self._policy.health)
-        self._braked: set[UnitKey] = set()
-        self._waiting = Waiting()
-        self._pace = Pace(tools, lambda: self._queue.add(PACE))
+        self._queue: WorkQueue[CandidateKey] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._brake = CircuitBreaker(context.settings.node_selector, self._policy.health)
+        self._braked: set[CandidateKey] = set()
+        self._waiting = WaitIndex()
+        self._pace = Pace(context, lambda: self._queue.add(PACE))
         self._marks = marks
-        self._pending: dict[UnitKey, Pending] = {}
-        self._noted: set[UnitKey] = set()  # whether it waits was said by the last decision, or is left as it was
-        self._standings: dict[UnitKey, Standing] = {}
-        self._unreadable: dict[UnitKey, tuple[str, str | None]] = {}  # uid and expireAfter that people were told of
+        self._pending: dict[CandidateKey, Pending] = {}
+        self._noted: set[CandidateKey] = set()  # whether it waits was said by the last decision, or is left as it was
+        self._standings: dict[CandidateKey, Standing] = {}
+        self._unreadable: dict[
+            CandidateKey, tuple[str, str | None]
+        ] = {}  # uid and expireAfter that people were told of
         self._observed.nodes.subscribe(self._node_changed, replay=True)
         self._observed.claims.subscribe(self._claim_changed, replay=True)
         self._observed.pods.subscribe(self._pod_changed)
         self._observed.budgets.subscribe(self._budget_changed)
-        tools.gate.budgets.subscribe(self._node_budget_changed)
-        tools.clock.subscribe(self._clock_jumped)
+        context.gate.budgets.subscribe(self._node_budget_changed)
+        context.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
         """Start terminations until cancelled. Nothing is decided before all caches are live."""
         await self._observed.wait_live()
-        await self._tools.gate.wait_live()
+        await self._context.gate.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def statistics(self) -> QueueStatistics:
@@ -119,7 +121,7 @@ class VoluntaryTermination:
             maximum=self._pace.maximum,
         )
 
-    async def reconcile(self, key: UnitKey) -> Requeue | None:
+    async def reconcile(self, key: CandidateKey) -> Requeue | None:
         """Find out whether the unit is to end, and if so, delete it; safe to repeat."""
         if key == BRAKE:
             return self._look_at_brake()
@@ -140,11 +142,11 @@ class VoluntaryTermination:
             self._note_pending(key, self._managed(unit))
         return again
 
-    async def _decide(self, unit: Unit) -> Requeue | None:
+    async def _decide(self, unit: DisruptionCandidate) -> Requeue | None:
         key = unit.key
         self._noted.discard(key)
         self._tell_of_expiry(unit)
-        now = self._tools.clock.now()
+        now = self._context.clock.now()
         triggers = triggers_of(self._managed(unit), unit.claim, self._policy)
         later = min((trigger.at for trigger in triggers if trigger.at > now), default=None)
         standing = self._standing(unit)
@@ -153,21 +155,21 @@ class VoluntaryTermination:
         if not due or (is_pulled(unit.held.state) and not is_forced):
             self._pace.leave(key)
         if is_pulled(unit.held.state) and not is_forced:
-            await give_back(self._tools, unit.held)
+            await give_back(self._context, unit.held)
             return Requeue(GIVEN_BACK_SECONDS)
         if not due:
             if key not in self._braked:
                 del self._standings[key]
             return self._at(later)
         holds = () if is_forced else await self._holds(unit, now)
-        tell_of_elapsed(self._tools, unit, standing, due, holds)
+        tell_of_elapsed(self._context, unit, standing, due, holds)
         if holds or unit.is_contested:
             self._pace.leave(key)
             self._wait(unit, standing, due, holds)
             return self._at(later, elapses_at(holds))
         if is_agreed(unit, standing):
             return None
-        pause = standing.next_try - self._tools.clock.monotonic()
+        pause = standing.next_try - self._context.clock.monotonic()
         # Without our finalizer it would be gone at once, its pods with it; the keeper's write wakes us.
         if pause > 0 or names.FINALIZER not in unit.held.state.finalizers:
             self._pace.leave(key)
@@ -179,13 +181,15 @@ class VoluntaryTermination:
             return self._at(later)
         return await self._end(unit, standing, due, is_forced=is_forced) or self._at(later)
 
-    async def _end(self, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool) -> Requeue | None:
+    async def _end(
+        self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], *, is_forced: bool
+    ) -> Requeue | None:
         """With a place; it is kept until the watch shows what was begun."""
         try:
-            answer = await end(self._tools, unit, standing, due, is_forced=is_forced)
+            answer = await end(self._context, unit, standing, due, is_forced=is_forced)
         except ApiError as error:
             standing.has_failed = True
-            self._pace.leave(unit.key, in_doubt=isinstance(error, ServerFault | RequestTimeout | Unreachable))
+            self._pace.leave(unit.key, in_doubt=isinstance(error, ServerError | RequestTimeout | Unreachable))
             raise
         if isinstance(answer, Requeue | Refusal):
             self._pace.leave(unit.key)
@@ -195,11 +199,11 @@ class VoluntaryTermination:
 
     @property
     def _policy(self) -> PolicySettings:
-        return self._tools.settings.policy
+        return self._context.settings.policy
 
     # -- what the caches say -------------------------------------------------------------------------------------------
 
-    def _unit(self, key: UnitKey) -> Unit | None:
+    def _unit(self, key: CandidateKey) -> DisruptionCandidate | None:
         """None when nothing here could be ended: gone, not ours, ending already, or the business of another key."""
         if key.kind == "node":
             node = self._observed.node(key.name)
@@ -207,20 +211,22 @@ class VoluntaryTermination:
                 return None
             if self._observed.claim_ending_with(node) is not None:
                 return None
-            return Unit(key, (node,), None, Held(NODES, node))
+            return DisruptionCandidate(key, (node,), None, TrackedObject(NODES, node))
         claim = self._observed.claim(key.name)
         if claim is None or claim.deletion_timestamp is not None:
             return None
-        if not self._observed.is_managed(claim, self._tools.settings.node_selector):
+        if not self._observed.is_managed(claim, self._context.settings.node_selector):
             return None
         nodes = self._observed.nodes_of(claim)
         if any(node.deletion_timestamp is not None and not self._observed.is_left_over(node) for node in nodes):
             return None  # whose end takes the claim along
         nodes = tuple(node for node in nodes if node.deletion_timestamp is None)
         is_contested = any(only_claim(self._observed.claims_of(node)) is None for node in nodes)
-        return Unit(key, nodes, claim, Held(self._tools.claim_resource(), claim), is_contested)
+        return DisruptionCandidate(
+            key, nodes, claim, TrackedObject(self._context.claim_resource(), claim), is_contested
+        )
 
-    def _nodes_of(self, key: UnitKey) -> tuple[Node, ...]:
+    def _nodes_of(self, key: CandidateKey) -> tuple[Node, ...]:
         """The managed nodes that this key decides about, though nothing of it could be ended."""
         if key.kind == "node":
             node = self._observed.node(key.name)
@@ -233,9 +239,9 @@ class VoluntaryTermination:
         return tuple(node for node in found if node is not None and self._is_managed(node))
 
     def _is_managed(self, node: Node) -> bool:
-        return self._tools.settings.node_selector.matches(node.labels)
+        return self._context.settings.node_selector.matches(node.labels)
 
-    def _managed(self, unit: Unit) -> tuple[Node, ...]:
+    def _managed(self, unit: DisruptionCandidate) -> tuple[Node, ...]:
         """The nodes that can be a reason to end it; of a contested claim none can, as its own are unknown, nor can one
         that is left over: it is a unit by itself."""
         if unit.is_contested:
@@ -243,7 +249,7 @@ class VoluntaryTermination:
         found = (node for node in unit.nodes if self._is_managed(node))
         return tuple(node for node in found if unit.claim is None or not self._observed.is_left_over(node))
 
-    async def _holds(self, unit: Unit, now: float) -> tuple[Hold, ...]:
+    async def _holds(self, unit: DisruptionCandidate, now: float) -> tuple[Hold, ...]:
         waited_for = [node for node in unit.nodes if grace_period_of(node, unit.claim, self._policy) is None]
         pods = {node.name: self._observed.pods_on(node.name) for node in waited_for}
         those = tuple(chain.from_iterable(pods.values()))
@@ -254,7 +260,9 @@ class VoluntaryTermination:
         found = (holds_of(pods[node.name], budgets, now, self._policy) for node in waited_for)
         return tuple(chain.from_iterable(found))
 
-    def _braked_by_health(self, unit: Unit, standing: Standing, due: list[Trigger], now: float) -> list[Trigger]:
+    def _braked_by_health(
+        self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], now: float
+    ) -> list[Trigger]:
         """What is due, without that which the brake keeps; who is kept by it is woken when it is loosened."""
         sick = [trigger for trigger in due if trigger.cause is Cause.UNHEALTHY]
         tally = self._brake.tally(now) if sick else None
@@ -269,46 +277,48 @@ class VoluntaryTermination:
                 f"not ended for its health: {tally} (health.maximumUnhealthy), and what strikes so many at once is "
                 f"seldom their own fault; {sick[0].words}; it ends when fewer are, or when somebody deletes it"
             )
-            tell(self._tools, unit, standing, EventReason.UNHEALTHY_NODES_HELD, message)
+            tell(self._context, unit, standing, EventReason.UNHEALTHY_NODES_HELD, message)
         return left
 
-    def _wait(self, unit: Unit, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]) -> None:
+    def _wait(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]) -> None:
         if unit.is_contested:
             message = (
                 f"is not ended although {due[0].words}: several node claims stand for its node; delete all but one"
             )
-            tell(self._tools, unit, standing, EventReason.SEVERAL_CLAIMS, message)
+            tell(self._context, unit, standing, EventReason.SEVERAL_CLAIMS, message)
             return
         self._waiting.put(unit.key, (node.name for node in unit.nodes), {hold.pod.namespace for hold in holds})
         message = f"is to end ({due[0].words}), but {explain_holds(holds)}"
         gist = f"{holds[0].pod.uid} {holds[0].remedy}"
-        tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
+        tell(self._context, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
         is_protected = any(hold.protection is not None for hold in holds)
         self._mark(unit, standing, Reason.PROTECTION if is_protected else Reason.BUDGET, message)
 
-    def _wait_for_budget(self, unit: Unit, standing: Standing, due: list[Trigger], refusal: Refusal) -> None:
+    def _wait_for_budget(
+        self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], refusal: Refusal
+    ) -> None:
         self._waiting.put(unit.key, node_budgets=(refusal.budget,))
         message = f"is to end ({due[0].words}), but {refusal}"
         gist = f"{refusal.budget} {refusal.leave}"
-        tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
+        tell(self._context, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
         self._mark(unit, standing, Reason.NODE_BUDGET, message)
 
-    def _wait_for_place(self, unit: Unit, standing: Standing, due: list[Trigger]) -> None:
+    def _wait_for_place(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger]) -> None:
         """The words stay the same as long as it waits."""
         waits = f"waits for its turn: {self._pace}"
         if self._policy.voluntary.wait_for_replacement:
             waits += ", and the pods of each are Ready elsewhere before the next one"
         message = f"is to end ({due[0].words}), but {waits}; to let it end now, delete it"
-        tell(self._tools, unit, standing, EventReason.DISRUPTION_HELD, message, "pace")
+        tell(self._context, unit, standing, EventReason.DISRUPTION_HELD, message, "pace")
         self._mark(unit, standing, Reason.PACE, message)
 
-    def _mark(self, unit: Unit, standing: Standing, reason: Reason, message: str) -> None:
+    def _mark(self, unit: DisruptionCandidate, standing: Standing, reason: Reason, message: str) -> None:
         """The unit waits: on its nodes, and in the metrics."""
         if standing.pending_since is None:
-            standing.pending_since = pending_since(unit.nodes, self._tools.clock.now())
+            standing.pending_since = pending_since(unit.nodes, self._context.clock.now())
         self._note_pending(unit.key, self._managed(unit), Pending(reason, message, standing.pending_since))
 
-    def _note_pending(self, key: UnitKey, nodes: Iterable[Node], pending: Pending | None = None) -> None:
+    def _note_pending(self, key: CandidateKey, nodes: Iterable[Node], pending: Pending | None = None) -> None:
         if pending is not None:
             self._pending[key] = pending
             self._noted.add(key)
@@ -318,7 +328,7 @@ class VoluntaryTermination:
                 standing.pending_since = None
         self._marks.decided(nodes, pending)
 
-    def _rank(self, unit: Unit, standing: Standing, due: list[Trigger]) -> Rank:
+    def _rank(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger]) -> Rank:
         created = min([unit.held.state.created, *(node.created for node in unit.nodes)])
         return rank_of(due, created, unit.key.name, has_failed=standing.has_failed)
 
@@ -328,7 +338,7 @@ class VoluntaryTermination:
         return self._at(self._pace.looks_at())
 
     def _look_at_brake(self) -> Requeue | None:
-        now = self._tools.clock.now()
+        now = self._context.clock.now()
         if self._brake.tally(now).excess:
             return self._at(self._brake.loosens_at(now)) if self._braked else None
         for key in self._braked:
@@ -338,13 +348,13 @@ class VoluntaryTermination:
 
     # -- what is remembered and told -----------------------------------------------------------------------------------
 
-    def _standing(self, unit: Unit) -> Standing:
+    def _standing(self, unit: DisruptionCandidate) -> Standing:
         standing = self._standings.get(unit.key)
         if standing is None or standing.uid != unit.held.uid:
             standing = self._standings[unit.key] = Standing(unit.held.uid, self._backoff(FIRST_RETRY, LAST_RETRY))
         return standing
 
-    def _tell_of_expiry(self, unit: Unit) -> None:
+    def _tell_of_expiry(self, unit: DisruptionCandidate) -> None:
         """An expireAfter that cannot be read: once."""
         if unit.claim is None:
             return
@@ -355,11 +365,11 @@ class VoluntaryTermination:
             self._unreadable[unit.key] = (unit.claim.uid, unit.claim.expire_after)
             if not is_told:
                 message = f"never expires, as its expireAfter cannot be read: {error}"
-                announce(self._tools, (unit.held,), EventReason.INVALID_EXPIRE_AFTER, message, "Warning")
+                announce(self._context, (unit.held,), EventReason.INVALID_EXPIRE_AFTER, message, "Warning")
 
     def _at(self, *instants: float | None) -> Requeue | None:
         known = [instant for instant in instants if instant is not None]
-        return Requeue(max(min(known) - self._tools.clock.now(), 0.0)) if known else None
+        return Requeue(max(min(known) - self._context.clock.now(), 0.0)) if known else None
 
     # -- what makes a unit worth another look --------------------------------------------------------------------------
 
@@ -376,7 +386,7 @@ class VoluntaryTermination:
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         for claim in (old, new):
             if claim is not None:
-                self._queue.add(UnitKey("claim", claim.name))
+                self._queue.add(CandidateKey("claim", claim.name))
                 for node in self._observed.nodes_of(claim):
                     self._look_at_node(node)
 
@@ -386,7 +396,7 @@ class VoluntaryTermination:
 
     def configured(self) -> None:
         """To be told that the settings have changed: the nodes are counted, and every unit is looked at, anew."""
-        self._brake = Brake(self._tools.settings.node_selector, self._policy.health)
+        self._brake = CircuitBreaker(self._context.settings.node_selector, self._policy.health)
         for node in self._observed.nodes.values():
             self._brake.note(None, node)
         self._look_at_all()
@@ -395,7 +405,7 @@ class VoluntaryTermination:
         for node in self._observed.nodes.values():
             self._look_at_node(node)
         for claim in self._observed.claims.values():
-            self._queue.add(UnitKey("claim", claim.name))
+            self._queue.add(CandidateKey("claim", claim.name))
         self._queue.add(BRAKE)
         self._queue.add(PACE)
 
@@ -403,11 +413,11 @@ class VoluntaryTermination:
         """At its own unit, at those of its claims, and of other nodes of those: which one is left over may change."""
         claims = self._observed.claims_of(node)
         for claim in claims:
-            self._queue.add(UnitKey("claim", claim.name))
+            self._queue.add(CandidateKey("claim", claim.name))
             for other in self._observed.nodes_of(claim):
                 if other.name != node.name:
-                    self._queue.add(UnitKey("node", other.name))
-        key = UnitKey("node", node.name)
+                    self._queue.add(CandidateKey("node", other.name))
+        key = CandidateKey("node", node.name)
         # One that was a unit by itself until its claim came has something to forget.
         if len(claims) != 1 or key in self._standings or self._observed.is_left_over(node):
             self._queue.add(key)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from gracectl.controllers.cluster.tracked import AnyHeld
-from gracectl.controllers.disruption.candidate import Unit
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.cluster.tracked import AnyTracked
+from gracectl.controllers.disruption.candidate import DisruptionCandidate
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.amend import amend
-from gracectl.kube.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotFound
+from gracectl.kube.errors import AdmissionDenied, ApiError, Conflict, Forbidden, Invalid, NotFound
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -66,13 +66,13 @@ class Begun(msgspec.Struct, frozen=True):
     """The server has agreed to the deletion; the watch will show it."""
 
 
-def is_agreed(unit: Unit, standing: Standing) -> bool:
+def is_agreed(unit: DisruptionCandidate, standing: Standing) -> bool:
     """Whether the server has agreed to delete this very state."""
     return bool(standing.agreed_at == unit.held.state.resource_version)
 
 
 async def end(
-    tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], *, is_forced: bool
+    context: StepContext, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], *, is_forced: bool
 ) -> Begun | Requeue | Refusal | None:
     """Delete the unit for what is due; its finalizer is on it, and the server has not agreed to that yet.
 
@@ -80,58 +80,58 @@ async def end(
     to be looked at first.
     """
     held = unit.held
-    if is_forced and not _is_overdue(tools, held.state):
-        await _pull_deadline(tools, held)
+    if is_forced and not _is_overdue(context, held.state):
+        await _pull_deadline(context, held)
         return None  # our write wakes us, and all of this is looked at again
     for node in unit.nodes:
-        if (refusal := await tools.gate.admit(node, is_watching=True)) is not None:
+        if (refusal := await context.gate.admit(node, is_watching=True)) is not None:
             return refusal
     try:
         version = held.state.resource_version
-        await tools.client.delete(held.resource, held.state.key, uid=held.uid, resource_version=version)
+        await context.client.delete(held.resource, held.state.key, uid=held.uid, resource_version=version)
     except NotFound:
         return None
     except Conflict:
         return Requeue(standing.retry.next())  # the watch will have shown by then what it has become
-    except (Denied, Forbidden, Invalid) as refusal:
-        return await _refused(tools, unit, standing, refusal)
+    except (AdmissionDenied, Forbidden, Invalid) as refusal:
+        return await _refused(context, unit, standing, refusal)
     standing.agreed_at, standing.has_failed = version, False
     message = "is ended: " + "; ".join(trigger.words for trigger in due)
     if is_forced:
         message += "; at once, with everything on it (health.force)"
     is_claims_age = due[0].cause is Cause.EXPIRED and unit.claim is not None
-    tell(tools, unit, standing, EventReason.CLAIM_EXPIRED if is_claims_age else REASONS[due[0].cause], message)
+    tell(context, unit, standing, EventReason.CLAIM_EXPIRED if is_claims_age else REASONS[due[0].cause], message)
     return Begun()
 
 
-async def _refused(tools: Tools, unit: Unit, standing: Standing, refusal: ApiError) -> Requeue:
+async def _refused(context: StepContext, unit: DisruptionCandidate, standing: Standing, refusal: ApiError) -> Requeue:
     """Somebody else may forbid it (a node disruption budget): that is his right, and people are told once."""
     standing.has_failed = True
-    asked_for = refusal.patience if isinstance(refusal, Denied) else 0.0
+    asked_for = refusal.patience if isinstance(refusal, AdmissionDenied) else 0.0
     seconds = max(standing.retry.next(), asked_for)
-    standing.next_try = tools.clock.monotonic() + seconds
+    standing.next_try = context.clock.monotonic() + seconds
     message = f"is to end, but its deletion is refused, and tried again: {refusal}"
-    tell(tools, unit, standing, EventReason.DISRUPTION_REFUSED, message)
-    await give_back(tools, unit.held)
+    tell(context, unit, standing, EventReason.DISRUPTION_REFUSED, message)
+    await give_back(context, unit.held)
     return Requeue(seconds)
 
 
-def _is_overdue(tools: Tools, thing: Node | NodeClaim) -> bool:
+def _is_overdue(context: StepContext, thing: Node | NodeClaim) -> bool:
     deadline = written(thing)
-    return deadline is not None and deadline <= tools.clock.now()
+    return deadline is not None and deadline <= context.clock.now()
 
 
-async def _pull_deadline(tools: Tools, held: AnyHeld) -> None:
+async def _pull_deadline(context: StepContext, held: AnyTracked) -> None:
     """Write that everything must be over now, so that the termination, once begun, waits for nobody."""
-    text = format_time(tools.clock.now())
+    text = format_time(context.clock.now())
 
     def pulled(thing: Node | NodeClaim) -> MergePatch | None:
-        if thing.deletion_timestamp is not None or _is_overdue(tools, thing):
+        if thing.deletion_timestamp is not None or _is_overdue(context, thing):
             return None
         before = thing.annotations.get(names.TERMINATION_TIMESTAMP, "")
         return _annotated(text, f"{text} {before}".rstrip())
 
-    await amend(tools.client, held.resource, held.state, pulled)
+    await patch_with_retry(context.client, held.resource, held.state, pulled)
 
 
 def is_pulled(thing: Node | NodeClaim) -> bool:
@@ -139,7 +139,7 @@ def is_pulled(thing: Node | NodeClaim) -> bool:
     return names.FORCED_DEADLINE in thing.annotations
 
 
-async def give_back(tools: Tools, held: AnyHeld) -> None:
+async def give_back(context: StepContext, held: AnyTracked) -> None:
     """The end does not come now: a deadline that we have left on it would make a later one merciless."""
 
     def given_back(thing: Node | NodeClaim) -> MergePatch | None:
@@ -150,23 +150,32 @@ async def give_back(tools: Tools, held: AnyHeld) -> None:
         return _annotated((before or None) if shown == ours else shown, None)
 
     if is_pulled(held.state):
-        await amend(tools.client, held.resource, held.state, given_back)
+        await patch_with_retry(context.client, held.resource, held.state, given_back)
 
 
-def tell(tools: Tools, unit: Unit, standing: Standing, reason: EventReason, message: str, gist: str = "") -> None:
+def tell(
+    context: StepContext,
+    unit: DisruptionCandidate,
+    standing: Standing,
+    reason: EventReason,
+    message: str,
+    gist: str = "",
+) -> None:
     """An Event on all that is to end, and a line of the log: once, until the gist of it changes."""
     if standing.told.get(reason) == gist:
         return
     standing.told[reason] = gist
-    announce(tools, unit.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
+    announce(context, unit.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
 
 
-def tell_of_elapsed(tools: Tools, unit: Unit, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]) -> None:
+def tell_of_elapsed(
+    context: StepContext, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]
+) -> None:
     """Once the last of the protections has ended that end by themselves: whose those were, and what still keeps it.
 
     Before that instant nobody is told: the node can end no earlier, and nobody looks at it.
     """
-    now = tools.clock.now()
+    now = context.clock.now()
     protected = {hold.pod.uid for hold in holds if hold.protection is not None}
     timed = {hold.pod.uid: hold for hold in holds if hold.until is not None}
     over = {
@@ -181,7 +190,7 @@ def tell_of_elapsed(tools: Tools, unit: Unit, standing: Standing, due: list[Trig
     held = f", but {explain_holds(holds)}" if holds else ""
     message = f"is to end ({due[0].words}): {explain_elapsed(elapsed)}{held}"
     news = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
-    announce(tools, unit.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)
+    announce(context, unit.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)
 
 
 def _annotated(deadline: str | None, forced: str | None) -> MergePatch:

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from gracectl.controllers.cluster.cache import is_held
-from gracectl.controllers.disruption.candidate import UnitKey
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.disruption.candidate import CandidateKey
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.errors import NotServed
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
@@ -49,19 +49,19 @@ class PaceStatistics(msgspec.Struct, frozen=True):
 class Pace:
     """See the module; `wake` is called when a place may have become free for a unit that waits."""
 
-    def __init__(self, tools: Tools, wake: Callable[[], None]) -> None:
-        self._tools = tools
-        self._observed = tools.observed
+    def __init__(self, context: StepContext, wake: Callable[[], None]) -> None:
+        self._context = context
+        self._observed = context.observed
         self._wake = wake
-        self._selector = tools.settings.node_selector
+        self._selector = context.settings.node_selector
         self._managed: set[str] = set()  # names of nodes
         self._places: list[Place] = []
         self._held: dict[str, Place] = {}  # by uid of a node or claim that is being deleted
         self._on_node: dict[str, Place] = {}
-        self._waiting: dict[UnitKey, Rank] = {}
-        self._denied: set[UnitKey] = set()
-        self._granted: set[UnitKey] = set()
-        self._doubts: dict[UnitKey, float] = {}
+        self._waiting: dict[CandidateKey, Rank] = {}
+        self._denied: set[CandidateKey] = set()
+        self._granted: set[CandidateKey] = set()
+        self._doubts: dict[CandidateKey, float] = {}
         self._earlier: Place | None = None  # of all that ended before this tenure
         self._is_confirmed = False
         self._observed.nodes.subscribe(self._node_changed, replay=True)
@@ -70,12 +70,12 @@ class Pace:
 
     # -- for the units -------------------------------------------------------------------------------------------------
 
-    def has_place(self, key: UnitKey, rank: Rank) -> bool:
+    def has_place(self, key: CandidateKey, rank: Rank) -> bool:
         """Whether the unit may begin now; if not, it waits from now on, and is named by `grant` when it may.
 
         One whose DELETE is in doubt has kept its place, but not while others wait.
         """
-        if not self._waiting and self._doubts.pop(key, 0.0) > self._tools.clock.now():
+        if not self._waiting and self._doubts.pop(key, 0.0) > self._context.clock.now():
             self._granted.add(key)
         if key in self._granted:
             return True
@@ -83,27 +83,27 @@ class Pace:
         self._wake()
         return False
 
-    def is_denied(self, key: UnitKey) -> bool:
+    def is_denied(self, key: CandidateKey) -> bool:
         """Whether the unit waits, and others have been given what was free."""
         return key in self._denied
 
-    def leave(self, key: UnitKey, *, in_doubt: bool = False) -> None:
+    def leave(self, key: CandidateKey, *, in_doubt: bool = False) -> None:
         """The unit waits no longer and needs no place. `in_doubt`: its DELETE may still be carried out."""
         self._waiting.pop(key, None)
         self._denied.discard(key)
         if key in self._granted:
             self._granted.discard(key)
             if in_doubt:
-                self._doubts[key] = self._tools.clock.now() + DOUBT_SECONDS
+                self._doubts[key] = self._context.clock.now() + DOUBT_SECONDS
             self._wake()
 
-    def forget(self, key: UnitKey) -> None:
+    def forget(self, key: CandidateKey) -> None:
         """The unit is gone, or the watch shows that it is being deleted, and the place that it takes."""
         self.leave(key)
         if self._doubts.pop(key, None) is not None:
             self._wake()
 
-    async def grant(self) -> list[UnitKey]:
+    async def grant(self) -> list[CandidateKey]:
         """Give the free places to those that wait; returns the units that are worth a look. Raises ApiError."""
         if not self._waiting:
             return []
@@ -121,7 +121,7 @@ class Pace:
         """The next instant (Unix seconds) at which the clock alone may free a place for a unit that waits."""
         if not self._waiting:
             return None
-        now = self._tools.clock.now()
+        now = self._context.clock.now()
         places = self._places if self._earlier is None else [*self._places, self._earlier]
         instants = [at for place in places if (at := place.looks_at(now, self._settings)) is not None]
         return min([*instants, *self._doubts.values()], default=None)
@@ -146,10 +146,10 @@ class Pace:
 
     @property
     def _settings(self) -> VoluntarySettings:
-        return self._tools.settings.policy.voluntary
+        return self._context.settings.policy.voluntary
 
     def _taken(self) -> int:
-        now = self._tools.clock.now()
+        now = self._context.clock.now()
         self._doubts = {key: until for key, until in self._doubts.items() if until > now}
         self._places = [place for place in self._places if self._is_taken(place, now)]
         if self._earlier is not None and self._is_taken(self._earlier, now):
@@ -165,11 +165,11 @@ class Pace:
         And the pods that are starting may be replacements of what has ended before."""
         if self._is_confirmed:
             return
-        nodes = await read_all(self._tools.client, NODES, keep=is_held)
+        nodes = await read_all(self._context.client, NODES, keep=is_held)
         claims: list[NodeClaim] = []
         if len(self._observed.claims):
             try:
-                claims = await read_all(self._tools.client, self._tools.claim_resource(), keep=is_held)
+                claims = await read_all(self._context.client, self._context.claim_resource(), keep=is_held)
             except NotServed:
                 claims = []
         for node in nodes:
@@ -178,7 +178,7 @@ class Pace:
         for claim in claims:
             if (known := self._observed.claim(claim.name)) is not None and known.uid == claim.uid:
                 self._claim_changed(known, claim)
-        now, patience = self._tools.clock.now(), self._settings.patience_seconds
+        now, patience = self._context.clock.now(), self._settings.patience_seconds
         since = now - patience
         starting = [pod for pod in self._observed.starting_of("") if not is_replaced((pod,), since)]
         if starting:
@@ -232,7 +232,7 @@ class Pace:
         assert thing.deletion_timestamp is not None
         place = next((self._held[uid] for uid in kin if uid in self._held), None)
         if place is None:
-            place = Place(min(thing.deletion_timestamp, self._tools.clock.now()), set())
+            place = Place(min(thing.deletion_timestamp, self._context.clock.now()), set())
             self._places.append(place)
         self._held[thing.uid] = place
         return place
@@ -244,7 +244,7 @@ class Pace:
         if self._on_node.get(thing.name) is place and isinstance(thing, Node):
             del self._on_node[thing.name]
         if all(each is not place for each in self._held.values()):
-            place.gone = self._tools.clock.now()
+            place.gone = self._context.clock.now()
             self._wake()
 
 

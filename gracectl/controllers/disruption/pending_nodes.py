@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gracectl.controllers.cluster.tracked import Held
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.cluster.tracked import TrackedObject
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.conditions import drop_conditions, set_condition
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.amend import amend
-from gracectl.kube.conditions import Word
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -49,20 +49,20 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 class PendingNodes:
     """Reconciles the marks of nodes, by name."""
 
-    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
-        self._tools = tools
-        self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
+        self._context = context
+        self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._pending: dict[str, Pending] = {}
-        self._held: dict[str, Held[Node]] = {}
+        self._held: dict[str, TrackedObject[Node]] = {}
         self._managed: set[str] = set()
         self._open: set[str] = set()
         self._closing: dict[str, int] = {}  # cordoned by us, in which version, and the watch does not show that yet
         self._without_room: set[str] = set()
-        tools.observed.nodes.subscribe(self._node_changed, replay=True)
+        context.observed.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
         """Mark nodes until cancelled."""
-        await self._tools.observed.wait_live()
+        await self._context.observed.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def statistics(self) -> QueueStatistics:
@@ -82,30 +82,30 @@ class PendingNodes:
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Make the marks of the node what they should be; safe to repeat."""
-        node = self._tools.observed.node(name)
+        node = self._context.observed.node(name)
         if node is None:
             return None
         held = self._held.get(name)
         if held is None or held.uid != node.uid:
-            held = self._held[name] = Held(NODES, node)
+            held = self._held[name] = TrackedObject(NODES, node)
         held.refresh(node)
         pending = self._pending.get(name)
         await self._mend_cordon(held, pending)
         if pending is None:
             if condition_of(held.state.conditions, names.TERMINATION_PENDING) is not None:
-                await drop_conditions(self._tools, held, (names.TERMINATION_PENDING,))
+                await drop_conditions(self._context, held, (names.TERMINATION_PENDING,))
             return None
-        word = Word(names.TERMINATION_PENDING, names.TRUE, pending.reason, pending.message)
-        await set_condition(self._tools, (held,), word)
+        word = ConditionUpdate(names.TERMINATION_PENDING, names.TRUE, pending.reason, pending.message)
+        await set_condition(self._context, (held,), word)
         shown = condition_of(held.state.conditions, word.type)
         is_said = shown is not None and (shown.reason, shown.message) == (word.reason, word.message)
-        return None if is_said else Requeue(self._tools.settings.status_interval_seconds)
+        return None if is_said else Requeue(self._context.settings.status_interval_seconds)
 
-    async def _mend_cordon(self, held: Held[Node], pending: Pending | None) -> None:
+    async def _mend_cordon(self, held: TrackedObject[Node], pending: Pending | None) -> None:
         if uncordoned(held.state) is not None:
             if await self._write(held, uncordoned) and not held.state.unschedulable:
                 message = "takes pods again: it is not labelled terminable any more"
-                announce(self._tools, (held,), EventReason.UNCORDONED, message)
+                announce(self._context, (held,), EventReason.UNCORDONED, message)
         elif pending is not None and cordoned(held.state) is not None:
             if pending.reason is not Reason.PROTECTION and not self._has_room(held.name):
                 self._without_room.add(held.name)
@@ -118,14 +118,14 @@ class PendingNodes:
             if is_there and is_recorded(held.state):
                 self._closing[held.name] = int(held.state.resource_version)
                 message = "takes no more pods: it is labelled terminable, and its termination waits"
-                announce(self._tools, (held,), EventReason.CORDONED, message)
+                announce(self._context, (held,), EventReason.CORDONED, message)
 
-    async def _write(self, held: Held[Node], needed: Callable[[Node], Patched | None]) -> bool:
+    async def _write(self, held: TrackedObject[Node], needed: Callable[[Node], Patched | None]) -> bool:
         def patch(node: Node) -> MergePatch | None:
             body = needed(node)
             return None if body is None else MergePatch(body)
 
-        after = await amend(self._tools.client, held.abandonable, held.state, patch)
+        after = await patch_with_retry(self._context.client, held.abandonable, held.state, patch)
         if after is not None:
             held.wrote(after)
         return after is not None
@@ -143,7 +143,7 @@ class PendingNodes:
             for found in (self._pending, self._held):
                 found.pop(node.name, None)
             self._without_room.discard(node.name)
-        elif self._tools.settings.node_selector.matches(new.labels):
+        elif self._context.settings.node_selector.matches(new.labels):
             self._managed.add(new.name)
             if is_open(new):
                 self._open.add(new.name)

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gracectl.controllers.disruption.candidate import UnitKey
+from gracectl.controllers.disruption.candidate import CandidateKey
 
 
-class Waiting:
+class WaitIndex:
     """Finds the units that wait for the pods of a node, for the budgets of a namespace, or for one of nodes."""
 
     def __init__(self) -> None:
-        self._of: dict[UnitKey, tuple[tuple[str, str], ...]] = {}
-        self._at: dict[tuple[str, str], dict[UnitKey, None]] = {}  # in the order in which they came
+        self._of: dict[CandidateKey, tuple[tuple[str, str], ...]] = {}
+        self._at: dict[tuple[str, str], dict[CandidateKey, None]] = {}  # in the order in which they came
 
     def __len__(self) -> int:
         return len(self._of)
 
     def put(
-        self, key: UnitKey, nodes: Iterable[str] = (), namespaces: Iterable[str] = (), node_budgets: Iterable[str] = ()
+        self,
+        key: CandidateKey,
+        nodes: Iterable[str] = (),
+        namespaces: Iterable[str] = (),
+        node_budgets: Iterable[str] = (),
     ) -> None:
         """From now on the unit waits for these, and for nothing it waited for before."""
         self.drop(key)
@@ -32,7 +36,7 @@ class Waiting:
         for place in places:
             self._at.setdefault(place, {})[key] = None
 
-    def drop(self, key: UnitKey) -> None:
+    def drop(self, key: CandidateKey) -> None:
         """It waits for nothing any more."""
         for place in self._of.pop(key, ()):
             found = self._at[place]
@@ -40,15 +44,15 @@ class Waiting:
             if not found:
                 del self._at[place]
 
-    def on_node(self, node: str) -> tuple[UnitKey, ...]:
+    def on_node(self, node: str) -> tuple[CandidateKey, ...]:
         """Those that wait for the pods of a node."""
         return tuple(self._at.get(("node", node), ()))
 
-    def in_namespace(self, namespace: str) -> tuple[UnitKey, ...]:
+    def in_namespace(self, namespace: str) -> tuple[CandidateKey, ...]:
         """Those that wait for budgets of a namespace."""
         return tuple(self._at.get(("namespace", namespace), ()))
 
-    def for_node_budget(self, name: str) -> tuple[UnitKey, ...]:
+    def for_node_budget(self, name: str) -> tuple[CandidateKey, ...]:
         """Those that wait for a node disruption budget; who waits longest comes first."""
         return tuple(self._at.get(("node budget", name), ()))
 

@@ -17,9 +17,9 @@ import msgspec
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.controllers.cluster.tracked import H
 from gracectl.controllers.node.finalizer import removal
-from gracectl.kube.amend import amend
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.reading import read_all, read_first_served
 from gracectl.kube.requests import ALL, bound_to
 from gracectl.kube.resources import NODE_CLAIM_VERSIONS, NODES, PODS, Resource
@@ -128,7 +128,7 @@ async def _pods_on(client: KubeClient, nodes: set[str]) -> Counter[str] | None:
     return count
 
 
-class Farewell:
+class FinalizerCleanup:
     """See the module. `removed` and `failed` have (kind, name), the latter with the reason; `endings` what went."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
@@ -199,7 +199,7 @@ class Farewell:
         key = (resource.kind, thing.name)
         async with limit:
             try:
-                await amend(self._client, resource, thing, removal)
+                await patch_with_retry(self._client, resource, thing, removal)
             except Forbidden as refusal:
                 self._give_up(resource.kind, thing, str(refusal))
             except ApiError as error:

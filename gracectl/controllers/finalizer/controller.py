@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import anyio
 
-from gracectl.controllers.cluster.tracked import H, Held
+from gracectl.controllers.cluster.tracked import H, TrackedObject
 from gracectl.controllers.node.finalizer import addition, lacks
 from gracectl.controllers.pipeline.failures import Failures
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.amend import amend
 from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -36,23 +36,23 @@ FIRST_RETRY, LAST_RETRY = 0.05, 60.0
 """Seconds before a node or claim that could not be written is tried again; doubled with each failure."""
 
 
-class FinalizerKeeper:
+class FinalizerController:
     """Watches nodes and claims; each one that is managed and lacks the finalizer is a key in the queue of its kind."""
 
-    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
-        self._tools = tools
-        self._observed = observed = tools.observed
-        self._selector = tools.settings.node_selector
+    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
+        self._context = context
+        self._observed = observed = context.observed
+        self._selector = context.settings.node_selector
         self._failures = Failures()  # by uid
-        self._nodes: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        self._claims: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._nodes: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._claims: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         observed.nodes.subscribe(self._node_changed, replay=True)
         observed.claims.subscribe(self._claim_changed, replay=True)
 
     async def run(self) -> None:
         """Keep finalizers in place until cancelled."""
         await self._observed.wait_live()
-        clock = self._tools.clock
+        clock = self._context.clock
         async with anyio.create_task_group() as group:
             group.start_soon(run_workers, self._nodes, self.keep_node, Shares[str](clock, PLACES), (ApiError,))
             group.start_soon(run_workers, self._claims, self.keep_claim, Shares[str](clock, PLACES), (ApiError,))
@@ -65,23 +65,23 @@ class FinalizerKeeper:
         """Add the finalizer to the node if it is missing; safe to repeat."""
         node = self._observed.node(name)
         if node is not None and lacks(node) and self._selector.matches(node.labels):
-            await self._add(Held(NODES, node), f"node {name}")
+            await self._add(TrackedObject(NODES, node), f"node {name}")
 
     async def keep_claim(self, name: str) -> None:
         """The same for a claim."""
         claim = self._observed.claim(name)
         if claim is not None and lacks(claim) and self._is_managed(claim):
-            await self._add(Held(self._tools.claim_resource(), claim), f"node claim {name}")
+            await self._add(TrackedObject(self._context.claim_resource(), claim), f"node claim {name}")
 
-    async def _add(self, held: Held[H], subject: str) -> None:
+    async def _add(self, held: TrackedObject[H], subject: str) -> None:
         try:
-            after = await amend(self._tools.client, held.resource, held.state, addition)
+            after = await patch_with_retry(self._context.client, held.resource, held.state, addition)
         except NotLeading:
             raise
         except ApiError as error:
-            if self._failures.failed(held.uid, type(error).__name__, self._tools.clock.monotonic()):
+            if self._failures.failed(held.uid, type(error).__name__, self._context.clock.monotonic()):
                 message = f"finalizer cannot be added: {error}; it is tried again, and a deletion would not be held"
-                announce(self._tools, (held,), names.EventReason.STEP_FAILING, message, "Warning")
+                announce(self._context, (held,), names.EventReason.STEP_FAILING, message, "Warning")
             raise
         self._failures.succeeded(held.uid)
         if after is not None and names.FINALIZER in after.finalizers:

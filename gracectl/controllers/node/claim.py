@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from gracectl.controllers.cluster.tracked import Held
+from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.node.finalizer import addition
-from gracectl.controllers.pipeline.node_state import Termination
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools
+from gracectl.controllers.pipeline.state import NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.amend import amend, delete
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
+from gracectl.kube.patching import delete, patch_with_retry
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 
@@ -29,70 +29,72 @@ PATIENCE_SECONDS = 1.0
 """A server that is slow to answer for its claims must not hold up the node: the deletion goes on beside its walk."""
 
 
-async def end_claim(tools: Tools, termination: Termination) -> Answer:
+async def end_claim(context: StepContext, termination: NodeState) -> Answer:
     """Make sure that the claim that ends with the node is being deleted; goes on in any case."""
-    claim = tools.observed.claim_ending_with(termination.node)
+    claim = context.observed.claim_ending_with(termination.node)
     if claim is None:
         # A claim that we knew and that is gone has left its deadline in the annotation of the node.
         termination.claim = None
-        claims = tools.observed.claims_of(termination.node)
+        claims = context.observed.claims_of(termination.node)
         if len(claims) > 1:
-            _tell_of_several(tools, termination, claims)
+            _tell_of_several(context, termination, claims)
         return Proceed()
     held = termination.claim
     if held is None or held.uid != claim.uid:
-        held = termination.claim = Held(tools.claim_resource(), claim)
-    held.resource = tools.claim_resource()
+        held = termination.claim = TrackedObject(context.claim_resource(), claim)
+    held.resource = context.claim_resource()
     held.refresh(claim)
-    if held.state.deletion_timestamp is not None or tools.clock.monotonic() < termination.next_claim:
+    if held.state.deletion_timestamp is not None or context.clock.monotonic() < termination.next_claim:
         return Proceed()
     key = ("claim", held.uid)
-    if not tools.background.is_under_way(key):
+    if not context.background.is_under_way(key):
         with suppress(TimeoutError):
-            await tools.background.attend(key, lambda: _try_to_delete(tools, termination, held), PATIENCE_SECONDS)
+            await context.background.attend(key, lambda: _try_to_delete(context, termination, held), PATIENCE_SECONDS)
     return Proceed()
 
 
-async def _try_to_delete(tools: Tools, termination: Termination, held: Held[NodeClaim]) -> None:
+async def _try_to_delete(context: StepContext, termination: NodeState, held: TrackedObject[NodeClaim]) -> None:
     try:
-        await delete_claim(tools, held)
+        await delete_claim(context, held)
     except NotLeading:
         raise
     except ApiError as error:
-        termination.next_claim = tools.clock.monotonic() + RETRY_SECONDS
-        _tell_of_failure(tools, termination, held, error)
+        termination.next_claim = context.clock.monotonic() + RETRY_SECONDS
+        _tell_of_failure(context, termination, held, error)
 
 
-def _tell_of_failure(tools: Tools, termination: Termination, held: Held[NodeClaim], error: ApiError) -> None:
+def _tell_of_failure(
+    context: StepContext, termination: NodeState, held: TrackedObject[NodeClaim], error: ApiError
+) -> None:
     message = (
         f"node claim {held.name} cannot be deleted with node {termination.node.name}: {error}; it is tried again, and "
         "the node, which drains meanwhile, stays until then"
     )
-    announce(tools, termination.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
+    announce(context, termination.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
 
 
-def _tell_of_several(tools: Tools, termination: Termination, claims: Sequence[NodeClaim]) -> None:
+def _tell_of_several(context: StepContext, termination: NodeState, claims: Sequence[NodeClaim]) -> None:
     listed = ", ".join(sorted(each.name for each in claims))
     if (termination.held.uid, listed) in termination.complained:
         return
     termination.complained.add((termination.held.uid, listed))
     message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
-    announce(tools, (termination.held,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
+    announce(context, (termination.held,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
 
 
-async def delete_claim(tools: Tools, held: Held[NodeClaim]) -> None:
+async def delete_claim(context: StepContext, held: TrackedObject[NodeClaim]) -> None:
     """Delete a claim that our finalizer holds, so that its deletionTimestamp stands until its nodes are gone."""
     # A claim that nobody holds would be gone at once, and the clock with it.
-    kept = await amend(tools.client, held.abandonable, held.state, addition)
+    kept = await patch_with_retry(context.client, held.abandonable, held.state, addition)
     if kept is None:
         return
     held.wrote(kept)
     if kept.deletion_timestamp is not None:
         return
-    await delete(tools.client, held.abandonable, kept)
+    await delete(context.client, held.abandonable, kept)
     try:
         # The answer to a deletion does not always hold the object; when its clock began must be known now.
-        after = await tools.client.get(held.resource, kept.key)
+        after = await context.client.get(held.resource, kept.key)
     except NotFound:
         return
     if after.uid == held.uid:

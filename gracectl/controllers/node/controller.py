@@ -15,19 +15,17 @@ import anyio
 import msgspec
 
 from gracectl.controllers.cluster.cache import is_held
-from gracectl.controllers.cluster.tracked import Held
+from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.node.deadline import shown_deadline
 from gracectl.controllers.node.drain import order_deletions, withdraw
-from gracectl.controllers.node.maintenance import KeptDrain
-from gracectl.controllers.node.maintenance_pipeline import KeptWalk
-from gracectl.controllers.node.pipeline import NodeWalk
+from gracectl.controllers.node.maintenance import MaintenancePipeline, MaintenanceState
+from gracectl.controllers.node.pipeline import NodePipeline
 from gracectl.controllers.node.unmanaged import complaint
-from gracectl.controllers.pipeline.node_state import Termination
-from gracectl.controllers.pipeline.registry import Register
-from gracectl.controllers.pipeline.state import InstanceWait, Progress
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.pipeline.registry import Registry
+from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import announce
-from gracectl.controllers.reporting.remaining_pods import Remaining, remaining_in
+from gracectl.controllers.reporting.remaining_pods import RemainingPods, count_remaining
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
 from gracectl.model.budget import PodDisruptionBudget
@@ -64,34 +62,34 @@ WALK_SECONDS = 0.5
 """A node that is being looked at from the other queue is looked at again after this long."""
 
 
-class NodeTermination:
+class NodeController:
     """Reconciles held nodes; owns what is remembered of each."""
 
-    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
-        self._tools = tools
+    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
+        self._context = context
         self._backoff = backoff
-        self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        self._overdue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._overdue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._walking: set[str] = set()  # a node is in two queues, and walked from one
-        self._overlooked: WorkQueue[str] = WorkQueue(tools.clock)
-        self._walk, self._kept = NodeWalk(tools), KeptWalk(tools)
-        self.registry: Register[Termination] = Register("node", tools.clock, tools.tallies.end_times)
-        observed = tools.observed
+        self._overlooked: WorkQueue[str] = WorkQueue(context.clock)
+        self._walk, self._kept = NodePipeline(context), MaintenancePipeline(context)
+        self.registry: Registry[NodeState] = Registry("node", context.clock, context.tallies.end_times)
+        observed = context.observed
         observed.nodes.subscribe(self._node_changed, replay=True)
         observed.pods.subscribe(self._pod_changed)
         observed.budgets.subscribe(self._budget_changed)
         observed.attachments.subscribe(self._attachment_changed)
         observed.claims.subscribe(self._claim_changed, replay=True)
-        tools.clock.subscribe(self._clock_jumped)
+        context.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
         """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
-        await self._tools.observed.wait_live()
+        await self._context.observed.wait_live()
         async with anyio.create_task_group() as group:
             group.start_soon(run_workers, self._overlooked, self._delete_overlooked, 1)
             group.start_soon(run_workers, self._overdue, self.reconcile, OVERDUE_WORKERS, (ApiError,))
             # Nodes that hang leave their places to others: there is room for as many of them besides.
-            places: Shares[str] = Shares(self._tools.clock, self._tools.settings.workers)
+            places: Shares[str] = Shares(self._context.clock, self._context.settings.workers)
             group.start_soon(run_workers, self._queue, self.reconcile, places, (ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
@@ -102,10 +100,10 @@ class NodeTermination:
         """The last terminations that have come to their end, in that order."""
         return self.registry.finished()
 
-    def remaining(self) -> Remaining:
+    def remaining(self) -> RemainingPods:
         """The pods that hold nodes, as the last plan of each shows them."""
         endings = [self.registry.get(name) for name in self.registry]
-        return remaining_in(ending.plan for ending in endings if ending is not None and ending.plan is not None)
+        return count_remaining(ending.plan for ending in endings if ending is not None and ending.plan is not None)
 
     def statistics(self) -> QueueStatistics:
         """The work queue's."""
@@ -129,30 +127,30 @@ class NodeTermination:
         termination = self._current(name)
         if termination is None:
             return None
-        if isinstance(termination, KeptDrain):
+        if isinstance(termination, MaintenanceState):
             return await self._kept.go(termination)
-        began_in_time = not termination.is_overdue(self._tools.clock.now())
+        began_in_time = not termination.is_overdue(self._context.clock.now())
         try:
             return await self._walk.go(termination)
         finally:
             if began_in_time and termination.deadline is not None:
                 # Whatever the walk has come to, and however long a step that has failed backs off.
-                self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
+                self._overdue.add_after(name, termination.deadline.at - self._context.clock.now())
 
-    def _current(self, name: str) -> Termination | None:
+    def _current(self, name: str) -> NodeState | None:
         """The end of the node that has this name now, begun if need be; None if nobody ends it here, nor keeps it."""
-        node = self._tools.observed.node(name)
+        node = self._context.observed.node(name)
         termination = self.registry.get(name)
         if termination is not None and (node is None or not termination.is_of(node)):
             if node is None or node.uid != termination.uid or not is_held(node):
-                withdraw(self._tools, name)
+                withdraw(self._context, name)
             self.registry.close(termination)
-            self._tools.departures.close(name, is_over=not termination.is_kept)
+            self._context.departures.close(name, is_over=not termination.is_kept)
             termination = None
         if node is None or not _is_asked_for(node):
             self.registry.forget(name)
             return None
-        if not self._tools.settings.node_selector.matches(node.labels):
+        if not self._context.settings.node_selector.matches(node.labels):
             self._leave_alone(node)
             return None
         termination = termination or self._open(node)
@@ -167,30 +165,30 @@ class NodeTermination:
             return None
         if termination.is_kept:
             return Requeue(CORDON_PATIENCE_SECONDS)  # deleted just now, and what its keeping has begun is breaking off
-        since = self._tools.clock.monotonic() - termination.looked_at
+        since = self._context.clock.monotonic() - termination.looked_at
         if not self._walk.is_replaced(termination) and (termination.cordoned_at is None or since >= OVERLOOKED_SECONDS):
-            order_deletions(self._tools, termination)
+            order_deletions(self._context, termination)
         return Requeue(CORDON_PATIENCE_SECONDS)
 
-    def _open(self, node: Node) -> Termination:
-        wait, now = InstanceWait.of(self._tools.settings.instance, self._backoff), self._tools.clock.now()
-        return self.registry.open(Termination(node, wait, now) if is_held(node) else KeptDrain(node, wait, now))
+    def _open(self, node: Node) -> NodeState:
+        wait, now = InstanceWait.of(self._context.settings.instance, self._backoff), self._context.clock.now()
+        return self.registry.open(NodeState(node, wait, now) if is_held(node) else MaintenanceState(node, wait, now))
 
     def _leave_alone(self, node: Node) -> None:
         """Held or to be kept, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
-        withdraw(self._tools, node.name)
-        self._tools.departures.close(node.name, is_over=False)
+        withdraw(self._context, node.name)
+        self._context.departures.close(node.name, is_over=False)
         reason, message = complaint(node)
         if self.registry.leave_alone(node, reason):
-            announce(self._tools, (Held(NODES, node),), reason, message, "Warning")
+            announce(self._context, (TrackedObject(NODES, node),), reason, message, "Warning")
 
     def configured(self) -> None:
         """To be told that the settings have changed: every node is looked at anew, and in any case by its deadline."""
         for name in self.registry:
             self._queue.add(name)
             if (termination := self.registry.get(name)) is not None:
-                termination.instance.configure(self._tools.settings.instance)
-        for node in self._tools.observed.nodes.values():
+                termination.instance.configure(self._context.settings.instance)
+        for node in self._context.observed.nodes.values():
             self._wake_at_deadline(node)
 
     # What makes a node worth another look.
@@ -201,12 +199,12 @@ class NodeTermination:
             self._queue.add(name)
             termination = self.registry.get(name)
             if termination is not None and termination.deadline is not None:
-                self._overdue.add_after(name, termination.deadline.at - self._tools.clock.now())
+                self._overdue.add_after(name, termination.deadline.at - self._context.clock.now())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             # Its pods are not those of whatever has its name now, however long a write for it may hang.
-            withdraw(self._tools, old.name)
+            withdraw(self._context, old.name)
         for node in (old, new):
             if node is not None and (node.name in self.registry or _is_asked_for(node)):
                 self._queue.add(node.name)
@@ -219,17 +217,17 @@ class NodeTermination:
     def _heed(self, node: Node) -> None:
         """What was begun for a node that is not to be kept any more ends in this moment, however slow the server is."""
         kept = self.registry.get(node.name)
-        if isinstance(kept, KeptDrain):
+        if isinstance(kept, MaintenanceState):
             self._kept.heed(kept, node)
             if not is_kept(node) and not is_held(node):
-                withdraw(self._tools, node.name)
+                withdraw(self._context, node.name)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         # Nearly always one node: a pod never leaves its own, but comes to it.
         for name in {pod.node_name for pod in (old, new) if pod is not None}:
             if (termination := self.registry.get(name)) is not None:
                 until = _calm_until(termination, is_urgent=not _is_on_its_way(old, new))
-                self._queue.add_after(name, until - self._tools.clock.monotonic())
+                self._queue.add_after(name, until - self._context.clock.monotonic())
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         attachment = new or old
@@ -239,19 +237,19 @@ class NodeTermination:
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         for claim in (old, new):
             if claim is not None:
-                for node in self._tools.observed.nodes_of(claim):
+                for node in self._context.observed.nodes_of(claim):
                     if node.name in self.registry:
                         self._queue.add(node.name)
                         self._wake_at_deadline(node)
 
     def _wake_at_deadline(self, node: Node) -> None:
         """So that a node is looked at then, even if none of the workers was free to look at it until then."""
-        if not is_held(node) or not self._tools.settings.node_selector.matches(node.labels):
+        if not is_held(node) or not self._context.settings.node_selector.matches(node.labels):
             return
-        deadline = shown_deadline(self._tools, node)
+        deadline = shown_deadline(self._context, node)
         if deadline is None:
             return
-        termination, now = self.registry.get(node.name), self._tools.clock.now()
+        termination, now = self.registry.get(node.name), self._context.clock.now()
         # Whoever knows that it has passed is on his way.
         if termination is None or not termination.is_overdue(now):
             self._overdue.add_after(node.name, deadline.at - now)
@@ -264,11 +262,11 @@ class NodeTermination:
         for name in self.registry:
             termination = self.registry.get(name)
             if termination is not None and any(
-                pod.namespace == budget.namespace for pod in self._tools.observed.pods_on(name)
+                pod.namespace == budget.namespace for pod in self._context.observed.pods_on(name)
             ):
                 # As news of a pod: its author may change it many times a second.
                 until = _calm_until(termination, is_urgent=True)
-                self._queue.add_after(name, until - self._tools.clock.monotonic())
+                self._queue.add_after(name, until - self._context.clock.monotonic())
 
 
 def _is_asked_for(node: Node) -> bool:
@@ -289,7 +287,7 @@ def _is_on_its_way(old: Pod | None, new: Pod | None) -> bool:
     )
 
 
-def _calm_until(termination: Termination, *, is_urgent: bool) -> float:
+def _calm_until(termination: NodeState, *, is_urgent: bool) -> float:
     """Until when (monotonic) news of its pods may wait."""
     is_crowded = termination.plan is not None and len(termination.plan.left) > MANY_PODS
     return -math.inf if is_urgent and not is_crowded else termination.looked_at + CALM_SECONDS

@@ -10,13 +10,12 @@ import math
 
 import anyio
 
-from gracectl.controllers.cluster.tracked import AnyHeld, H, Held
-from gracectl.controllers.pipeline.node_state import LAST_WORD_SECONDS, Termination
-from gracectl.controllers.pipeline.state import AnyEnding
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools
+from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
+from gracectl.controllers.pipeline.state import LAST_WORD_SECONDS, AnyState, NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.amend import amend
 from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -32,20 +31,20 @@ PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
 tried again if it could not."""
 
 
-async def set_deadline(tools: Tools, termination: Termination) -> Answer:
+async def set_deadline(context: StepContext, termination: NodeState) -> Answer:
     """Find out the deadline, write it to node and claim, and tell people what will happen then."""
     claim = termination.claim.state if termination.claim else None
-    found = deadline_of(termination.node, claim, tools.settings.policy)
-    await publish(tools, termination, found, termination.observer.traceparent)
+    found = deadline_of(termination.node, claim, context.settings.policy)
+    await publish(context, termination, found, termination.observer.traceparent)
     return Proceed()
 
 
-def shown_deadline(tools: Tools, node: Node) -> Deadline | None:
+def shown_deadline(context: StepContext, node: Node) -> Deadline | None:
     """The deadline of a node as the caches alone show it, whatever a termination of it has found out."""
-    return deadline_of(node, tools.observed.claim_ending_with(node), tools.settings.policy)
+    return deadline_of(node, context.observed.claim_ending_with(node), context.settings.policy)
 
 
-async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None, traceparent: str | None) -> None:
+async def publish(context: StepContext, ending: AnyState, found: Deadline | None, traceparent: str | None) -> None:
     """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
     write it, with the `traceparent` if there is one, to all objects of a node's or claim's end.
 
@@ -56,25 +55,25 @@ async def publish(tools: Tools, ending: AnyEnding, found: Deadline | None, trace
     before = ending.deadline
     ending.deadline = tightest(before, found)
     for held in ending.objects:
-        _warn_of_unreadable(tools, ending, held)
+        _warn_of_unreadable(context, ending, held)
     if ending.deadline is None:
         for held in ending.objects if traceparent is not None else ():
-            await _try_to_write(tools, held, None, traceparent)
+            await _try_to_write(context, held, None, traceparent)
         return
     if _is_news(ending, before):
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
-        told = words(ending.deadline, tools.clock.now())
-        announce(tools, ending.objects, reason, told, news=format_time(ending.deadline.at))
-    with anyio.move_on_after(max(ending.deadline.at - tools.clock.now(), LAST_WORD_SECONDS)):
+        told = words(ending.deadline, context.clock.now())
+        announce(context, ending.objects, reason, told, news=format_time(ending.deadline.at))
+    with anyio.move_on_after(max(ending.deadline.at - context.clock.now(), LAST_WORD_SECONDS)):
         for held in ending.objects:
             owed = ending.deadline.at if _lacking(held.state, ending.deadline.at, None) else None
             if isinstance(held.state, Node) and owed is not None:
-                await _write(tools, held, owed, traceparent)
+                await _write(context, held, owed, traceparent)
             else:
-                await _try_to_write(tools, held, owed, traceparent)
+                await _try_to_write(context, held, owed, traceparent)
 
 
-def _is_news(ending: AnyEnding, before: Deadline | None) -> bool:
+def _is_news(ending: AnyState, before: Deadline | None) -> bool:
     """Whether people have not been told of this deadline; in a former life of ours they were if it stands on all
     objects."""
     assert ending.deadline is not None
@@ -101,7 +100,7 @@ def words(deadline: Deadline, now: float) -> str:
     )
 
 
-def _warn_of_unreadable(tools: Tools, ending: AnyEnding, held: Held[H]) -> None:
+def _warn_of_unreadable(context: StepContext, ending: AnyState, held: TrackedObject[H]) -> None:
     text = unreadable(held.state)
     if text is None or (held.uid, text) in ending.complained:
         return
@@ -113,38 +112,44 @@ def _warn_of_unreadable(tools: Tools, ending: AnyEnding, held: Held[H]) -> None:
         f'annotation {names.TERMINATION_TIMESTAMP} is "{text[:100]}", which is no instant such as '
         f"2026-01-01T00:00:00Z: {then}"
     )
-    announce(tools, (held,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
+    announce(context, (held,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
 
 
-async def _try_to_write(tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None) -> None:
+async def _try_to_write(
+    context: StepContext, held: TrackedObject[H], deadline: float | None, traceparent: str | None
+) -> None:
     """Not for long, and not with every look at a node whose pods come and go."""
-    if tools.clock.monotonic() < held.next_try or _lacking(held.state, deadline, traceparent) is None:
+    if context.clock.monotonic() < held.next_try or _lacking(held.state, deadline, traceparent) is None:
         return
-    if tools.background.is_under_way(_key(held)):
+    if context.background.is_under_way(_key(held)):
         return
     try:
-        await _write(tools, held, deadline, traceparent, PATIENCE_SECONDS)
+        await _write(context, held, deadline, traceparent, PATIENCE_SECONDS)
     except NotLeading:
         raise
     except TimeoutError:
         return
     except ApiError as error:
-        held.next_try = tools.clock.monotonic() + RETRY_SECONDS
+        held.next_try = context.clock.monotonic() + RETRY_SECONDS
         what = "traceparent" if deadline is None else "deadline"
         logger.warning("the %s could not be written: %s", what, error, extra=held.log_keys)
 
 
-def _key(held: AnyHeld) -> tuple[str, str]:
+def _key(held: AnyTracked) -> tuple[str, str]:
     return ("deadline", held.uid)
 
 
 async def _write(
-    tools: Tools, held: Held[H], deadline: float | None, traceparent: str | None, seconds: float = math.inf
+    context: StepContext,
+    held: TrackedObject[H],
+    deadline: float | None,
+    traceparent: str | None,
+    seconds: float = math.inf,
 ) -> None:
     """TimeoutError after so many seconds; the write goes on then, and so it does at the deadline itself."""
 
     async def write() -> None:
-        after = await amend(tools.client, held.abandonable, held.state, lacking)
+        after = await patch_with_retry(context.client, held.abandonable, held.state, lacking)
         if after is not None:
             held.wrote(after)
 
@@ -152,11 +157,11 @@ async def _write(
         return _lacking(thing, deadline, traceparent)
 
     key = _key(held)
-    if tools.background.is_under_way(key):
-        await tools.background.attend(key, write, seconds)  # perhaps of another deadline
+    if context.background.is_under_way(key):
+        await context.background.attend(key, write, seconds)  # perhaps of another deadline
         if lacking(held.state) is None:
             return
-    await tools.background.attend(key, write, seconds)
+    await context.background.attend(key, write, seconds)
 
 
 def _lacking(thing: Node | NodeClaim, deadline: float | None, traceparent: str | None) -> MergePatch | None:

@@ -13,15 +13,15 @@ from functools import partial
 import msgspec
 
 from gracectl.controllers.node.deadline import shown_deadline
-from gracectl.controllers.pipeline.node_state import TOLD_OF_STANDSTILL, Termination
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools, Wait
+from gracectl.controllers.pipeline.state import TOLD_OF_STANDSTILL, NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import announce
 from gracectl.controllers.reporting.pod_events import announce_ambiguity
 from gracectl.controllers.reporting.protection import tell_of_protection
-from gracectl.eviction.deletion import Doomed
+from gracectl.eviction.deletion import ScheduledDeletion
 from gracectl.eviction.lane import Candidate
-from gracectl.kube.conditions import Word
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, tightest
@@ -36,96 +36,96 @@ nodes, would hold it up. The watch brings the news of it sooner."""
 MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 
 
-async def drain(tools: Tools, termination: Termination) -> Answer:
+async def drain(context: StepContext, termination: NodeState) -> Answer:
     """Offer the pods whose turn it is; done when nothing is waited for and the minimum time has passed."""
-    view = await _view_of(tools, termination)
-    now = tools.clock.now()
+    view = await _view_of(context, termination)
+    now = context.clock.now()
     decision = plan(view, now)
     is_first_look = termination.plan is None
-    termination.plan, termination.looked_at = decision, tools.clock.monotonic()
-    termination.observer.planned(decision, now, tools.departures.note(termination.node.name, decision))
-    tools.evictor.want(termination.node.name, candidates(decision.leaving, termination))
-    tools.deleter.want(termination.node.name, doomed(decision, termination.node.name))
-    _tell_of_plan(tools, termination, is_first=is_first_look)
+    termination.plan, termination.looked_at = decision, context.clock.monotonic()
+    termination.observer.planned(decision, now, context.departures.note(termination.node.name, decision))
+    context.evictor.want(termination.node.name, candidates(decision.leaving, termination))
+    context.deleter.want(termination.node.name, doomed(decision, termination.node.name))
+    _tell_of_plan(context, termination, is_first=is_first_look)
     if decision.overdue:
-        _tell_of_the_end(tools, termination, decision)
+        _tell_of_the_end(context, termination, decision)
         if not termination.instance.was_tried:
             # First the instance is asked to end, then conditions are written: a server that does not answer takes long,
             # and for the last deletions it has what is left of a second (see time_left).
-            await tools.deleter.settle(termination.node.name)
+            await context.deleter.settle(termination.node.name)
             return Proceed()
-    patience = termination.time_left(tools.clock)
+    patience = termination.time_left(context.clock)
     if decision.drained:
         termination.still_since = None
-        await set_condition(tools, termination.objects, _last_word(termination, decision), seconds=patience)
+        await set_condition(context, termination.objects, _last_word(termination, decision), seconds=patience)
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
         message = explain(decision)
-        _tell_of_standstill(tools, termination, decision, message)
-        word = Word(names.DRAINED, names.FALSE, "Draining", message)
-        await set_condition(tools, termination.objects, word, seconds=patience)
-    return Wait(_until_next_look(tools, decision), waits_for)
+        _tell_of_standstill(context, termination, decision, message)
+        word = ConditionUpdate(names.DRAINED, names.FALSE, "Draining", message)
+        await set_condition(context, termination.objects, word, seconds=patience)
+    return Wait(_until_next_look(context, decision), waits_for)
 
 
-def _tell_of_plan(tools: Tools, termination: Termination, *, is_first: bool) -> None:
+def _tell_of_plan(context: StepContext, termination: NodeState, *, is_first: bool) -> None:
     """What is new in the termination's plan, on whom it concerns."""
     decision = termination.plan
     assert decision is not None
     if is_first and decision.left and not decision.overdue and not termination.is_resumed:
-        announce(tools, termination.objects, names.EventReason.DRAINING, explain(decision))
+        announce(context, termination.objects, names.EventReason.DRAINING, explain(decision))
     # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
-        announce_ambiguity(tools.recorder, candidate)
-    tell_of_protection(tools, termination, decision)
+        announce_ambiguity(context.recorder, candidate)
+    tell_of_protection(context, termination, decision)
 
 
-def _until_next_look(tools: Tools, decision: Plan) -> float:
+def _until_next_look(context: StepContext, decision: Plan) -> float:
     """The seconds until the clock alone is a reason to plan anew, or people want to read how it stands."""
-    interval, at = tools.settings.status_interval_seconds, decision.next_change
+    interval, at = context.settings.status_interval_seconds, decision.next_change
     if at is not None:
         # Counted from now: the condition may have taken its time.
-        interval = min(interval, at - tools.clock.now())
+        interval = min(interval, at - context.clock.now())
         if at != decision.deadline and any(entry.delete_at == at for entry in decision.left):
             interval += DELETIONS_FIRST_SECONDS
     return max(interval, 0.0)
 
 
-def order_deletions(tools: Tools, termination: Termination) -> None:
+def order_deletions(context: StepContext, termination: NodeState) -> None:
     """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
     comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
     node = termination.node
-    deadline = tightest(termination.deadline, shown_deadline(tools, node))
+    deadline = tightest(termination.deadline, shown_deadline(context, node))
     if deadline is not None:
-        view = view_without_budgets(tools, termination, deadline)
-        tools.deleter.want(node.name, doomed(plan(view, tools.clock.now()), node.name))
+        view = view_without_budgets(context, termination, deadline)
+        context.deleter.want(node.name, doomed(plan(view, context.clock.now()), node.name))
 
 
-def withdraw(tools: Tools, node: str) -> None:
+def withdraw(context: StepContext, node: str) -> None:
     """Nobody of this node is asked to leave any more, or deleted."""
-    tools.evictor.withdraw(node)
-    tools.deleter.withdraw(node)
+    context.evictor.withdraw(node)
+    context.deleter.withdraw(node)
 
 
-def _tell_of_the_end(tools: Tools, termination: Termination, decision: Plan) -> None:
+def _tell_of_the_end(context: StepContext, termination: NodeState, decision: Plan) -> None:
     """The deadline has come: what is left has been told to end at once, nobody waits for it, and people hear of it."""
     if decision.left and not termination.left_behind:
         termination.left_behind = left_behind(decision)
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
-        announce(tools, termination.objects, reason, termination.left_behind, "Warning")
+        announce(context, termination.objects, reason, termination.left_behind, "Warning")
 
 
-def _last_word(termination: Termination, decision: Plan) -> Word:
+def _last_word(termination: NodeState, decision: Plan) -> ConditionUpdate:
     """What was left at the deadline stays to be read, also when it is gone."""
     if termination.left_behind:
         status = names.FALSE if decision.left else names.TRUE
-        return Word(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
-    return Word(names.DRAINED, names.TRUE, *termination.emptied)
+        return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
+    return ConditionUpdate(names.DRAINED, names.TRUE, *termination.emptied)
 
 
-def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, message: str) -> None:
-    now = tools.clock.monotonic()
+def _tell_of_standstill(context: StepContext, termination: NodeState, decision: Plan, message: str) -> None:
+    now = context.clock.monotonic()
     if any(entry.outcome in MOVING for entry in decision.left):
         termination.still_since = None
     elif termination.still_since is None:
@@ -133,28 +133,28 @@ def _tell_of_standstill(tools: Tools, termination: Termination, decision: Plan, 
     elif now >= termination.still_since + STANDSTILL_SECONDS:
         termination.still_since = TOLD_OF_STANDSTILL  # once in each standstill: the condition keeps saying it
         blocked = f"nobody has left for {STANDSTILL_SECONDS:g} s; {message}"
-        announce(tools, termination.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
+        announce(context, termination.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
 
 
-def view_without_budgets(tools: Tools, termination: Termination, deadline: Deadline | None) -> NodeView:
+def view_without_budgets(context: StepContext, termination: NodeState, deadline: Deadline | None) -> NodeView:
     """What the caches show of the node at this instant, and what the termination knows beyond that, for decisions that
     no budget changes: which pods stay, and which are deleted for the deadline."""
-    view = tools.observed.view_without_budgets(termination.node, tools.settings.policy, deadline)
+    view = context.observed.view_without_budgets(termination.node, context.settings.policy, deadline)
     return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
 
 
-async def _view_of(tools: Tools, termination: Termination) -> NodeView:
+async def _view_of(context: StepContext, termination: NodeState) -> NodeView:
     """The same with budgets, as long as they count."""
     node, deadline = termination.node, termination.deadline
-    if termination.is_overdue(tools.clock.now()):
-        return view_without_budgets(tools, termination, deadline)
+    if termination.is_overdue(context.clock.now()):
+        return view_without_budgets(context, termination, deadline)
     # Deletions for the deadline do not depend on budgets, and do not wait for them.
-    meanwhile = partial(order_deletions, tools, termination)
-    view = await tools.observed.view_in_slices(node, tools.settings.policy, deadline, meanwhile)
+    meanwhile = partial(order_deletions, context, termination)
+    view = await context.observed.view_in_slices(node, context.settings.policy, deadline, meanwhile)
     return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
 
 
-def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Candidate]:
+def candidates(entries: Iterable[PodPlan], termination: NodeState) -> list[Candidate]:
     """Pods whose turn it is, as the evictor wants them."""
     return [
         Candidate(
@@ -171,10 +171,12 @@ def candidates(entries: Iterable[PodPlan], termination: Termination) -> list[Can
     ]
 
 
-def doomed(decision: Plan, node: str) -> list[Doomed]:
+def doomed(decision: Plan, node: str) -> list[ScheduledDeletion]:
     """Pods that will be deleted if they are still there when their time comes, as the deleter wants them."""
     return [
-        Doomed(entry.pod.namespace, entry.pod.name, entry.pod.uid, node, entry.deadline, _reserved(decision, entry))
+        ScheduledDeletion(
+            entry.pod.namespace, entry.pod.name, entry.pod.uid, node, entry.deadline, _reserved(decision, entry)
+        )
         for entry in decision.left
         if entry.delete_at is not None and entry.deadline is not None
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gracectl.controllers.cluster.tracked import AnyHeld
-from gracectl.controllers.pipeline.node_state import Termination
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools, Wait
-from gracectl.kube.amend import amend
+from gracectl.controllers.cluster.tracked import AnyTracked
+from gracectl.controllers.pipeline.state import NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -16,7 +16,7 @@ CLAIM_SECONDS = 5.0
 """A node whose claim cannot be deleted is looked at again this often."""
 
 
-async def release(tools: Tools, termination: Termination) -> Answer:
+async def release(context: StepContext, termination: NodeState) -> Answer:
     """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself.
 
     Not before its claim is being deleted: when the node is gone, nobody would think of that any more.
@@ -24,13 +24,13 @@ async def release(tools: Tools, termination: Termination) -> Answer:
     claim = termination.claim
     if claim is not None and claim.state.deletion_timestamp is None:
         return Wait(CLAIM_SECONDS, f"node claim {claim.name} cannot be deleted")
-    await let_go(tools, termination.held)
+    await let_go(context, termination.held)
     return Proceed()
 
 
-async def let_go(tools: Tools, held: AnyHeld) -> None:
+async def let_go(context: StepContext, held: AnyTracked) -> None:
     """Take our finalizer off."""
-    after = await amend(tools.client, held.resource, held.state, removal)
+    after = await patch_with_retry(context.client, held.resource, held.state, removal)
     if after is not None:
         held.wrote(after)
 

@@ -22,12 +22,11 @@ from gracectl.cloud.provider import (
     ProviderUnavailable,
 )
 from gracectl.controllers.cluster.cache import is_held
-from gracectl.controllers.pipeline.node_state import Termination
-from gracectl.controllers.pipeline.state import AnyEnding
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Tools, Wait
+from gracectl.controllers.pipeline.state import AnyState, NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.conditions import Word
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of
@@ -57,9 +56,9 @@ PATIENCE_SECONDS = 60.0
 """A provider that does not answer must not hold a worker for ever."""
 
 
-async def notice_loss(tools: Tools, termination: Termination) -> Answer:
+async def notice_loss(context: StepContext, termination: NodeState) -> Answer:
     """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
-    node, wait, now = termination.node, termination.instance, tools.clock.monotonic()
+    node, wait, now = termination.node, termination.instance, context.clock.monotonic()
     if is_known_gone(termination):
         return Release("its instance is gone")
     if node.ready or not termination.provider_id or now < wait.next_notice:
@@ -69,9 +68,9 @@ async def notice_loss(tools: Tools, termination: Termination) -> Answer:
     wait.turn_to(termination.provider_id)
     wait.next_notice = now + NOTICE_SECONDS
     try:
-        state = await _answer(tools.provider.state(termination.provider_id), NOTICE_PATIENCE_SECONDS)
+        state = await _answer(context.provider.state(termination.provider_id), NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
-        logger.warning("provider %s cannot tell: %s", tools.provider.name, error, extra={"node": node.name})
+        logger.warning("provider %s cannot tell: %s", context.provider.name, error, extra={"node": node.name})
         return Proceed()
     if state is not InstanceState.GONE:
         return Proceed()
@@ -80,7 +79,7 @@ async def notice_loss(tools: Tools, termination: Termination) -> Answer:
     return Release("its instance is gone already")
 
 
-async def end_nodes_instance(tools: Tools, termination: Termination) -> Answer:
+async def end_nodes_instance(context: StepContext, termination: NodeState) -> Answer:
     """End the instance of a node, unless another node stands for it.
 
     A node that came back under another name leaves its old object behind: the end of that must not end the machine
@@ -89,57 +88,57 @@ async def end_nodes_instance(tools: Tools, termination: Termination) -> Answer:
     there is always one that ends it, also where the last two were deleted one after the other.
     """
     node = termination.node
-    tools.without_instance.pop(node.uid, None)
-    found = tools.observed.others_on(node, termination.provider_id)
-    others = tuple(other for other in found if other.uid not in tools.without_instance)
+    context.without_instance.pop(node.uid, None)
+    found = context.observed.others_on(node, termination.provider_id)
+    others = tuple(other for other in found if other.uid not in context.without_instance)
     all_end = all(is_held(other) for other in others)
-    if not others or (all_end and termination.is_overdue(tools.clock.now())):
-        return await end_instance(tools, termination)
+    if not others or (all_end and termination.is_overdue(context.clock.now())):
+        return await end_instance(context, termination)
     if all_end and all(other.name > node.name for other in others):
         listed = ", ".join(sorted(other.name for other in others))
         return Wait(OTHERS_SECONDS, f"other nodes of the same instance are ending, too: {listed}")
-    tools.without_instance[node.uid] = termination
-    return leave_instance(tools, termination, others)
+    context.without_instance[node.uid] = termination
+    return leave_instance(context, termination, others)
 
 
-def leave_instance(tools: Tools, ending: AnyEnding, others: Sequence[Node]) -> Proceed:
+def leave_instance(context: StepContext, ending: AnyState, others: Sequence[Node]) -> Proceed:
     """Let a node or claim go without its instance, for which others stand; people are told."""
     listed = ", ".join(sorted(other.name for other in others))
     message = f"it goes without its instance, for which another node stands ({listed})"
-    announce(tools, ending.objects[:1], names.EventReason.INSTANCE_SHARED, message)
+    announce(context, ending.objects[:1], names.EventReason.INSTANCE_SHARED, message)
     return Proceed()
 
 
-async def end_instance(tools: Tools, ending: AnyEnding) -> Answer:
+async def end_instance(context: StepContext, ending: AnyState) -> Answer:
     """Ask for the end of the instance, then until it is over."""
-    provider_id, wait, now = ending.provider_id, ending.instance, tools.clock.monotonic()
+    provider_id, wait, now = ending.provider_id, ending.instance, context.clock.monotonic()
     wait.turn_to(provider_id)
     if is_known_gone(ending):
-        await record_gone(tools, ending)
+        await record_gone(context, ending)
         return Proceed()
     if now < wait.next_call:
         return Wait(wait.next_call - now, ending.waits_for)
-    if tools.provider.needs_provider_id and not provider_id:
+    if context.provider.needs_provider_id and not provider_id:
         message = f"{ending.lack}, so nobody knows which instance to end"
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
-        return await _failed(tools, ending, error)
+        return await _failed(context, ending, error)
     try:
-        if await _asked(tools, ending) is InstanceState.GONE:
+        if await _asked(context, ending) is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
-        if tools.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
+        if context.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
             wait.is_gone = True
-            announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
-            await record_gone(tools, ending)
+            announce(context, ending.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
+            await record_gone(context, ending)
         return Proceed()
     except ProviderError as error:
-        return await _failed(tools, ending, error)
+        return await _failed(context, ending, error)
     wait.retry.reset()
-    wait.next_call = tools.clock.monotonic() + wait.poll.next()
-    return Wait(wait.next_call - tools.clock.monotonic(), f"instance {provider_id} is ending")
+    wait.next_call = context.clock.monotonic() + wait.poll.next()
+    return Wait(wait.next_call - context.clock.monotonic(), f"instance {provider_id} is ending")
 
 
-def is_known_gone(ending: AnyEnding) -> bool:
+def is_known_gone(ending: AnyState) -> bool:
     """Whether the provider has said that the instance is gone, to us or, as the object has it, before a restart."""
     if ending.instance.is_gone:
         return True
@@ -148,51 +147,53 @@ def is_known_gone(ending: AnyEnding) -> bool:
     return shown is not None and (shown.reason, shown.message) == (gone.reason, gone.message)
 
 
-async def record_gone(tools: Tools, ending: AnyEnding) -> None:
+async def record_gone(context: StepContext, ending: AnyState) -> None:
     """Write down that the instance is gone: the finalizer may have to wait, and a restart come in between."""
-    await set_condition(tools, ending.objects, _gone(ending), is_final=True)
+    await set_condition(context, ending.objects, _gone(ending), is_final=True)
 
 
-def _gone(ending: AnyEnding) -> Word:
-    return Word(names.INSTANCE_TERMINATING, names.TRUE, names.INSTANCE_GONE, f"instance {ending.provider_id} is gone")
+def _gone(ending: AnyState) -> ConditionUpdate:
+    return ConditionUpdate(
+        names.INSTANCE_TERMINATING, names.TRUE, names.INSTANCE_GONE, f"instance {ending.provider_id} is gone"
+    )
 
 
-async def _asked(tools: Tools, ending: AnyEnding) -> InstanceState:
+async def _asked(context: StepContext, ending: AnyState) -> InstanceState:
     """What has become of the instance, which is asked to end unless somebody else has done so already."""
     wait = ending.instance
     if wait.asked_at is None and ending.looks_first:
-        state = await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
+        state = await _answer(context.provider.state(ending.provider_id), PATIENCE_SECONDS)
         if state is InstanceState.ENDING:
-            await _accepted(tools, ending)
+            await _accepted(context, ending)
         if state in (InstanceState.ENDING, InstanceState.GONE):
             return state
-    if wait.asked_at is None or tools.clock.monotonic() >= wait.asked_at + REMIND_SECONDS:
-        await _answer(tools.provider.terminate(ending.provider_id, _identity(ending.source)), PATIENCE_SECONDS)
-        await _accepted(tools, ending)
-    return await _answer(tools.provider.state(ending.provider_id), PATIENCE_SECONDS)
+    if wait.asked_at is None or context.clock.monotonic() >= wait.asked_at + REMIND_SECONDS:
+        await _answer(context.provider.terminate(ending.provider_id, _identity(ending.source)), PATIENCE_SECONDS)
+        await _accepted(context, ending)
+    return await _answer(context.provider.state(ending.provider_id), PATIENCE_SECONDS)
 
 
-async def _accepted(tools: Tools, ending: AnyEnding) -> None:
+async def _accepted(context: StepContext, ending: AnyState) -> None:
     is_first = ending.instance.asked_at is None
-    ending.instance.asked_at = tools.clock.monotonic()
+    ending.instance.asked_at = context.clock.monotonic()
     message = f"instance {ending.provider_id} is asked to end"
     if is_first:
-        announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATING, message)
-    word = Word(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
-    await set_condition(tools, ending.objects, word)
+        announce(context, ending.objects, names.EventReason.INSTANCE_TERMINATING, message)
+    word = ConditionUpdate(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
+    await set_condition(context, ending.objects, word)
 
 
-async def _failed(tools: Tools, ending: AnyEnding, error: ProviderError) -> Answer:
+async def _failed(context: StepContext, ending: AnyState, error: ProviderError) -> Answer:
     wait = ending.instance
-    ending.observer.failed("instance", error, tools.clock.now())
+    ending.observer.failed("instance", error, context.clock.now())
     seconds = wait.retry.next()
-    wait.next_call = tools.clock.monotonic() + seconds
-    message = f"provider {tools.provider.name}: {error}"
+    wait.next_call = context.clock.monotonic() + seconds
+    message = f"provider {context.provider.name}: {error}"
     if ending.provider_id:
         message += "; it is asked again until the instance is gone"
-    announce(tools, ending.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
-    word = Word(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
-    await set_condition(tools, ending.objects, word)
+    announce(context, ending.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
+    word = ConditionUpdate(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
+    await set_condition(context, ending.objects, word)
     return Wait(seconds, message)
 
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import anyio
 
-from gracectl.controllers.node.cordon import forgotten, superfluous
-from gracectl.controllers.node.drain import withdraw
-from gracectl.controllers.pipeline.node_state import KEPT, Termination
-from gracectl.controllers.pipeline.state import InstanceWait
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Tools, Wait
+from gracectl.controllers.node.cordon import cordon, forgotten, superfluous
+from gracectl.controllers.node.drain import drain, withdraw
+from gracectl.controllers.node.volumes import detach
+from gracectl.controllers.pipeline.runner import walk
+from gracectl.controllers.pipeline.state import KEPT, InstanceWait, NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.conditions import drop_conditions
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.amend import amend
+from gracectl.controllers.reporting.step_failures import report_step_failure
+from gracectl.kube.errors import NotFound
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch
+from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
@@ -25,6 +29,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.cordon import SPELT, marks_on
 from gracectl.policy.health import ailments_of
 from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, is_uncordoned, kept_since
+from gracectl.runtime.workers import Requeue
 
 REST_SECONDS = 60.0
 """Whatever a node that rests has to be woken for is an event; in case a condition could not be written, it is looked at
@@ -55,7 +60,7 @@ def withdrawal(node: Node) -> MergePatch | None:
     return MergePatch(patch) if patch else None
 
 
-class KeptDrain(Termination):
+class MaintenanceState(NodeState):
     """The memory of a node that is kept drained, until nothing of that is left on it."""
 
     kind = "kept"
@@ -96,33 +101,33 @@ class KeptDrain(Termination):
         self.forget_steps(now)
 
 
-async def rest(tools: Tools, kept: KeptDrain) -> Answer:
+async def rest(context: StepContext, kept: MaintenanceState) -> Answer:
     """Nothing is left to be done until somebody gives the node back, or a late pod comes."""
     _, message = kept.emptied
     if not kept.is_resting:
         kept.is_resting = True
-        announce(tools, kept.objects, names.EventReason.DRAINED, message)
+        announce(context, kept.objects, names.EventReason.DRAINED, message)
     return Wait(REST_SECONDS, message)
 
 
-async def uncordon(tools: Tools, kept: KeptDrain) -> Answer:
+async def uncordon(context: StepContext, kept: MaintenanceState) -> Answer:
     """Take off in one write what the cordon has put on the node, and the request; nobody is asked to leave any more."""
-    withdraw(tools, kept.node.name)
+    withdraw(context, kept.node.name)
     kept.is_returned = True
     before = kept.node
 
     def needed(node: Node) -> JsonPatch | None:
-        is_ill = bool(ailments_of(node, tools.settings.policy.health))
-        return superfluous(node, format_time(tools.clock.now()) if is_ill else None)
+        is_ill = bool(ailments_of(node, context.settings.policy.health))
+        return superfluous(node, format_time(context.clock.now()) if is_ill else None)
 
     if needed(before):
-        after = await amend(tools.client, kept.held.abandonable, before, needed)
+        after = await patch_with_retry(context.client, kept.held.abandonable, before, needed)
         if after is None:
             return Release("the node is gone")
         kept.held.wrote(after)
         if not is_given_back(after):
             return Wait(0.0, "nobody asks for its return any more")
-        announce(tools, kept.objects, names.EventReason.UNCORDONED, _words(before, after))
+        announce(context, kept.objects, names.EventReason.UNCORDONED, _words(before, after))
     return Proceed()
 
 
@@ -134,10 +139,68 @@ def _words(before: Node, after: Node) -> str:
     return f"is no longer kept drained: {why}{f'; it keeps {left}, which gracectl has not put there' if left else ''}"
 
 
-async def clean_up(tools: Tools, kept: KeptDrain) -> Answer:
+async def clean_up(context: StepContext, kept: MaintenanceState) -> Answer:
     """Our conditions come off, and then the record: as long as it stands, a successor of ours would do all this."""
-    await drop_conditions(tools, kept.held, OURS)
-    after = await amend(tools.client, kept.held.abandonable, kept.node, forgotten)
+    await drop_conditions(context, kept.held, OURS)
+    after = await patch_with_retry(context.client, kept.held.abandonable, kept.node, forgotten)
     if after is not None:
         kept.held.wrote(after)
     return Proceed()
+
+
+Steps = tuple[Step[MaintenanceState], ...]
+
+KEEPING: Steps = (Step("cordon", cordon), Step("drain", drain), Step("volumes", detach), Step("kept", rest))
+GIVING_BACK: Steps = (Step("uncordon", uncordon), Step("conditions", clean_up))
+
+
+def steps_of(node: Node) -> Steps:
+    """What a node asks for."""
+    if is_kept(node):
+        return KEEPING
+    return GIVING_BACK if is_given_back(node) else ()
+
+
+class MaintenancePipeline:
+    """Walks the steps of all such nodes."""
+
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+
+    async def go(self, kept: MaintenanceState) -> Requeue | None:
+        """Bring the node as far as it comes now; when to look at it again. Raises ApiError."""
+        with anyio.CancelScope() as kept.scope:
+            if kept.is_returned and is_kept(kept.node) and not await self._is_asked_for_again(kept):
+                return None  # the watch will show what is
+            answer = await walk(steps_of(kept.node), kept, self._take, self._context, report_step_failure)
+            return Requeue(answer.seconds) if isinstance(answer, Wait) else None
+        return None  # broken off by a change that has put the node on the queue, too
+
+    def heed(self, kept: MaintenanceState, node: Node) -> None:
+        """Break off the walk that is under way if this newer state of the node does not ask for it."""
+        if kept.scope is not None and (node.uid != kept.uid or steps_of(node) is not steps_of(kept.node)):
+            kept.scope.cancel()
+
+    async def _is_asked_for_again(self, kept: MaintenanceState) -> bool:
+        """Or is the watch late, and shows a node that was given back as it was before? Pods would be evicted from one
+        that takes them again, so the server itself is asked."""
+        try:
+            node = await self._context.client.get(NODES, kept.node.key)
+        except NotFound:
+            return False
+        if node.uid != kept.uid:
+            return False
+        kept.held.wrote(node)
+        if is_kept(node):
+            kept.begin_anew(self._context.clock.now())
+        return is_kept(node)
+
+    async def _take(self, step: Step[MaintenanceState], kept: MaintenanceState) -> Answer:
+        """Run a step, unless the node asks for others by now: an answer to a write of ours may tell that first."""
+        assert kept.scope is not None
+        if kept.scope.cancel_called or step not in steps_of(kept.node):
+            return Wait(0.0, "somebody wants something else of it")
+        answer = await step.run(self._context, kept)
+        if kept.plan is not None and kept.plan.left:
+            kept.is_resting = False  # a late pod
+        return answer

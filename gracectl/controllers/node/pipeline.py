@@ -17,20 +17,20 @@ from gracectl.controllers.node.drain import drain, withdraw
 from gracectl.controllers.node.finalizer import release
 from gracectl.controllers.node.instance import end_nodes_instance, notice_loss, record_gone
 from gracectl.controllers.node.volumes import detach
-from gracectl.controllers.pipeline.node_state import Termination
-from gracectl.controllers.pipeline.provider_slots import Places
+from gracectl.controllers.pipeline.provider_slots import ProviderSlots
 from gracectl.controllers.pipeline.runner import walk
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, Tools, Wait
+from gracectl.controllers.pipeline.state import NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.step_failures import report_step_failure
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.runtime.workers import Requeue
 
 logger = logging.getLogger(__name__)
 
-NOTICE: Step[Termination] = Step("notice", notice_loss)
-INSTANCE: Step[Termination] = Step("instance", end_nodes_instance)
-RELEASE: Step[Termination] = Step("finalizer", release)
-STEPS: tuple[Step[Termination], ...] = (
+NOTICE: Step[NodeState] = Step("notice", notice_loss)
+INSTANCE: Step[NodeState] = Step("instance", end_nodes_instance)
+RELEASE: Step[NodeState] = Step("finalizer", release)
+STEPS: tuple[Step[NodeState], ...] = (
     Step("claim", end_claim),
     Step("deadline", set_deadline),
     NOTICE,
@@ -42,28 +42,28 @@ STEPS: tuple[Step[Termination], ...] = (
 )
 
 
-class NodeWalk:
+class NodePipeline:
     """Walks the ends of all nodes; no more of them at the provider than there are places."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._places = Places(tools.settings.workers)
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._places = ProviderSlots(context.settings.workers)
 
-    async def go(self, termination: Termination) -> Requeue | None:
+    async def go(self, termination: NodeState) -> Requeue | None:
         """Bring the end of a node as far as it comes now; when to look at it again. Raises ApiError."""
-        answer = await walk(STEPS, termination, self._take, self._tools, report_step_failure)
+        answer = await walk(STEPS, termination, self._take, self._context, report_step_failure)
         if isinstance(answer, Release):
-            withdraw(self._tools, termination.node.name)
-            await record_gone(self._tools, termination)
-            answer = await walk((RELEASE,), termination, self._take, self._tools, report_step_failure)
+            withdraw(self._context, termination.node.name)
+            await record_gone(self._context, termination)
+            answer = await walk((RELEASE,), termination, self._take, self._context, report_step_failure)
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
-    def is_replaced(self, termination: Termination) -> bool:
+    def is_replaced(self, termination: NodeState) -> bool:
         """Whether the name of its node belongs to another one by now."""
-        node = self._tools.observed.node(termination.node.name)
+        node = self._context.observed.node(termination.node.name)
         return node is not None and node.uid != termination.uid
 
-    async def _take(self, step: Step[Termination], termination: Termination) -> Answer:
+    async def _take(self, step: Step[NodeState], termination: NodeState) -> Answer:
         """Run a step, but let none that comes before the end of the instance outlast the deadline.
 
         Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
@@ -71,26 +71,26 @@ class NodeWalk:
         """
         if self.is_replaced(termination):
             return Wait(0.0, "its name belongs to another node")  # whose pods would be taken for those of this one
-        is_overdue = termination.is_overdue(self._tools.clock.now())
+        is_overdue = termination.is_overdue(self._context.clock.now())
         if step is RELEASE:
-            return await step.run(self._tools, termination)
+            return await step.run(self._context, termination)
         if step is INSTANCE:
             # At the deadline the provider is asked, whoever else waits for it.
-            return await self._places.run(step, self._tools, termination, is_urgent=is_overdue)
+            return await self._places.run(step, self._context, termination, is_urgent=is_overdue)
         try:
-            with anyio.move_on_after(termination.time_left(self._tools.clock)):
+            with anyio.move_on_after(termination.time_left(self._context.clock)):
                 if step is NOTICE:
-                    answer = await self._places.run(step, self._tools, termination)
+                    answer = await self._places.run(step, self._context, termination)
                     return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
-                return await step.run(self._tools, termination)
+                return await step.run(self._context, termination)
             failure = "no answer in time"
         except NotLeading:
             raise
         except ApiError as error:
-            if not termination.is_overdue(self._tools.clock.now()):
+            if not termination.is_overdue(self._context.clock.now()):
                 raise
             failure = str(error)
-            termination.observer.failed(step.name, error, self._tools.clock.now())
+            termination.observer.failed(step.name, error, self._context.clock.now())
         extra = {"node": termination.node.name}
         logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
         return Proceed()

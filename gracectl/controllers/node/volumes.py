@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.controllers.node.drain import view_without_budgets
-from gracectl.controllers.pipeline.node_state import Termination
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Tools, Wait
+from gracectl.controllers.pipeline.state import NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.conditions import Word
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
@@ -21,54 +21,54 @@ from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.plan import plan
 
 
-async def detach(tools: Tools, termination: Termination) -> Answer:
+async def detach(context: StepContext, termination: NodeState) -> Answer:
     """Done when no volume of a drained pod is attached to the node, or the deadline has passed."""
-    is_overdue = termination.is_overdue(tools.clock.now())
+    is_overdue = termination.is_overdue(context.clock.now())
     if is_overdue and not termination.instance.was_tried:
         return Proceed()  # first the instance is asked to end, then people are told what was left behind
-    attached = await _attached(tools, termination)
-    patience = termination.time_left(tools.clock)
+    attached = await _attached(context, termination)
+    patience = termination.time_left(context.clock)
     if not attached:
-        word = Word(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
-        await set_condition(tools, termination.objects, word, seconds=patience)
+        word = ConditionUpdate(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
+        await set_condition(context, termination.objects, word, seconds=patience)
         return Proceed()
     if is_overdue:
         message = f"the deadline has passed; still attached: {_listed(attached)}"
-        word = Word(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
-        await set_condition(tools, termination.objects, word)
+        word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
+        await set_condition(context, termination.objects, word)
         return Proceed()
     message = f"waits until volumes of pods that have left are detached: {_listed(attached)}"
     if message != termination.waits_for:
-        announce(tools, termination.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
-    word = Word(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
-    await set_condition(tools, termination.objects, word, seconds=patience)
+        announce(context, termination.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
+    word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
+    await set_condition(context, termination.objects, word, seconds=patience)
     # The instant of the deadline is not missed: every node that has one is looked at then.
-    return Wait(tools.settings.status_interval_seconds, message)
+    return Wait(context.settings.status_interval_seconds, message)
 
 
-async def _attached(tools: Tools, termination: Termination) -> tuple[VolumeAttachment, ...]:
+async def _attached(context: StepContext, termination: NodeState) -> tuple[VolumeAttachment, ...]:
     """The volumes of drained pods that are still attached, whether or not there is time to wait for them."""
-    attachments = tools.observed.attachments_on(termination.node.name)
+    attachments = context.observed.attachments_on(termination.node.name)
     if not attachments:
         return ()
-    staying = await staying_volumes(tools, termination)
-    view = view_without_budgets(tools, termination, None)
+    staying = await staying_volumes(context, termination)
+    view = view_without_budgets(context, termination, None)
     view = msgspec.structs.replace(view, attachments=attachments, staying_volumes=staying)
-    return plan(view, tools.clock.now()).detaching
+    return plan(view, context.clock.now()).detaching
 
 
 def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
     return ", ".join(sorted(each.volume_name or each.name for each in attachments))
 
 
-async def staying_volumes(tools: Tools, termination: Termination) -> frozenset[str]:
+async def staying_volumes(context: StepContext, termination: NodeState) -> frozenset[str]:
     """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
-    entries = plan(view_without_budgets(tools, termination, termination.deadline), tools.clock.now()).pods
+    entries = plan(view_without_budgets(context, termination, termination.deadline), context.clock.now()).pods
     claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
     volumes = set()
     for key in sorted(claims):
         try:
-            volumes.add((await tools.client.get(VOLUME_CLAIMS, key)).volume_name)
+            volumes.add((await context.client.get(VOLUME_CLAIMS, key)).volume_name)
         except NotFound:
             continue
     return frozenset(volumes - {""})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gracectl.controllers.cluster.cache import is_held
-from gracectl.controllers.cluster.tracked import Held
+from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.nodeclaim.steps import (
     end_claims_instance,
     end_nodes,
@@ -16,12 +16,11 @@ from gracectl.controllers.nodeclaim.steps import (
     set_claim_deadline,
     yield_to_rivals,
 )
-from gracectl.controllers.pipeline.nodeclaim_state import ClaimEnding
-from gracectl.controllers.pipeline.provider_slots import Places
-from gracectl.controllers.pipeline.registry import Register
+from gracectl.controllers.pipeline.provider_slots import ProviderSlots
+from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.runner import walk
-from gracectl.controllers.pipeline.state import InstanceWait, Progress
-from gracectl.controllers.pipeline.steps import Answer, Release, Step, Tools, Wait
+from gracectl.controllers.pipeline.state import InstanceWait, NodeClaimState, Progress
+from gracectl.controllers.pipeline.steps import Answer, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.events import announce
 from gracectl.controllers.reporting.step_failures import report_step_failure
 from gracectl.kube.errors import ApiError
@@ -36,9 +35,9 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import Requeue, run_workers
 
-INSTANCE: Step[ClaimEnding] = Step("instance", end_claims_instance)
-RELEASE: Step[ClaimEnding] = Step("finalizer", release_claim)
-STEPS: tuple[Step[ClaimEnding], ...] = (
+INSTANCE: Step[NodeClaimState] = Step("instance", end_claims_instance)
+RELEASE: Step[NodeClaimState] = Step("finalizer", release_claim)
+STEPS: tuple[Step[NodeClaimState], ...] = (
     Step("rivals", yield_to_rivals),
     Step("deadline", set_claim_deadline),
     Step("nodes", end_nodes),
@@ -53,25 +52,25 @@ OURS = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 """Conditions that say that the end of a claim was begun while its node was a managed one."""
 
 
-class NodeClaimTermination:
+class NodeClaimController:
     """Reconciles held claims; owns what is remembered of each."""
 
-    def __init__(self, tools: Tools, backoff: Callable[[float, float], Backoff]) -> None:
-        self._tools = tools
+    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
+        self._context = context
         self._backoff = backoff
-        self._queue: WorkQueue[str] = WorkQueue(tools.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        self._places = Places(tools.settings.workers)
-        times = tools.tallies.end_times
-        self.registry: Register[ClaimEnding] = Register("node claim", tools.clock, times)
-        tools.observed.claims.subscribe(self._claim_changed, replay=True)
-        tools.observed.nodes.subscribe(self._node_changed, replay=True)
-        tools.gate.budgets.subscribe(self._node_budget_changed)
+        self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._places = ProviderSlots(context.settings.workers)
+        times = context.tallies.end_times
+        self.registry: Registry[NodeClaimState] = Registry("node claim", context.clock, times)
+        context.observed.claims.subscribe(self._claim_changed, replay=True)
+        context.observed.nodes.subscribe(self._node_changed, replay=True)
+        context.gate.budgets.subscribe(self._node_budget_changed)
 
     async def run(self) -> None:
         """End claims until cancelled. Nothing is decided before all caches are live."""
-        await self._tools.observed.wait_live()
-        await self._tools.gate.wait_live()
-        places: Shares[str] = Shares(self._tools.clock, self._tools.settings.workers)
+        await self._context.observed.wait_live()
+        await self._context.gate.wait_live()
+        places: Shares[str] = Shares(self._context.clock, self._context.settings.workers)
         await run_workers(self._queue, self.reconcile, places, expected=(ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
@@ -93,7 +92,7 @@ class NodeClaimTermination:
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Bring the end of the claim called `name` one step further, if it is ours to end."""
-        claim = self._tools.observed.claim(name)
+        claim = self._context.observed.claim(name)
         ending = self.registry.get(name)
         if ending is not None and (claim is None or claim.uid != ending.uid or not is_held(claim)):
             self.registry.close(ending)
@@ -104,33 +103,33 @@ class NodeClaimTermination:
             self._leave_alone(claim)
             return None
         ending = ending or self._open(claim)
-        ending.held.resource = self._tools.claim_resource()
+        ending.held.resource = self._context.claim_resource()
         ending.held.refresh(claim)
         # Taken off by ourselves, and not shown by the watch yet: there is nothing left to do.
         return await self._walk(ending) if is_held(ending.claim) else None
 
-    async def _walk(self, ending: ClaimEnding) -> Requeue | None:
-        answer = await walk(STEPS, ending, self._take, self._tools, report_step_failure)
+    async def _walk(self, ending: NodeClaimState) -> Requeue | None:
+        answer = await walk(STEPS, ending, self._take, self._context, report_step_failure)
         if isinstance(answer, Release):
-            answer = await walk((RELEASE,), ending, self._take, self._tools, report_step_failure)
+            answer = await walk((RELEASE,), ending, self._take, self._context, report_step_failure)
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
-    async def _take(self, step: Step[ClaimEnding], ending: ClaimEnding) -> Answer:
+    async def _take(self, step: Step[NodeClaimState], ending: NodeClaimState) -> Answer:
         if step is INSTANCE:
-            return await self._places.run(step, self._tools, ending)
-        return await step.run(self._tools, ending)
+            return await self._places.run(step, self._context, ending)
+        return await step.run(self._context, ending)
 
-    def _is_ours(self, claim: NodeClaim, ending: ClaimEnding | None) -> bool:
+    def _is_ours(self, claim: NodeClaim, ending: NodeClaimState | None) -> bool:
         """Its nodes decide; when they are gone, the claim is still that of managed nodes."""
-        observed = self._tools.observed
-        if observed.is_managed(claim, self._tools.settings.node_selector):
+        observed = self._context.observed
+        if observed.is_managed(claim, self._context.settings.node_selector):
             return True
         was_ours = ending is not None or any(condition_of(claim.conditions, type_) for type_ in OURS)
         return was_ours and not observed.nodes_of(claim)
 
-    def _open(self, claim: NodeClaim) -> ClaimEnding:
-        wait = InstanceWait.of(self._tools.settings.instance, self._backoff)
-        ending = ClaimEnding(self._tools.claim_resource(), claim, wait, self._tools.clock.now())
+    def _open(self, claim: NodeClaim) -> NodeClaimState:
+        wait = InstanceWait.of(self._context.settings.instance, self._backoff)
+        ending = NodeClaimState(self._context.claim_resource(), claim, wait, self._context.clock.now())
         return self.registry.open(ending)
 
     def _leave_alone(self, claim: NodeClaim) -> None:
@@ -141,15 +140,15 @@ class NodeClaimTermination:
                 f"finalizer {names.FINALIZER} holds this claim, but nodeSelector matches neither its node nor its own "
                 "labels, so nobody ends it; change nodeSelector or the labels, or take the finalizer off by hand"
             )
-            held = Held(self._tools.claim_resource(), claim)
-            announce(self._tools, (held,), reason, message, "Warning")
+            held = TrackedObject(self._context.claim_resource(), claim)
+            announce(self._context, (held,), reason, message, "Warning")
 
     def configured(self) -> None:
         """To be told that the settings have changed: every claim is looked at anew."""
         for name in self.registry:
             self._queue.add(name)
             if (ending := self.registry.get(name)) is not None:
-                ending.instance.configure(self._tools.settings.instance)
+                ending.instance.configure(self._context.settings.instance)
 
     # What makes a claim worth another look.
 
@@ -163,7 +162,7 @@ class NodeClaimTermination:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         for node in (old, new):
             if node is not None:
-                for claim in self._tools.observed.claims_of(node):
+                for claim in self._context.observed.claims_of(node):
                     if is_held(claim):
                         self._queue.add(claim.name)
 

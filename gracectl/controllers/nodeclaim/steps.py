@@ -12,13 +12,13 @@ from gracectl.controllers.cluster.cache import is_held
 from gracectl.controllers.node.deadline import publish
 from gracectl.controllers.node.finalizer import addition, let_go
 from gracectl.controllers.node.instance import end_instance, is_known_gone, leave_instance
-from gracectl.controllers.pipeline.nodeclaim_state import ClaimEnding
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Tools, Wait
+from gracectl.controllers.pipeline.state import NodeClaimState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import announce
-from gracectl.kube.amend import amend, delete
-from gracectl.kube.conditions import Word
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
+from gracectl.kube.patching import delete, patch_with_retry
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -39,9 +39,9 @@ NODES_SECONDS = 60.0
 """Nodes that are ending tell so themselves; in case that is missed, a claim looks for them this often."""
 
 
-async def yield_to_rivals(tools: Tools, ending: ClaimEnding) -> Answer:
+async def yield_to_rivals(context: StepContext, ending: NodeClaimState) -> Answer:
     """Of several claims for one instance, all but the last one go without it."""
-    rivals = tools.observed.rivals_of(ending.claim)
+    rivals = context.observed.rivals_of(ending.claim)
     if not rivals:
         return Proceed()
     listed = ", ".join(sorted(each.name for each in rivals))
@@ -49,19 +49,19 @@ async def yield_to_rivals(tools: Tools, ending: ClaimEnding) -> Answer:
         f"another node claim stands for the same instance ({listed}): this one goes, and gracectl ends neither "
         "node nor instance (but a node that has it in its ownerReferences, as Karpenter's do, the cluster deletes)"
     )
-    announce(tools, ending.objects, names.EventReason.SEVERAL_CLAIMS, message, "Warning")
+    announce(context, ending.objects, names.EventReason.SEVERAL_CLAIMS, message, "Warning")
     return Release(message)
 
 
-async def set_claim_deadline(tools: Tools, ending: ClaimEnding) -> Answer:
+async def set_claim_deadline(context: StepContext, ending: NodeClaimState) -> Answer:
     """The earliest deadline of the claim's nodes; of one that never had a node, its own."""
     claim = ending.claim
-    nodes = tools.observed.nodes_of(claim)
+    nodes = context.observed.nodes_of(claim)
     if not nodes and (at := written(claim)) is not None:
         # Its nodes are gone, and the group of their labels with them: what they have left counts.
         ending.deadline = tightest(ending.deadline, Deadline(at))
         return Proceed()
-    found = [deadline_of(node, claim, tools.settings.policy) for node in nodes or (None,)]
+    found = [deadline_of(node, claim, context.settings.policy) for node in nodes or (None,)]
     known = [deadline for deadline in found if deadline is not None]
     earliest = min(known, key=lambda deadline: deadline.at, default=None)
     if nodes and all(is_held(node) for node in nodes):
@@ -70,36 +70,36 @@ async def set_claim_deadline(tools: Tools, ending: ClaimEnding) -> Answer:
     else:
         # With a node it is the node's trace, which its own termination writes.
         traceparent = None if nodes else ending.observer.traceparent
-        await publish(tools, ending, earliest, traceparent)
+        await publish(context, ending, earliest, traceparent)
     return Proceed()
 
 
-async def end_nodes(tools: Tools, ending: ClaimEnding) -> Answer:
+async def end_nodes(context: StepContext, ending: NodeClaimState) -> Answer:
     """Delete all nodes of the claim, and wait until they are gone.
 
     The node of a claim that has not registered runs no pods worth a drain: it is not deleted, but not hurried either if
     somebody else deletes it.
     """
-    nodes = tools.observed.nodes_of(ending.claim)
+    nodes = context.observed.nodes_of(ending.claim)
     if not has_registered(ending.claim):
         nodes = tuple(node for node in nodes if node.deletion_timestamp is not None)
     ending.see(nodes)
     if not nodes:
-        return await _check_that_none_is_left(tools, ending)
-    if tools.clock.monotonic() < ending.next_deletion:
-        return Wait(ending.next_deletion - tools.clock.monotonic(), ending.waits_for)
-    refusals, held = await _delete_nodes(tools, ending)
+        return await _check_that_none_is_left(context, ending)
+    if context.clock.monotonic() < ending.next_deletion:
+        return Wait(ending.next_deletion - context.clock.monotonic(), ending.waits_for)
+    refusals, held = await _delete_nodes(context, ending)
     ending.budgets = {refusal.budget for refusal in held.values()}
     if refusals:
-        ending.next_deletion = tools.clock.monotonic() + NODE_RETRY_SECONDS
+        ending.next_deletion = context.clock.monotonic() + NODE_RETRY_SECONDS
         failures = "; ".join(f"node {name} cannot be deleted: {error}" for name, error in refusals.items())
         message = f"{failures}; tried again every {NODE_RETRY_SECONDS:g} s"
-        announce(tools, ending.objects, names.EventReason.NODE_DELETION_FAILED, message, "Warning")
-        word = Word(names.DRAINED, names.FALSE, "NodeDeletionFailed", message)
-        await set_condition(tools, ending.objects, word)
+        announce(context, ending.objects, names.EventReason.NODE_DELETION_FAILED, message, "Warning")
+        word = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDeletionFailed", message)
+        await set_condition(context, ending.objects, word)
         return Wait(NODE_RETRY_SECONDS, message)
     if held:
-        return await _wait_for_budgets(tools, ending, held)
+        return await _wait_for_budgets(context, ending, held)
     listed = ", ".join(sorted(node.name for node in nodes))
     return Wait(NODES_SECONDS, f"its nodes are ending: {listed}")
 
@@ -110,13 +110,13 @@ def has_registered(claim: NodeClaim) -> bool:
     return registered is None or registered.status == names.TRUE
 
 
-async def _check_that_none_is_left(tools: Tools, ending: ClaimEnding) -> Answer:
+async def _check_that_none_is_left(context: StepContext, ending: NodeClaimState) -> Answer:
     """Nodes and claims are watched apart: the node that a claim names may be there, and not shown yet."""
     claim = ending.claim
     if ending.has_seen_node or not claim.node_name or not has_registered(claim):
         return Proceed()
     try:
-        node = await tools.client.get(NODES, ("", claim.node_name))
+        node = await context.client.get(NODES, ("", claim.node_name))
     except NotFound:
         node = None
     if node is not None and belongs(node, claim):
@@ -125,49 +125,51 @@ async def _check_that_none_is_left(tools: Tools, ending: ClaimEnding) -> Answer:
     return Proceed()
 
 
-async def _wait_for_budgets(tools: Tools, ending: ClaimEnding, held: dict[str, Refusal]) -> Wait:
+async def _wait_for_budgets(context: StepContext, ending: NodeClaimState, held: dict[str, Refusal]) -> Wait:
     """Say what keeps the nodes; they go when their budgets change, or when the deadline demands it."""
     message = "; ".join(f"node {name} is to end, but {refusal}" for name, refusal in held.items())
     gist = " ".join(f"{name} {refusal.budget} {refusal.leave}" for name, refusal in held.items())
     if gist != ending.told_of_budgets:
         ending.told_of_budgets = gist
-        announce(tools, ending.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
-    await set_condition(tools, ending.objects, Word(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message))
-    due = [at for node in ending.nodes if node.name in held and (at := forced_at(tools, ending, node)) is not None]
-    return Wait(min([NODES_SECONDS, *(max(at - tools.clock.now(), 0.0) for at in due)]), message)
+        announce(context, ending.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
+    await set_condition(
+        context, ending.objects, ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
+    )
+    due = [at for node in ending.nodes if node.name in held and (at := forced_at(context, ending, node)) is not None]
+    return Wait(min([NODES_SECONDS, *(max(at - context.clock.now(), 0.0) for at in due)]), message)
 
 
-def forced_at(tools: Tools, ending: ClaimEnding, node: Node) -> float | None:
+def forced_at(context: StepContext, ending: NodeClaimState, node: Node) -> float | None:
     """From when on the node has to end whatever its budgets say, so that its pods have their time before the deadline.
 
     None without a deadline.
     """
     if ending.deadline is None:
         return None
-    now, deadline = tools.clock.now(), ending.deadline
-    decision = plan(tools.observed.view_without_budgets(node, tools.settings.policy, deadline), now)
+    now, deadline = context.clock.now(), ending.deadline
+    decision = plan(context.observed.view_without_budgets(node, context.settings.policy, deadline), now)
     return min((entry.delete_at for entry in decision.pods if entry.delete_at is not None), default=deadline.at)
 
 
-def _is_due(tools: Tools, ending: ClaimEnding, node: Node) -> bool:
-    at = forced_at(tools, ending, node)
-    return at is not None and at <= tools.clock.now()
+def _is_due(context: StepContext, ending: NodeClaimState, node: Node) -> bool:
+    at = forced_at(context, ending, node)
+    return at is not None and at <= context.clock.now()
 
 
-async def _delete_nodes(tools: Tools, ending: ClaimEnding) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
+async def _delete_nodes(context: StepContext, ending: NodeClaimState) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
     """Delete the nodes that nobody has deleted; returns by name why it was not possible, and what does not allow it."""
     refusals: dict[str, ApiError] = {}
     held: dict[str, Refusal] = {}
     for node in ending.nodes:
         if node.deletion_timestamp is None and node.uid not in ending.deleted:
             try:
-                refusal = await tools.gate.admit(node, is_watching=True)
-                if refusal is not None and _is_due(tools, ending, node):
-                    refusal = await tools.gate.admit(node, is_forced=True, is_watching=True)
+                refusal = await context.gate.admit(node, is_watching=True)
+                if refusal is not None and _is_due(context, ending, node):
+                    refusal = await context.gate.admit(node, is_forced=True, is_watching=True)
                 if refusal is not None:
                     held[node.name] = refusal
                     continue
-                await delete_node(tools, node)
+                await delete_node(context, node)
                 ending.deleted.add(node.uid)
             except NotLeading:
                 raise
@@ -176,20 +178,20 @@ async def _delete_nodes(tools: Tools, ending: ClaimEnding) -> tuple[dict[str, Ap
     return refusals, held
 
 
-async def delete_node(tools: Tools, node: Node) -> None:
+async def delete_node(context: StepContext, node: Node) -> None:
     """Delete a node that our finalizer holds, so that its pods are asked before it goes.
 
     One that is not managed gets no finalizer: nobody here would take it off again.
     """
     kept: Node | None = node
-    if tools.settings.node_selector.matches(node.labels):
-        kept = await amend(tools.client, NODES, node, addition)
+    if context.settings.node_selector.matches(node.labels):
+        kept = await patch_with_retry(context.client, NODES, node, addition)
     if kept is None or kept.deletion_timestamp is not None:
         return
-    await delete(tools.client, NODES, node)
+    await delete(context.client, NODES, node)
 
 
-async def end_claims_instance(tools: Tools, ending: ClaimEnding) -> Answer:
+async def end_claims_instance(context: StepContext, ending: NodeClaimState) -> Answer:
     """End what the claim's node has not ended; of a claim that was never launched there is nothing.
 
     A claim that does not know its instance itself knows it from its node. That may have gone without it, as another
@@ -197,11 +199,11 @@ async def end_claims_instance(tools: Tools, ending: ClaimEnding) -> Answer:
     """
     if not ending.provider_id or is_known_gone(ending):
         return Proceed()
-    others = tools.observed.strangers_on(ending.provider_id, ending.claim)
-    return leave_instance(tools, ending, others) if others else await end_instance(tools, ending)
+    others = context.observed.strangers_on(ending.provider_id, ending.claim)
+    return leave_instance(context, ending, others) if others else await end_instance(context, ending)
 
 
-async def release_claim(tools: Tools, ending: ClaimEnding) -> Answer:
+async def release_claim(context: StepContext, ending: NodeClaimState) -> Answer:
     """Let the claim go; the API server removes it when nobody else holds it."""
-    await let_go(tools, ending.held)
+    await let_go(context, ending.held)
     return Proceed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from gracectl.eviction.pod_outcomes import Manner
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.plan import Plan
 
 
@@ -23,7 +23,7 @@ class TerminationObserver:
     def failed(self, step: str, error: Exception, now: float) -> None:
         """The step has failed; it is tried again."""
 
-    def planned(self, decision: Plan, now: float, departed: Mapping[str, Manner]) -> None:
+    def planned(self, decision: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
         """A new plan of the drain; `departed`: outcomes, by UID, of the pods that it no longer lists."""
 
 

@@ -7,25 +7,25 @@ workers, and none would be left for those that need something else: to be cordon
 from __future__ import annotations
 
 from gracectl.controllers.pipeline.state import E
-from gracectl.controllers.pipeline.steps import Answer, Step, Tools, Wait
+from gracectl.controllers.pipeline.steps import Answer, Step, StepContext, Wait
 
 LATER_SECONDS = 5.0
 """Who finds no place comes again after this long."""
 
 
-class Places:
+class ProviderSlots:
     """Three quarters of the `workers`; the others are never at the provider, but for what is urgent."""
 
     def __init__(self, workers: int) -> None:
         self._count = max(workers * 3 // 4, 1)
         self._taken = 0
 
-    async def run(self, step: Step[E], tools: Tools, ending: E, *, is_urgent: bool = False) -> Answer:
+    async def run(self, step: Step[E], context: StepContext, ending: E, *, is_urgent: bool = False) -> Answer:
         """Take a step that speaks to the provider, or wait until there is a place for it."""
         if self._taken >= self._count and not (is_urgent and not ending.instance.was_tried):
             return Wait(LATER_SECONDS, ending.waits_for or "many others wait for the provider")
         self._taken += 1
         try:
-            return await step.run(tools, ending)
+            return await step.run(context, ending)
         finally:
             self._taken -= 1

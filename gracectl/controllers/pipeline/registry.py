@@ -15,7 +15,7 @@ import msgspec
 
 from gracectl.controllers.pipeline.observer import RegistryListener
 from gracectl.controllers.pipeline.state import E, Progress
-from gracectl.controllers.pipeline.statistics import EndTimes
+from gracectl.controllers.pipeline.statistics import TerminationDurations
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
@@ -27,10 +27,10 @@ REMEMBERED = 1000
 """Ends that are over and are kept for `status` and the summary of a demo."""
 
 
-class Register(Generic[E]):
+class Registry(Generic[E]):
     """See the module; by name. `kind` says in the log what ends: `node`."""
 
-    def __init__(self, kind: str, clock: Clock, times: EndTimes) -> None:
+    def __init__(self, kind: str, clock: Clock, times: TerminationDurations) -> None:
         self._kind = kind
         self._clock = clock
         self._listeners: list[RegistryListener] = []

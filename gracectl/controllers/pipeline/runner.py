@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from gracectl.controllers.pipeline.state import E
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, Tools, Wait
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.kube.errors import ApiError, NotLeading
 
 
@@ -17,26 +17,26 @@ async def walk(
     steps: Iterable[Step[E]],
     ending: E,
     take: Callable[[Step[E], E], Awaitable[Answer]],
-    tools: Tools,
-    report_failure: Callable[[Tools, E, str, ApiError], Awaitable[None]],
+    context: StepContext,
+    report_failure: Callable[[StepContext, E, str, ApiError], Awaitable[None]],
 ) -> Wait | Release | None:
     """Run the steps in order until one answers Wait or Release, and return that; None when all are done.
 
     A step that raises is reported by `report_failure`, and the error is raised again: the queue retries with backoff.
     """
     for step in steps:
-        ending.pass_through(step.name, tools.clock.now())
+        ending.pass_through(step.name, context.clock.now())
         try:
             answer = await take(step, ending)
         except NotLeading:
             raise
         except ApiError as error:
-            ending.observer.failed(step.name, error, tools.clock.now())
-            await report_failure(tools, ending, step.name, error)
+            ending.observer.failed(step.name, error, context.clock.now())
+            await report_failure(context, ending, step.name, error)
             raise
         ending.failures.succeeded(step.name)
         if isinstance(answer, Wait):
-            ending.rest_at(step.name, tools.clock.now(), answer.reason)
+            ending.rest_at(step.name, context.clock.now(), answer.reason)
         if not isinstance(answer, Proceed):
             return answer
     return None

@@ -7,22 +7,29 @@ how long each step has taken.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gracectl.controllers.cluster.tracked import AnyHeld, H, Held
+from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
 from gracectl.controllers.pipeline.failures import Failures
 from gracectl.controllers.pipeline.observer import NO_OBSERVER, TerminationObserver
-from gracectl.controllers.pipeline.statistics import EndKind
+from gracectl.controllers.pipeline.statistics import TerminationKind
 from gracectl.controllers.settings import InstanceSettings
+from gracectl.kube.resources import NODES, Resource
 from gracectl.model import names
+from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline
+from gracectl.policy.plan import Plan
+from gracectl.policy.protected_pods import ProtectedPod
 from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +37,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     uid: str
-    kind: EndKind
+    kind: TerminationKind
     step: str
     started: float
     step_since: float
@@ -91,10 +98,10 @@ class InstanceWait(msgspec.Struct):
         return self.asked_at is not None or self.next_call > 0
 
 
-class Ending(ABC, Generic[H]):
+class TerminationState(ABC, Generic[H]):
     """The memory of one end; identified by the object's uid, as a namesake is another object."""
 
-    kind: EndKind = "node"
+    kind: TerminationKind = "node"
 
     fate = "is being terminated"
     """What is done to the object, for people."""
@@ -106,7 +113,7 @@ class Ending(ABC, Generic[H]):
     """Whether somebody else may have ended the instance already, so that the provider is looked at before it is asked.
     """
 
-    def __init__(self, held: Held[H], instance: InstanceWait, now: float) -> None:
+    def __init__(self, held: TrackedObject[H], instance: InstanceWait, now: float) -> None:
         begun = held.state.deletion_timestamp
         self.held = held
         self.uid = held.uid
@@ -141,7 +148,7 @@ class Ending(ABC, Generic[H]):
 
     @property
     @abstractmethod
-    def objects(self) -> tuple[AnyHeld, ...]:
+    def objects(self) -> tuple[AnyTracked, ...]:
         """Where people are told of it: the object itself first."""
 
     @property
@@ -201,7 +208,162 @@ class Ending(ABC, Generic[H]):
         )
 
 
-AnyEnding = Ending[Any]
+AnyState = TerminationState[Any]
 """A node's or a claim's."""
 
-E = TypeVar("E", bound=AnyEnding)
+E = TypeVar("E", bound=AnyState)
+
+
+LAST_WORD_SECONDS = 1.0
+"""At the deadline the instance ends; a server that does not answer has this long for everything that comes before."""
+
+PATIENCE_SECONDS = 5.0
+"""A server that does not answer holds up an instance whose end was asked for by no more than this, step by step."""
+
+RECORDON_SECONDS = (0.002, 60.0)
+"""Between two cordons of a node on which they are undone: the first wait and the longest, doubled each time."""
+
+TOLD_OF_STANDSTILL = math.inf
+"""As the instant since when nobody leaves: people were told of it."""
+
+KEPT = "Kept"
+"""Reason of the condition Drained of a node that is drained and stays."""
+
+
+class NodeState(TerminationState[Node]):
+    """The memory of one node's end, or (MaintenanceState) of its drain alone."""
+
+    is_kept = False
+    """Whether the node stays when it is drained."""
+
+    def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
+        super().__init__(TrackedObject(NODES, node), instance, now)
+        drained = condition_of(node.conditions, names.DRAINED)
+        if drained is not None and drained.reason == KEPT:
+            self.is_resumed = False  # what people know of is the drain of a node that was to stay
+        self.claim: TrackedObject[NodeClaim] | None = None
+        self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
+        self.cordoned_at: float | None = None
+        self.next_cordon = 0.0  # before this instant (monotonic) a cordon that was undone is let be
+        self.recordon = Backoff(*RECORDON_SECONDS, jitter=0.0)
+        self.plan: Plan | None = None
+        self.guards: Mapping[str, ProtectedPod] | None = (
+            None  # by uid, the protected pods that are waited for; None before
+        )
+        self.misspelt: Mapping[str, str] = {}  # by uid, the values of which people were told that nobody understands
+        self.looked_at = -math.inf  # when (monotonic) the drain was last planned
+        self.left_behind = ""  # once the deadline has passed: what was left then, for people
+        # Since when (monotonic) nobody leaves though somebody should.
+        self.still_since: float | None = None
+        self._hurries_since: float | None = None  # since when (monotonic) the deadline was seen to have passed
+
+    @property
+    def node(self) -> Node:
+        """The node as fresh as we know it."""
+        return self.held.state
+
+    @property
+    def lack(self) -> str:
+        """See Ending."""
+        return f"node {self.node.name} has no spec.providerID"
+
+    @property
+    def provider_id(self) -> str:
+        """Which instance: the node's, else its claim's; empty when nobody knows."""
+        return self.node.provider_id or (self.claim.state.provider_id if self.claim else "")
+
+    @property
+    def source(self) -> Node | None:
+        """See Ending."""
+        return self.node
+
+    @property
+    def objects(self) -> tuple[AnyTracked, ...]:
+        """The node, and its claim if it has one."""
+        return (self.held, self.claim) if self.claim else (self.held,)
+
+    @property
+    def emptied(self) -> tuple[str, str]:
+        """Reason and message of the condition Drained when no pod is left that is waited for."""
+        return "Drained", "all pods are gone"
+
+    def is_of(self, node: Node) -> bool:
+        """Whether this state of a node is one that has this end."""
+        return node.uid == self.uid and is_held(node)
+
+    def time_left(self, clock: Clock) -> float:
+        """The seconds that what comes before the end of the instance may take from now on; inf without a deadline.
+
+        That is until the deadline; from then on LAST_WORD_SECONDS for everything, counted from the first look; and when
+        the provider has been asked, PATIENCE_SECONDS for each thing, so that it is asked again in time.
+        """
+        if self.deadline is None:
+            return math.inf
+        left = self.deadline.at - clock.now()
+        if left > 0:
+            return left
+        if self.instance.was_tried:
+            return PATIENCE_SECONDS
+        now = clock.monotonic()
+        if self._hurries_since is None:
+            self._hurries_since = now
+        return max(self._hurries_since + LAST_WORD_SECONDS - now, 0.0)
+
+    def progress(self, now: float) -> Progress:
+        """Where it stands at `now`."""
+        left = 0 if self.plan is None else len(self.plan.left)
+        is_still = self.still_since == TOLD_OF_STANDSTILL
+        return msgspec.structs.replace(super().progress(now), pods_left=left, is_at_standstill=is_still)
+
+
+class NodeClaimState(TerminationState[NodeClaim]):
+    """The memory of one claim's end."""
+
+    kind = "nodeclaim"
+    looks_first = True
+
+    def __init__(self, resource: Resource[NodeClaim], claim: NodeClaim, instance: InstanceWait, now: float) -> None:
+        super().__init__(TrackedObject(resource, claim), instance, now)
+        self.nodes: tuple[Node, ...] = ()
+        self.deleted: set[str] = set()  # the UIDs of nodes of which the server has taken the deletion
+        self.next_deletion = 0.0  # before this instant (monotonic) a node that could not be deleted is let be
+        self.budgets: set[str] = set()  # the budgets for nodes that do not allow yet what is to be deleted
+        self.told_of_budgets = ""  # the gist of what people have been told of them
+        self.has_seen_node = False  # the one that its status names; or the server has said that it is not there
+        self._named: Node | None = None  # the last node of it that named an instance
+
+    @property
+    def claim(self) -> NodeClaim:
+        """The claim as fresh as we know it."""
+        return self.held.state
+
+    @property
+    def lack(self) -> str:
+        """See Ending."""
+        return f"node claim {self.claim.name} has no status.providerID"
+
+    @property
+    def provider_id(self) -> str:
+        """Which instance: the claim's, else that of the node that was last seen; empty when none was launched."""
+        return self.claim.provider_id or (self._named.provider_id if self._named else "")
+
+    @property
+    def source(self) -> Node | None:
+        """See Ending. What the claim says itself no kubelet has written."""
+        return None if self.claim.provider_id else self._named
+
+    @property
+    def objects(self) -> tuple[AnyTracked, ...]:
+        """The claim alone: the nodes tell people themselves."""
+        return (self.held,)
+
+    def see(self, nodes: tuple[Node, ...]) -> None:
+        """These nodes are to end before the claim does."""
+        self.nodes = nodes
+        self.has_seen_node |= any(node.name == self.claim.node_name for node in nodes)
+        self._named = next((node for node in nodes if node.provider_id), self._named)
+
+    def progress(self, now: float) -> Progress:
+        """Where it stands at `now`."""
+        nodes = tuple(sorted(node.name for node in self.nodes))
+        return msgspec.structs.replace(super().progress(now), nodes=nodes)

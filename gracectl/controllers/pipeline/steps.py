@@ -13,30 +13,30 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gracectl.cloud.provider import Provider
-from gracectl.controllers.cluster.cache import Observed
-from gracectl.controllers.pipeline.state import AnyEnding, E
-from gracectl.controllers.pipeline.statistics import Tallies
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.pipeline.state import AnyState, E
+from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.pod_outcomes import Departures
+from gracectl.eviction.pod_outcomes import PodOutcomeTracker
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
-from gracectl.nodebudgets.admitter import Gate
+from gracectl.nodebudgets.admitter import Admitter
 from gracectl.runtime.background import Background
 from gracectl.runtime.clock import Clock
 
 
-class Tools(msgspec.Struct, frozen=True):
+class StepContext(msgspec.Struct, frozen=True):
     """What the steps work with; made once by the composition root."""
 
     client: KubeClient
-    observed: Observed
+    observed: ClusterCache
     evictor: Evictor
     deleter: PodDeleter
-    gate: Gate
+    gate: Admitter
     """Whether a node may end, as far as budgets for nodes go."""
     provider: Provider
     recorder: EventRecorder
@@ -45,12 +45,12 @@ class Tools(msgspec.Struct, frozen=True):
     """The settings of this moment; see `settings`."""
     claim_resource: Callable[[], Resource[NodeClaim]]
     """The version of node claims that the cluster serves."""
-    tallies: Tallies
+    tallies: TerminationStatistics
     """What outlives these tools: how long ends have taken, how pods have left."""
-    departures: Departures
+    departures: PodOutcomeTracker
     background: Background
     """Carries writes that a walk does not wait for to the end."""
-    without_instance: WeakValueDictionary[str, AnyEnding]
+    without_instance: WeakValueDictionary[str, AnyState]
     """By uid, the nodes that go without their instance: no other node may leave it to them."""
 
     @property
@@ -84,4 +84,4 @@ class Step(msgspec.Struct, Generic[E], frozen=True):
     """One step of a node's or a claim's end under its name, as `status`, logs and metrics show it."""
 
     name: str
-    run: Callable[[Tools, E], Awaitable[Answer]]
+    run: Callable[[StepContext, E], Awaitable[Answer]]

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import anyio
 
-from gracectl.controllers.cluster.tracked import AnyHeld, H, Held, Told
-from gracectl.controllers.pipeline.steps import Tools
-from gracectl.kube.amend import amend
-from gracectl.kube.conditions import Word, said, unsaid
+from gracectl.controllers.cluster.tracked import AnyTracked, H, Told, TrackedObject
+from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.kube.conditions import ConditionUpdate, said, unsaid
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
@@ -25,9 +25,9 @@ PATIENCE_SECONDS = 1.0
 
 
 async def set_condition(
-    tools: Tools,
-    objects: Sequence[AnyHeld],
-    word: Word,
+    context: StepContext,
+    objects: Sequence[AnyTracked],
+    word: ConditionUpdate,
     *,
     seconds: float = PATIENCE_SECONDS,
     is_final: bool = False,
@@ -38,20 +38,21 @@ async def set_condition(
     for people: when it cannot be written, that is logged; when that takes longer than `seconds` (PATIENCE_SECONDS at
     most), it is written beside the termination, which goes on, and what is to be said next waits for that.
     """
-    now = tools.clock.now()
+    now = context.clock.now()
     due = [
         held
         for held in objects
-        if _is_due(tools, held, word, now, is_final=is_final) and not tools.background.is_under_way(_key(held, word))
+        if _is_due(context, held, word, now, is_final=is_final)
+        and not context.background.is_under_way(_key(held, word))
     ]
     if not due:
         return  # nearly always: each look at a node ends here
     async with anyio.create_task_group() as group:
         for held in due:
-            group.start_soon(_set, tools, held, word, min(seconds, PATIENCE_SECONDS))
+            group.start_soon(_set, context, held, word, min(seconds, PATIENCE_SECONDS))
 
 
-async def drop_conditions(tools: Tools, held: Held[Node], types: Sequence[str]) -> None:
+async def drop_conditions(context: StepContext, held: TrackedObject[Node], types: Sequence[str]) -> None:
     """Take conditions off a node. Raises ApiError: a condition that is no longer true must not stay.
 
     All of them are named, whether or not we have seen them: one that we have written may not be shown yet.
@@ -59,7 +60,7 @@ async def drop_conditions(tools: Tools, held: Held[Node], types: Sequence[str]) 
     for type_ in types:
         held.told.pop(type_, None)
     try:
-        after = await tools.client.patch(
+        after = await context.client.patch(
             held.abandonable, held.state.key, unsaid(types), subresource="status", uid=held.uid
         )
     except NotFound:
@@ -67,7 +68,7 @@ async def drop_conditions(tools: Tools, held: Held[Node], types: Sequence[str]) 
     held.wrote(after)
 
 
-def _is_due(tools: Tools, held: AnyHeld, word: Word, now: float, *, is_final: bool) -> bool:
+def _is_due(context: StepContext, held: AnyTracked, word: ConditionUpdate, now: float, *, is_final: bool) -> bool:
     """Whether it says something new there, and is not only other words too soon."""
     shown = condition_of(held.state.conditions, word.type)
     if shown is not None and (shown.status, shown.reason, shown.message) == (word.status, word.reason, word.message):
@@ -78,12 +79,12 @@ def _is_due(tools: Tools, held: AnyHeld, word: Word, now: float, *, is_final: bo
         is_final
         or told is None
         or told.status != word.status
-        or now >= told.at + tools.settings.status_interval_seconds
+        or now >= told.at + context.settings.status_interval_seconds
     )
 
 
-async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
-    now = tools.clock.now()
+async def _set(context: StepContext, held: TrackedObject[H], word: ConditionUpdate, seconds: float) -> None:
+    now = context.clock.now()
     shown, told = condition_of(held.state.conditions, word.type), held.told.get(word.type)
     turned = now
     if told is not None and told.status == word.status:
@@ -92,35 +93,35 @@ async def _set(tools: Tools, held: Held[H], word: Word, seconds: float) -> None:
         turned = shown.last_transition
     held.told[word.type] = Told(word.status, at=now, turned=turned)
     with suppress(TimeoutError):
-        await tools.background.attend(_key(held, word), lambda: _try_to_write(tools, held, word, turned), seconds)
+        await context.background.attend(_key(held, word), lambda: _try_to_write(context, held, word, turned), seconds)
 
 
-def _key(held: AnyHeld, word: Word) -> tuple[str, str]:
+def _key(held: AnyTracked, word: ConditionUpdate) -> tuple[str, str]:
     return (word.type, held.uid)
 
 
-async def _try_to_write(tools: Tools, held: Held[H], word: Word, turned: float) -> None:
+async def _try_to_write(context: StepContext, held: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
     try:
         # Shielded: told to stop, we still say what we have begun to say, as long as the fence lets us.
         with anyio.CancelScope(shield=True):
-            await _write(tools, held, word, turned)
+            await _write(context, held, word, turned)
     except (NotFound, NotLeading):
         return
     except ApiError as error:
         logger.warning("condition %s could not be written: %s", word.type, error, extra=held.log_keys)
 
 
-async def _write(tools: Tools, held: Held[H], word: Word, turned: float) -> None:
+async def _write(context: StepContext, held: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
     resource = held.abandonable
     after: H | None
     if held.resource.group:
         # Custom resources have no strategic merge, and their conditions no heartbeat.
-        after = await amend(
-            tools.client, resource, held.state, lambda thing: _placed(thing, word.entry(turned)), subresource="status"
+        after = await patch_with_retry(
+            context.client, resource, held.state, lambda thing: _placed(thing, word.entry(turned)), subresource="status"
         )
     else:
-        patch = said(word, turned, tools.clock.now())
-        after = await tools.client.patch(resource, held.state.key, patch, subresource="status", uid=held.uid)
+        patch = said(word, turned, context.clock.now())
+        after = await context.client.patch(resource, held.state.key, patch, subresource="status", uid=held.uid)
     if after is not None:
         held.wrote(after)
 

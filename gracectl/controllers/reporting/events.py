@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from gracectl.controllers.cluster.tracked import AnyHeld
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.cluster.tracked import AnyTracked
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.events import EventType
 from gracectl.model.names import EventReason
 
@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 def announce(
-    tools: Tools,
-    objects: Sequence[AnyHeld],
+    context: StepContext,
+    objects: Sequence[AnyTracked],
     reason: EventReason,
     message: str,
     type_: EventType = "Normal",
@@ -29,4 +29,4 @@ def announce(
     level = logging.WARNING if type_ == "Warning" else logging.INFO
     logger.log(level, "%s: %s", reason, message, extra=objects[0].log_keys)
     for held in objects:
-        tools.recorder.record(held.subject, reason, message, type_, news=news)
+        context.recorder.record(held.subject, reason, message, type_, news=news)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.cache import Key
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import PODS
@@ -34,20 +34,20 @@ and told again with their next pod."""
 TOLD_PER_SECOND, TOLD_AT_ONCE = 5.0, 50
 
 
-class Misspellings:
+class InvalidAnnotationReporter:
     """Follows the pods of managed nodes; a part of the controller."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._queue: WorkQueue[Key] = WorkQueue(tools.clock)
-        self._pace = TokenBucket(tools.clock, TOLD_PER_SECOND, TOLD_AT_ONCE)
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._queue: WorkQueue[Key] = WorkQueue(context.clock)
+        self._pace = TokenBucket(context.clock, TOLD_PER_SECOND, TOLD_AT_ONCE)
         self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
-        tools.observed.pods.subscribe(self._pod_changed)
-        tools.observed.nodes.subscribe(self._node_changed, replay=True)
+        context.observed.pods.subscribe(self._pod_changed)
+        context.observed.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
         """Tell people until cancelled."""
-        await self._tools.observed.wait_live()
+        await self._context.observed.wait_live()
         await run_workers(self._queue, self.look, 1)
 
     def statistics(self) -> QueueStatistics:
@@ -56,13 +56,13 @@ class Misspellings:
 
     async def look(self, key: Key) -> None:
         """Tell of the pod of that name if its value is nonsense and nobody has been told of it for its workload."""
-        pod = self._tools.observed.pods.get(*key)
+        pod = self._context.observed.pods.get(*key)
         value = None if pod is None else misspelt(pod)
         if pod is None or value is None or not self._is_waited_for(pod):
             return
         topic = _topic(pod, value)
         if topic not in self._told:
-            tell_of_misspelling(self._tools, pod)
+            tell_of_misspelling(self._context, pod)
             await self._pace.acquire()
         self._told[topic] = None
         self._told.move_to_end(topic)
@@ -71,10 +71,10 @@ class Misspellings:
 
     def _is_waited_for(self, pod: Pod) -> bool:
         """Whether it would hold the end of a managed node."""
-        node = self._tools.observed.node(pod.node_name)
-        if node is None or not self._tools.settings.node_selector.matches(node.labels):
+        node = self._context.observed.node(pod.node_name)
+        if node is None or not self._context.settings.node_selector.matches(node.labels):
             return False
-        return pod.deletion_timestamp is None and ignored(pod, self._tools.clock.now()) is None
+        return pod.deletion_timestamp is None and ignored(pod, self._context.clock.now()) is None
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
@@ -91,7 +91,7 @@ class Misspellings:
         """Its pods may have come before it, or it has become ours."""
         if new is None or (old is not None and old.labels == new.labels):
             return
-        for pod in self._tools.observed.pods_on(new.name):
+        for pod in self._context.observed.pods_on(new.name):
             self._pod_changed(None, pod)
 
 
@@ -106,13 +106,13 @@ def controller_of(pod: Pod) -> OwnerReference | None:
     return next((owner for owner in pod.owners if owner.controller), None)
 
 
-def tell_of_misspelling(tools: Tools, pod: Pod) -> None:
+def tell_of_misspelling(context: StepContext, pod: Pod) -> None:
     """A Warning on the pod: what its value is, what it means now, and what would be right."""
-    value, message = shown(misspelt(pod) or ""), explained(pod, tools.settings.policy.protection)
+    value, message = shown(misspelt(pod) or ""), explained(pod, context.settings.policy.protection)
     extra = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name}
     logger.warning("pod: %s", message, extra=extra)
     reason = names.EventReason.INVALID_DO_NOT_DISRUPT_ANNOTATION
-    tools.recorder.record(Subject.of(PODS, pod), reason, message, "Warning", news=value)
+    context.recorder.record(Subject.of(PODS, pod), reason, message, "Warning", news=value)
 
 
 def explained(pod: Pod, settings: ProtectionSettings) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.lane import Candidate
-from gracectl.kube.errors import ApiError, BudgetExhausted, Misconfigured, Throttled, Unreachable
+from gracectl.kube.errors import ApiError, BudgetExhausted, MultipleBudgets, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import PODS
 from gracectl.model.names import EventReason
@@ -16,7 +16,7 @@ from gracectl.model.times import format_time
 logger = logging.getLogger(__name__)
 
 
-class PodAnnouncer:
+class PodEventReporter:
     """Listens to the evictor and to the deleter."""
 
     def __init__(self, recorder: EventRecorder) -> None:
@@ -37,7 +37,7 @@ class PodAnnouncer:
         figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
         logger.info("pod deleted for the deadline", extra={**_keys(pod), **figures})
 
-    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """The deadline stands, so it is asked again; but somebody may have to act."""
         message = f"could not be deleted for the deadline of node {pod.node}: {refusal}"
         logger.warning("pod %s", message, extra=_keys(pod))
@@ -49,7 +49,7 @@ class PodAnnouncer:
         match refusal:
             case BudgetExhausted():
                 logger.debug("eviction refused by a budget: %s", refusal, extra=_keys(candidate))
-            case Misconfigured():
+            case MultipleBudgets():
                 announce_ambiguity(self._recorder, candidate)
             case _:
                 message = f"could not be evicted from node {candidate.node}: {refusal}"
@@ -85,7 +85,7 @@ def told_of(deletion: Deletion) -> str:
     return f"{deed}: {_demand(deletion.pod)}, whatever budgets and protection say"
 
 
-def _demand(pod: Doomed) -> str:
+def _demand(pod: ScheduledDeletion) -> str:
     end = format_time(pod.deadline)
     if pod.cause:
         return f"node {pod.node} is being terminated, and it must end by {end} ({pod.cause})"
@@ -102,9 +102,9 @@ def announce_ambiguity(recorder: EventRecorder, candidate: Candidate) -> None:
     recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
 
 
-def _subject(candidate: Candidate | Doomed) -> Subject:
+def _subject(candidate: Candidate | ScheduledDeletion) -> Subject:
     return Subject(PODS.api_version, PODS.kind, candidate.namespace, candidate.name, candidate.uid)
 
 
-def _keys(candidate: Candidate | Doomed) -> dict[str, str]:
+def _keys(candidate: Candidate | ScheduledDeletion) -> dict[str, str]:
     return {"pod": f"{candidate.namespace}/{candidate.name}", "uid": candidate.uid, "node": candidate.node}

@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import Observed, is_held
+from gracectl.controllers.cluster.cache import ClusterCache, is_held
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.protection import Kind, Lasting, protection_of
 from gracectl.policy.settings import ProtectionSettings
@@ -31,7 +31,7 @@ GROUPS: Final[tuple[Group, ...]] = tuple(
 """All there can be."""
 
 
-class Census(msgspec.Struct, frozen=True):
+class ProtectedPodCounts(msgspec.Struct, frozen=True):
     """Protected pods by what protects them and how long that lasts; `longest`: seconds until the last known end."""
 
     protected: Mapping[Group, int]
@@ -40,7 +40,9 @@ class Census(msgspec.Struct, frozen=True):
     longest: Mapping[Kind, float]
 
 
-def census(observed: Observed, selector: LabelSelector, settings: ProtectionSettings, now: float) -> Sliced[Census]:
+def count_protected_pods(
+    observed: ClusterCache, selector: LabelSelector, settings: ProtectionSettings, now: float
+) -> Sliced[ProtectedPodCounts]:
     """Count the protected pods on the nodes that `selector` matches, as a drain would see them at `now`."""
     protected: Counter[Group] = Counter()
     terminating: Counter[Group] = Counter()
@@ -64,7 +66,7 @@ def census(observed: Observed, selector: LabelSelector, settings: ProtectionSett
         terminating[group] += is_ending
         if protection.until is not None:
             longest[protection.kind] = max(longest[protection.kind], protection.until - now)
-    return Census(
+    return ProtectedPodCounts(
         protected={group: protected[group] for group in GROUPS},
         terminating={group: terminating[group] for group in GROUPS},
         longest=longest,

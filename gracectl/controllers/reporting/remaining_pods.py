@@ -14,14 +14,14 @@ STATES: Final = tuple(outcome for outcome in Outcome if outcome is not Outcome.I
 """Of pods that hold their node."""
 
 
-class Remaining(msgspec.Struct, frozen=True):
+class RemainingPods(msgspec.Struct, frozen=True):
     """Pods by what their plan says of them, and by what keeps them; every key is there."""
 
     states: Mapping[Outcome, int] = msgspec.field(default_factory=lambda: dict.fromkeys(STATES, 0))
     blocked: Mapping[Blocker, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Blocker, 0))
 
 
-def remaining_in(plans: Iterable[Plan]) -> Remaining:
+def count_remaining(plans: Iterable[Plan]) -> RemainingPods:
     """Count the pods of these plans."""
     found = Counter((entry.outcome, entry.blocker) for plan in plans for entry in plan.pods)
     states: dict[Outcome, int] = dict.fromkeys(STATES, 0)
@@ -31,4 +31,4 @@ def remaining_in(plans: Iterable[Plan]) -> Remaining:
             states[outcome] += number
         if blocker is not None:
             blocked[blocker] += number
-    return Remaining(states, blocked)
+    return RemainingPods(states, blocked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from gracectl.controllers.pipeline.steps import Tools
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.cache import Cache
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
@@ -21,24 +21,24 @@ MEANINGS: Final = {
 }
 
 
-def tell_of_undecodable(tools: Tools) -> None:
+def tell_of_undecodable(context: StepContext) -> None:
     """Emit an Event on each object that is set aside now, and whenever another one is."""
-    observed = tools.observed
+    observed = context.observed
     followed: tuple[tuple[Cache[Any], Resource[Any]], ...] = (
         (observed.pods, PODS),
         (observed.nodes, NODES),
-        (observed.claims, tools.claim_resource()),
+        (observed.claims, context.claim_resource()),
         (observed.budgets, BUDGETS),
         (observed.attachments, VOLUME_ATTACHMENTS),
-        (tools.gate.budgets, NODE_BUDGETS),
+        (context.gate.budgets, NODE_BUDGETS),
     )
     for cache, resource in followed:
-        cache.subscribe_undecodable(partial(_tell, tools, cache, resource))
+        cache.subscribe_undecodable(partial(_tell, context, cache, resource))
 
 
-def _tell(tools: Tools, cache: Cache[Any], resource: Resource[Any], found: UndecodableObject) -> None:
+def _tell(context: StepContext, cache: Cache[Any], resource: Resource[Any], found: UndecodableObject) -> None:
     if found.name and cache.statistics().undecodable <= MOST_TOLD:
         subject = Subject(resource.api_version, resource.kind, found.namespace, found.name, found.uid)
         then = MEANINGS.get(resource.kind, "gracectl goes by what it knew of it last")
         message = f"cannot be decoded: {found.error}; {then}"
-        tools.recorder.record(subject, names.EventReason.UNDECODABLE, message, "Warning")
+        context.recorder.record(subject, names.EventReason.UNDECODABLE, message, "Warning")

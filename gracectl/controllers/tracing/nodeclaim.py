@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gracectl.controllers.tracing.trace import Journal, TracedJournal
+from gracectl.controllers.tracing.trace import SpanObserver, TerminationTrace
 from gracectl.telemetry.spans import Span, SpanSink, Trace, Value
 
 BEFOREHAND: Final = frozenset({"rivals", "deadline"})
@@ -22,10 +22,10 @@ NOTABLE_SECONDS: Final = 1.0
 """Its node has ended the instance: that it is gone is found out in no time."""
 
 
-class ClaimJournal(Journal):
+class NodeClaimTrace(SpanObserver):
     """`own` is for a claim without a node; `find` says the trace of its node, if it has or has had one."""
 
-    def __init__(self, sink: SpanSink, own: TracedJournal, find: Callable[[], Trace | None]) -> None:
+    def __init__(self, sink: SpanSink, own: TerminationTrace, find: Callable[[], Trace | None]) -> None:
         self._sink = sink
         self._own = own
         self._find = find
@@ -60,11 +60,11 @@ class ClaimJournal(Journal):
 
     @property
     def next_wait(self) -> float:
-        """See TracedJournal; while its node ends, that tells."""
+        """See TerminationTrace; while its node ends, that tells."""
         return float("inf") if self._is_joined else self._own.next_wait
 
     def waits(self, now: float, attributes: Mapping[str, Value]) -> None:
-        """See TracedJournal."""
+        """See TerminationTrace."""
         self._own.waits(now, attributes)
 
     def close(self, now: float, attributes: Mapping[str, Value], error: str = "") -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gracectl.eviction.deletion import Deletion
-from gracectl.eviction.pod_outcomes import Manner
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError, BudgetExhausted
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
@@ -33,9 +33,9 @@ LEFT: Final = "gracectl.pod.left"
 """How it has left."""
 
 WORDS: Final = {
-    Manner.EVICTED: "evicted",
-    Manner.DELETED: "deleted for the deadline",
-    Manner.ABANDONED: "left behind",
+    PodOutcome.EVICTED: "evicted",
+    PodOutcome.DELETED: "deleted for the deadline",
+    PodOutcome.ABANDONED: "left behind",
 }
 """What was done to a pod; of one that has left by itself the rest of its tale says more."""
 
@@ -43,7 +43,7 @@ MOMENTS: Final = 20
 """Of a pod; beyond that they are only counted."""
 
 
-class PodTale:
+class PodSpan:
     """One pod that holds the node, from the first plan that says so to the first that does not."""
 
     def __init__(self, entry: PodPlan, now: float, *, is_first: bool) -> None:
@@ -96,11 +96,11 @@ class PodTale:
         late = {"gracectl.late_seconds": round(deletion.late, 3)}
         self._note(Moment("deleted for the deadline", at, {"gracectl.grace.granted_seconds": deletion.granted, **late}))
 
-    def span(self, trace: Trace, parent: int, end: float, manner: Manner, gone: str) -> Span:
+    def span(self, trace: Trace, parent: int, end: float, manner: PodOutcome, gone: str) -> Span:
         """It is over. `gone`: how, if nobody has told it to leave."""
         self._spend(end)
         pod = self.pod
-        left = self._others or gone if manner is Manner.LEFT else WORDS[manner]
+        left = self._others or gone if manner is PodOutcome.LEFT else WORDS[manner]
         return Span(
             trace=trace,
             name=f"pod {left}",
@@ -149,7 +149,7 @@ class PodTale:
             self._moments.append(moment)
 
 
-class _WaveTale:
+class _WaveSpan:
     """One wave, from when its first pod begins until its last one is gone."""
 
     def __init__(self, wave: Wave, begun: float) -> None:
@@ -158,7 +158,7 @@ class _WaveTale:
         self.pods = 0
 
 
-class Tales:
+class DrainSpans:
     """Of one drain. `emit` takes the spans; `drain` is the id of their common ancestor.
 
     `is_resumed`: somebody before us may have told some of the waves.
@@ -171,14 +171,16 @@ class Tales:
         self._is_resumed = is_resumed
         self._drain = drain
         self._emit = emit
-        self._pods: dict[str, PodTale] = {}
-        self._waves: dict[int, _WaveTale] = {}
+        self._pods: dict[str, PodSpan] = {}
+        self._waves: dict[int, _WaveSpan] = {}
         self._told: set[int] = set()  # waves that are over
         self._is_first = True
         self.left: Counter[str] = Counter()
         """How many pods have left, by how."""
 
-    def planned(self, decision: Plan, now: float, departed: Mapping[str, Manner], since: float | None = None) -> None:
+    def planned(
+        self, decision: Plan, now: float, departed: Mapping[str, PodOutcome], since: float | None = None
+    ) -> None:
         """The node's newest plan; by uid, how pods have left that it leaves out. `since`: of the first plan, when
         somebody before us has begun the drain."""
         left = decision.left
@@ -189,7 +191,7 @@ class Tales:
             if tale is None:
                 if since is not None and entry.wave == 0:  # who was there when the first one began waits since then
                     at = min(max(since, entry.pod.created), now)
-                tale = pods[entry.pod.uid] = PodTale(entry, at, is_first=self._is_first)
+                tale = pods[entry.pod.uid] = PodSpan(entry, at, is_first=self._is_first)
             else:
                 tale.turn(entry, now)
             if tale.begun is None and (entry.wave == current or entry.outcome in ON_ITS_WAY):
@@ -198,7 +200,7 @@ class Tales:
             self._end_all(departed, decision, now)
         self._is_first = False
 
-    def pod(self, uid: str) -> PodTale | None:
+    def pod(self, uid: str) -> PodSpan | None:
         """That of the pod, if it holds the node."""
         return self._pods.get(uid)
 
@@ -207,24 +209,24 @@ class Tales:
         tell them, and then their pods have no parent. How long they took nobody knows."""
         current = min((entry.wave for entry in decision.left), default=len(decision.order.waves))
         for index in range(current):
-            self._tell(index, _WaveTale(decision.order.waves[index], start), start)
+            self._tell(index, _WaveSpan(decision.order.waves[index], start), start)
 
     def close(self, decision: Plan | None, now: float) -> None:
         """Nobody is waited for any more."""
         if decision is not None:
-            self._end_all(dict.fromkeys(self._pods, Manner.ABANDONED), decision, now)
+            self._end_all(dict.fromkeys(self._pods, PodOutcome.ABANDONED), decision, now)
 
-    def _begin(self, tale: PodTale, decision: Plan, now: float) -> None:
+    def _begin(self, tale: PodSpan, decision: Plan, now: float) -> None:
         """Its turn has come; it may have been told to leave before we have looked first."""
         told = asked_at(tale.pod) if tale.pod.deletion_timestamp is not None else now
         tale.begun = min(told, now)
         index = tale.entry.wave
         if index not in self._told:
-            wave = self._waves.setdefault(index, _WaveTale(decision.order.waves[index], tale.begun))
+            wave = self._waves.setdefault(index, _WaveSpan(decision.order.waves[index], tale.begun))
             wave.begun = min(wave.begun, tale.begun)
             wave.pods += 1
 
-    def _end_all(self, departed: Mapping[str, Manner], decision: Plan, now: float) -> None:
+    def _end_all(self, departed: Mapping[str, PodOutcome], decision: Plan, now: float) -> None:
         passed_over = {entry.pod.uid: entry for entry in decision.pods if entry.pod.uid in departed}
         for uid in [uid for uid in self._pods if uid in departed]:
             tale = self._pods.pop(uid)
@@ -237,7 +239,7 @@ class Tales:
         for index in [index for index in self._waves if index not in busy]:
             self._tell(index, self._waves.pop(index), now)
 
-    def _tell(self, index: int, wave: _WaveTale, now: float) -> None:
+    def _tell(self, index: int, wave: _WaveSpan, now: float) -> None:
         self._told.add(index)
         span = Span(
             trace=self._trace,

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from gracectl.controllers.pipeline.observer import TerminationObserver
-from gracectl.controllers.tracing.pods import Tales
+from gracectl.controllers.tracing.pods import DrainSpans
 from gracectl.eviction.deletion import Deletion
-from gracectl.eviction.pod_outcomes import Manner
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError
 from gracectl.policy.plan import Plan
 from gracectl.telemetry.spans import Moment, Span, SpanSink, Trace, Value
@@ -36,7 +36,7 @@ MOMENTS: Final = 10
 """Failures of a step that are told one by one."""
 
 
-class Journal(TerminationObserver):
+class SpanObserver(TerminationObserver):
     """Observer that writes no trace."""
 
     @property
@@ -67,7 +67,7 @@ class Journal(TerminationObserver):
         """The end is over."""
 
 
-SILENT: Final = Journal()
+SILENT: Final = SpanObserver()
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Past(msgspec.Struct, frozen=True):
     is_orderly: bool = False
 
 
-class TracedJournal(Journal):
+class TerminationTrace(SpanObserver):
     """Of one end. `name` and `subject` go onto the root; `past`: what a predecessor of ours has left."""
 
     def __init__(
@@ -98,7 +98,7 @@ class TracedJournal(Journal):
         self._drain = trace.span(DRAIN)
         # Somebody was killed before us, who may have told anything or nothing of what was over by then.
         self._is_resumed = past is not None and not past.is_orderly
-        self._tales = Tales(trace, self._drain, sink.emit, is_resumed=self._is_resumed)
+        self._tales = DrainSpans(trace, self._drain, sink.emit, is_resumed=self._is_resumed)
         self._decision: Plan | None = None
         self._told: set[str] = set()  # steps
         self._moments: dict[str, list[Moment]] = {}
@@ -174,7 +174,7 @@ class TracedJournal(Journal):
                 Moment("failed", now, {"exception.type": type(error).__name__, "exception.message": str(error)})
             )
 
-    def planned(self, decision: Plan, now: float, departed: Mapping[str, Manner]) -> None:
+    def planned(self, decision: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
         """See Journal."""
         since = None
         if self._decision is None and self._past is not None:

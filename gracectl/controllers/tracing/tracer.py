@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
-from gracectl.controllers.pipeline.node_state import Termination
-from gracectl.controllers.pipeline.nodeclaim_state import ClaimEnding
-from gracectl.controllers.pipeline.state import AnyEnding
-from gracectl.controllers.tracing.nodeclaim import ClaimJournal
-from gracectl.controllers.tracing.trace import SILENT, Journal, Past, TracedJournal
-from gracectl.eviction.deletion import Deletion, Doomed
+from gracectl.controllers.pipeline.state import AnyState, NodeClaimState, NodeState
+from gracectl.controllers.tracing.nodeclaim import NodeClaimTrace
+from gracectl.controllers.tracing.trace import SILENT, Past, SpanObserver, TerminationTrace
+from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.lane import Candidate
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
@@ -29,13 +27,13 @@ from gracectl.policy.plan import Outcome
 from gracectl.runtime.clock import Clock
 from gracectl.telemetry.spans import SpanSink, Trace, Value, known
 
-_Open = tuple[AnyEnding, TracedJournal | ClaimJournal]
+_Open = tuple[AnyState, TerminationTrace | NodeClaimTrace]
 
 BEFORE_DRAIN = ("claim", "deadline", "notice", "cordon")
 """Steps that have been taken when a node bears the taint of the cordon."""
 
 
-class Journals:
+class Tracer:
     """See the module. `sink` None: nobody wants traces. `is_orderly`: whether our predecessor, if there was one, has
     had time to tell all that was over."""
 
@@ -47,14 +45,14 @@ class Journals:
         self._claims: dict[str, _Open] = {}
         self._news = anyio.Event()
 
-    def opened(self, ending: AnyEnding) -> None:
+    def opened(self, ending: AnyState) -> None:
         """It begins, or is taken up again: give it its journal. Of a node that is only drained nobody tells."""
-        if isinstance(ending, Termination):
+        if isinstance(ending, NodeState):
             ending.observer = self._open_node(ending)
-        elif isinstance(ending, ClaimEnding):
+        elif isinstance(ending, NodeClaimState):
             ending.observer = self._open_claim(ending)
 
-    def _open_node(self, termination: Termination) -> Journal:
+    def _open_node(self, termination: NodeState) -> SpanObserver:
         node = termination.node
         if self._sink is None or node.deletion_timestamp is None:
             return SILENT
@@ -63,33 +61,33 @@ class Journals:
             return SILENT
         past = _past_of(node, trace, is_orderly=self._is_orderly())
         subject = known(k8s__node__name=node.name, k8s__node__uid=node.uid)
-        journal = TracedJournal(self._sink, trace, "terminate node", termination.started, subject, past)
+        journal = TerminationTrace(self._sink, trace, "terminate node", termination.started, subject, past)
         journal.skip_waits(self._clock.now())
         self._nodes[node.name] = (termination, journal)
         self._news.set()
         return journal
 
-    def _open_claim(self, ending: ClaimEnding) -> Journal:
+    def _open_claim(self, ending: NodeClaimState) -> SpanObserver:
         claim = ending.claim
         if self._sink is None or claim.deletion_timestamp is None:
             return SILENT
         trace = Trace.of(claim.uid, claim.deletion_timestamp)
         subject = known(k8s__nodeclaim__name=claim.name, k8s__nodeclaim__uid=claim.uid)
-        own = TracedJournal(self._sink, trace, "terminate node claim", ending.started, subject, None)
+        own = TerminationTrace(self._sink, trace, "terminate node claim", ending.started, subject, None)
         own.skip_waits(self._clock.now())
-        journal = ClaimJournal(self._sink, own, lambda: _trace_of_node(ending))
+        journal = NodeClaimTrace(self._sink, own, lambda: _trace_of_node(ending))
         self._claims[claim.name] = (ending, journal)
         self._news.set()
         return journal
 
-    def closed(self, ending: AnyEnding) -> None:
+    def closed(self, ending: AnyState) -> None:
         """The termination is over: write its last spans."""
         journal = self._forget(ending)
         if journal is not None:
-            error = ending.left_behind if isinstance(ending, Termination) else ""
+            error = ending.left_behind if isinstance(ending, NodeState) else ""
             journal.close(self._clock.now(), _last_words(ending), error)
 
-    def abandoned(self, ending: AnyEnding) -> None:
+    def abandoned(self, ending: AnyState) -> None:
         """The termination is no longer this controller's, and not over: another process may continue its trace."""
         self._forget(ending)
 
@@ -129,15 +127,15 @@ class Journals:
         """See DeletionListener."""
         self._of(deletion.pod.node).deleted(deletion, self._clock.now())
 
-    def not_deleted(self, pod: Doomed, refusal: ApiError) -> None:
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener."""
         self._of(pod.node).refused(pod.uid, refusal, self._clock.now())
 
-    def _of(self, node: str) -> Journal:
+    def _of(self, node: str) -> SpanObserver:
         found = self._nodes.get(node)
         return SILENT if found is None else found[1]
 
-    def _forget(self, ending: AnyEnding) -> Journal | None:
+    def _forget(self, ending: AnyState) -> SpanObserver | None:
         for journals in (self._nodes, self._claims):
             found = journals.get(ending.held.name)
             if found is not None and found[0] is ending:
@@ -170,7 +168,7 @@ def _past_of(node: Node, trace: Trace, *, is_orderly: bool) -> Past | None:
     return Past(taken=frozenset(taken), began=began, drained_at=at, is_orderly=is_orderly)
 
 
-def _trace_of_node(ending: ClaimEnding) -> Trace | None:
+def _trace_of_node(ending: NodeClaimState) -> Trace | None:
     """The trace of the end of the claim's node, if it has, or has had, one that ends."""
     for node in ending.nodes:
         if node.deletion_timestamp is not None:
@@ -182,7 +180,7 @@ def _written(thing: Node | NodeClaim) -> Trace | None:
     return Trace.read(thing.annotations.get(names.TRACEPARENT, ""))
 
 
-def _standing(ending: AnyEnding, now: float) -> dict[str, Value]:
+def _standing(ending: AnyState, now: float) -> dict[str, Value]:
     """What somebody reads who looks at a trace that is still open."""
     progress = ending.progress(now)
     found = known(
@@ -190,7 +188,7 @@ def _standing(ending: AnyEnding, now: float) -> dict[str, Value]:
         gracectl__waited_for=progress.waits_for or None,
         gracectl__deadline=None if progress.deadline is None else format_time(progress.deadline),
     )
-    decision = ending.plan if isinstance(ending, Termination) else None
+    decision = ending.plan if isinstance(ending, NodeState) else None
     if decision is not None and decision.left:
         outcomes = [entry.outcome for entry in decision.left]
         found["gracectl.pods.left"] = len(outcomes)
@@ -199,11 +197,11 @@ def _standing(ending: AnyEnding, now: float) -> dict[str, Value]:
     return found
 
 
-def _last_words(ending: AnyEnding) -> dict[str, Value]:
-    claim = ending.claim if isinstance(ending, Termination) else None
+def _last_words(ending: AnyState) -> dict[str, Value]:
+    claim = ending.claim if isinstance(ending, NodeState) else None
     return known(
         gracectl__instance=ending.provider_id or None,
         gracectl__deadline=None if ending.ends_by is None else format_time(ending.ends_by),
-        gracectl__deadline__passed=True if isinstance(ending, Termination) and ending.left_behind else None,
+        gracectl__deadline__passed=True if isinstance(ending, NodeState) and ending.left_behind else None,
         k8s__nodeclaim__name=claim.name if claim is not None else None,
     )

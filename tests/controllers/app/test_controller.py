@@ -18,16 +18,16 @@ from gracectl.config import Settings
 from gracectl.controllers.disruption import controller as voluntary
 from gracectl.controllers.finalizer import controller as keeper
 from gracectl.controllers.node.controller import OVERDUE_WORKERS
-from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingRights, lease_rights
+from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingPermissions, lease_rights
 from gracectl.eviction.deleter import CROWDS
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE
 from gracectl.kube.access import Right
-from gracectl.kube.errors import Forbidden, ServerFault, Unauthorized, Unreachable
+from gracectl.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
 from gracectl.kube.http import HttpSettings
 from gracectl.model.pod import Pod
 from gracectl.nodebudgets import status_controller as counting
 from gracectl.runtime.clock import LoopClock
-from gracectl.runtime.supervise import PartDied
+from gracectl.runtime.supervise import ComponentFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -98,7 +98,7 @@ async def test_the_rights_to_leases_are_asked_for_in_their_namespace_and_only_by
     settings = the_settings(leaderElection={"namespace": "shop"})
     provider = NoneProvider(NoneProvider.Options())
     transport = InProcessTransport(server, clock, token="t")
-    with pytest.raises(MissingRights) as caught:
+    with pytest.raises(MissingPermissions) as caught:
         await Controller(settings, transport, clock, provider).check()
     assert caught.value.rights == lease_rights(("shop", "gracectl"))
     assert "update leases gracectl in API group coordination.k8s.io in namespace shop" in str(caught.value)
@@ -141,7 +141,7 @@ async def test_check_lists_every_right_that_is_missing() -> None:
     clock = LoopClock()
     few = [each for each in EVERYTHING if not {"nodes", "pods/eviction"} & set(each["resources"])]
     controller, _ = a_controller(await guarded(clock, "gracectl", *few), clock, "t")
-    with pytest.raises(MissingRights) as caught:
+    with pytest.raises(MissingPermissions) as caught:
         await controller.check()
     missing = [str(right) for right in caught.value.rights]
     assert missing == [
@@ -159,7 +159,7 @@ async def test_check_asks_for_the_rights_to_node_claims_only_where_there_are_suc
     claims, *_ = shipped_definitions()
     await as_admin(server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", claims)
     await clock.sleep(5)
-    with pytest.raises(MissingRights) as caught:
+    with pytest.raises(MissingPermissions) as caught:
         await controller.check()
     assert caught.value.rights == CLAIM_RIGHTS
 
@@ -179,7 +179,7 @@ async def test_a_server_that_does_not_answer_is_told_soon(kind: str) -> None:
         transport.is_listening = False
     else:
         transport.before.add(Rule(fault=Refuse(500)))
-    with pytest.raises((Unreachable, ServerFault)):
+    with pytest.raises((Unreachable, ServerError)):
         await controller.check()
     assert clock.monotonic() < 1.0
 
@@ -189,7 +189,7 @@ async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
         controller = a_fresh(stage)
         controller._observed.pods.subscribe(fail)
         await stage.create({**POD})
-        with pytest.raises(PartDied) as caught:
+        with pytest.raises(ComponentFailed) as caught:
             await controller.run(anyio.Event())
         assert caught.value.part == "watch of pods"
         assert str(caught.value) == "watch of pods has died: ZeroDivisionError: division by zero"
@@ -200,7 +200,7 @@ async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
 async def test_rights_that_are_taken_away_before_the_first_list_end_it() -> None:
     clock = LoopClock()
     controller, _ = a_controller(await guarded(clock, "gracectl", *EVERYTHING[1:]), clock, "t")
-    with pytest.raises(PartDied) as caught:
+    with pytest.raises(ComponentFailed) as caught:
         await controller.run(anyio.Event())
     assert caught.value.part == "watch of nodes"
     assert isinstance(caught.value.__cause__, Forbidden)

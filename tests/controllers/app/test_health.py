@@ -7,8 +7,8 @@ import pytest
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.app.controller import Controller
-from gracectl.controllers.disruption.controller import VoluntaryTermination
-from gracectl.controllers.finalizer.controller import FinalizerKeeper
+from gracectl.controllers.disruption.controller import DisruptionController
+from gracectl.controllers.finalizer.controller import FinalizerController
 from gracectl.telemetry.health import Check, report
 
 pytestmark = pytest.mark.anyio
@@ -60,10 +60,10 @@ async def test_it_lives_through_work_and_through_a_server_that_is_not_there() ->
 async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def hang(self: FinalizerKeeper, key: object) -> None:
+    async def hang(self: FinalizerController, key: object) -> None:
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(FinalizerKeeper, "keep_node", hang)
+    monkeypatch.setattr(FinalizerController, "keep_node", hang)
     async with staged("n1") as stage, stage.controller() as controller:
         await controller.wait_live()
         await stage.clock.sleep(899)
@@ -75,10 +75,10 @@ async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_lon
 
 
 async def test_workers_that_nobody_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(self: VoluntaryTermination) -> None:
+    async def hang(self: DisruptionController) -> None:
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(VoluntaryTermination, "run", hang)
+    monkeypatch.setattr(DisruptionController, "run", hang)
     async with staged("n1") as stage, stage.controller() as controller:
         await controller.wait_live()
         await stage.clock.sleep(910)

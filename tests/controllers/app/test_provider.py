@@ -10,7 +10,7 @@ from support.stage import the_settings
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.cloud.provider import UsesCluster
-from gracectl.controllers.rbac import RIGHTS, MissingRights
+from gracectl.controllers.rbac import RIGHTS, MissingPermissions
 from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotLeading
@@ -46,7 +46,7 @@ async def test_its_rights_are_asked_for_at_the_start_beside_our_own() -> None:
     settings = the_settings()
     await Controller(settings, InProcessTransport(server, clock, token="t"), clock, provider).check()
     server = await guarded(clock, "gracectl", rule("get", "nodes"))
-    with pytest.raises(MissingRights) as caught:
+    with pytest.raises(MissingPermissions) as caught:
         await Controller(settings, InProcessTransport(server, clock, token="t"), clock, Within()).check()
     assert caught.value.rights == (*(right for right in RIGHTS if right != Right("get", "nodes")), MACHINES)
 

@@ -18,7 +18,7 @@ import orjson
 import pytest
 import yaml
 from e2e_support.balancer import free_ports
-from e2e_support.sight import Scope, Sight
+from e2e_support.sight import ClusterWatcher, Scope
 from kubesim.server.api import JsonObject
 from kubesim.world.paths import NODES, PODS, path_of
 from support.helm import Release, needs_helm
@@ -132,10 +132,10 @@ async def account_of(shell: Shell, folder: Path, name: str) -> Path:
 
 
 @asynccontextmanager
-async def seen(kubeconfig: Path) -> AsyncIterator[Sight]:
+async def seen(kubeconfig: Path) -> AsyncIterator[ClusterWatcher]:
     """All nodes, and the pods of the bakery."""
     async with connected(kubeconfig) as api, anyio.create_task_group() as group:
-        sight = Sight(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", path_of(PODS, "bakery"), {}))
+        sight = ClusterWatcher(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", path_of(PODS, "bakery"), {}))
         await group.start(sight.run)
         yield sight
         group.cancel_scope.cancel()
@@ -191,7 +191,7 @@ async def test_whoever_follows_the_page_has_gracectl_drain_a_node_and_nothing_le
         await _until_as_before(shell, before)
 
 
-async def _followed(shell: Shell, step: Step, exchanged: Mapping[str, Instead], sight: Sight) -> None:
+async def _followed(shell: Shell, step: Step, exchanged: Mapping[str, Instead], sight: ClusterWatcher) -> None:
     """Follow a step, and see to it that it has come to what the page promises."""
     if not any("delete node " in line for line in step.lines):
         said = await follow(shell, step, exchanged)

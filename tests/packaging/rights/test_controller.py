@@ -14,7 +14,7 @@ from support.rbac.value_sets import EVERY, ValueSet
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.registry import load_provider
-from gracectl.controllers.rbac import MissingRights
+from gracectl.controllers.rbac import MissingPermissions
 from gracectl.kube.access import Right
 from gracectl.model.names import KARPENTER_LEASE
 
@@ -55,7 +55,7 @@ async def test_with_one_right_less_the_controller_refuses_to_start_and_names_it(
                 await controller.check()
                 assert place.wire.forbidden
                 continue
-            with pytest.raises(MissingRights) as caught:
+            with pytest.raises(MissingPermissions) as caught:
                 await controller.check()
             assert caught.value.rights == (grant.right,)
 

@@ -19,7 +19,7 @@ from gracectl.admission.nodes import NodeDeletion
 from gracectl.admission.reviews import Handler
 from gracectl.admission.server import LIMITS, Reception
 from gracectl.admission.webhooks import NODE_DELETION
-from gracectl.kube.errors import ServerFault
+from gracectl.kube.errors import ServerError
 from gracectl.kube.operation import Operation
 from gracectl.runtime.clock import LoopClock
 from gracectl.telemetry.server import Door, Servers
@@ -90,7 +90,7 @@ async def test_a_cluster_that_cannot_be_asked_leaves_it_to_the_failure_policy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = StandInGate()
-    gate.error = ServerFault(
+    gate.error = ServerError(
         Operation("patch", "termination.karpenter.sh", "nodedisruptionbudgets", "status", "", "pool-a"), "etcd is away"
     )
     async with serving(deletion(gate)) as place:

@@ -56,7 +56,7 @@ def test_every_kubectl_tells_of_its_requests(line: str) -> None:
 
 
 def test_what_a_controller_has_done_since_a_reading_is_the_difference() -> None:
-    evicted, refused, failed = (("create", "pods/eviction", each) for each in ("ok", "BudgetExhausted", "ServerFault"))
+    evicted, refused, failed = (("create", "pods/eviction", each) for each in ("ok", "BudgetExhausted", "ServerError"))
     before = Reading(2.0, 90.0, {evicted: 5.0}, {0.01: 1.0, 0.1: 1.0, 1.0: 1.0})
     after = Reading(3.5, 99.0, {evicted: 9.0, refused: 2.0, failed: 1.0}, {0.01: 1.0, 0.1: 100.0, 1.0: 101.0})
     usage = after.since(before)

@@ -9,21 +9,21 @@ from support.builders import NOW, a_node
 
 from gracectl.cli.awaited import Awaited
 from gracectl.cli.standings.follow import Gone, Scene
-from gracectl.inspect.status import NodeStanding, State
+from gracectl.inspect.status import NodeStatus, State
 
 A, B = a_node("a"), a_node("b")
 WATCH = "gracectl status -w"
 
 
-def standing(node: Any, state: State = State.ENDING, **more: Any) -> NodeStanding:
-    return NodeStanding(node=node, state=state, since=NOW, **more)
+def standing(node: Any, state: State = State.ENDING, **more: Any) -> NodeStatus:
+    return NodeStatus(node=node, state=state, since=NOW, **more)
 
 
-def scene(*nodes: NodeStanding, gone: tuple[Gone, ...] = ()) -> Scene:
+def scene(*nodes: NodeStatus, gone: tuple[Gone, ...] = ()) -> Scene:
     return Scene(at=NOW, nodes=nodes, gone=gone)
 
 
-def said(awaited: Awaited, *nodes: NodeStanding, gone: tuple[Gone, ...] = ()) -> list[str]:
+def said(awaited: Awaited, *nodes: NodeStatus, gone: tuple[Gone, ...] = ()) -> list[str]:
     return list(awaited.look(scene(*nodes, gone=gone)))
 
 

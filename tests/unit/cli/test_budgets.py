@@ -29,7 +29,7 @@ from gracectl.cli.holdings.report import (
 from gracectl.cli.holdings.table import table
 from gracectl.cli.paper import text_of
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.budget_status import node_holdings
+from gracectl.inspect.budget_status import node_budget_usages
 from gracectl.inspect.leadership import NOTHING_KNOWN, Lead, Leadership
 from gracectl.model import names
 from gracectl.model.nodebudget import NodeDisruptionBudget
@@ -167,7 +167,7 @@ def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership
         min_available=0,
     )
     nodes = (a_node("n", conditions=READY, labels={"pool": "a"}),)
-    found = node_holdings(observed(*nodes), (budget,), TerminationSettings(), NOW)
+    found = node_budget_usages(observed(*nodes), (budget,), TerminationSettings(), NOW)
     told = Standings(at=NOW, nodes=found, pods=(), leadership=leadership)
     assert words in text_of(Console(width=1000), table(told, 1000))
 

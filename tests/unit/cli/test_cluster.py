@@ -20,7 +20,7 @@ from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.embedded import listening
 from gracectl.cli.root import root
 from gracectl.config import ConfigError
-from gracectl.inspect.watcher import Sight, look
+from gracectl.inspect.watcher import ClusterWatcher, look
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import Unreachable
 from gracectl.runtime.clock import SystemClock
@@ -95,7 +95,7 @@ async def a_cluster() -> AsyncIterator[EmbeddedCluster]:
         group.cancel_scope.cancel()
 
 
-async def seen(sight: Sight, condition: Callable[[], bool]) -> None:
+async def seen(sight: ClusterWatcher, condition: Callable[[], bool]) -> None:
     """Wait until something is so in the sight."""
     with anyio.fail_after(30):
         while not condition():
@@ -113,7 +113,7 @@ async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path)
             observed = await look(there.client, named("n1"))
             assert [pod.name for pod in observed.pods.values()] == ["on-n1"]
         async with connected(choice) as there:
-            sight = Sight(there.client, named("n1"), there.clock)
+            sight = ClusterWatcher(there.client, named("n1"), there.clock)
             async with listening(cluster, kubeconfig, port=int(url.rpartition(":")[2])):
                 group.start_soon(sight.run)
                 await sight.wait_live()

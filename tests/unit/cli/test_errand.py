@@ -9,7 +9,15 @@ import pytest
 from support.builders import a_node
 
 from gracectl.cli.errand import AT_ONCE, Errand, Refused
-from gracectl.kube.errors import ApiError, Denied, Forbidden, RequestTimeout, ServerFault, Throttled, Unreachable
+from gracectl.kube.errors import (
+    AdmissionDenied,
+    ApiError,
+    Forbidden,
+    RequestTimeout,
+    ServerError,
+    Throttled,
+    Unreachable,
+)
 from gracectl.kube.operation import Operation
 from gracectl.model.node import Node
 
@@ -38,9 +46,12 @@ NODES = [a_node(name) for name in "abc"]
     [
         (Refused("it is gone"), "b: it is gone"),
         (Forbidden(DELETE, "no", rbac=False), "b: delete nodes b: forbidden (server: no)"),
-        (Denied(DELETE, "later"), "b: delete nodes b: denied by an admission webhook or policy (server: later)"),
         (
-            Denied(DELETE, "later", retry_after=90.0),
+            AdmissionDenied(DELETE, "later"),
+            "b: delete nodes b: denied by an admission webhook or policy (server: later)",
+        ),
+        (
+            AdmissionDenied(DELETE, "later", retry_after=90.0),
             "b: delete nodes b: denied by an admission webhook or policy (server: later); "
             "it may be asked again in 90 s",
         ),
@@ -64,7 +75,7 @@ async def test_one_is_refused_in_words_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     "error",
-    [RequestTimeout(DELETE, "no answer in 10 s"), ServerFault(DELETE, "ouch"), Unreachable(DELETE, "cut", sent=True)],
+    [RequestTimeout(DELETE, "no answer in 10 s"), ServerError(DELETE, "ouch"), Unreachable(DELETE, "cut", sent=True)],
 )
 async def test_what_may_have_happened_is_told_as_such(error: ApiError, capsys: pytest.CaptureFixture[str]) -> None:
     errand = Errand()

@@ -37,7 +37,7 @@ from gracectl.cli.standings.report import Report, as_line, report
 from gracectl.cli.standings.table import table
 from gracectl.cli.standings.views import JsonView, LiveView, PlainView, view_for
 from gracectl.inspect.status import State, is_under_way
-from gracectl.inspect.watcher import Interruption
+from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import UnknownPod
@@ -185,7 +185,7 @@ def test_that_it_may_be_old_is_said_first() -> None:
         "! the connection is lost; this is how it was 1:15 ago, and is asked for again: watch pods: the server cannot "
         "be reached (Connection refused)"
     )
-    unseen = Scene(at=NOW, nodes=(), interruption=Interruption(None, "no route"), is_complete=False)
+    unseen = Scene(at=NOW, nodes=(), interruption=ConnectionLoss(None, "no route"), is_complete=False)
     assert as_table(unseen) == [
         "! the cluster has not been seen yet, and is asked again: no route",
         "The cluster is being looked at",
@@ -310,7 +310,7 @@ def test_lines_tell_what_is_new_and_no_more(capsys: pytest.CaptureFixture[str]) 
         (later,) = lines(of_n1(10, "a"))
         assert later.endswith(f"1 pod left: {budget} – shop/a")
         assert lines(of_n1(30, "a")) == []
-        lost = Interruption(NOW + 25, "refused")
+        lost = ConnectionLoss(NOW + 25, "refused")
         assert lines(of_n1(31, "a", interruption=lost)) == [
             "the connection is lost; this is how it was 0:06 ago, and is asked for again: refused"
         ]

@@ -10,7 +10,7 @@ from kubesim.faults import Latency, Rule
 from support.builders import a_pod
 from support.deletion import LOST, NAMESPACE, REFUSED, deleting
 
-from gracectl.eviction.deletion import Doomed
+from gracectl.eviction.deletion import ScheduledDeletion
 from gracectl.kube.transport import Response
 
 pytestmark = pytest.mark.anyio
@@ -313,7 +313,7 @@ async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
         for number in range(10_000):
             pod = a_pod(f"p{number}", namespace=NAMESPACE)
             stage.pods.put(pod)
-            doomed.append(Doomed(NAMESPACE, pod.name, pod.uid, "n1", deadline))
+            doomed.append(ScheduledDeletion(NAMESPACE, pod.name, pod.uid, "n1", deadline))
         stage.wire.seconds = 0.01
         stage.wire.down = Response(status=200)
         stage.deleter.want("n1", doomed)

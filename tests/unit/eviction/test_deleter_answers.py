@@ -21,10 +21,10 @@ CONFLICT = a_status(409, "the object has been modified", name="web")
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (DENIED, errors.Denied),
+        (DENIED, errors.AdmissionDenied),
         (FORBIDDEN, errors.Forbidden),
         (CONFLICT, errors.Conflict),
-        (FAULT, errors.ServerFault),
+        (FAULT, errors.ServerError),
         (REFUSED, errors.Unreachable),
         (LOST, errors.Unreachable),
     ],

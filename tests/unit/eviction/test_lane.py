@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.lane import UNSHOWN_SECONDS, Ask, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.lane import UNSHOWN_SECONDS, Ask, Candidate, Done, Look, PdbQueue, Sleep
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
@@ -31,7 +31,7 @@ class World:
         backoff = Backoff(
             SETTINGS.backoff_initial_seconds, SETTINGS.backoff_maximum_seconds, jitter=jitter, rng=random.Random(1)
         )
-        self.lane = Lane(tuple(self.budgets), SETTINGS, backoff, self.now)
+        self.lane = PdbQueue(tuple(self.budgets), SETTINGS, backoff, self.now)
         for pod in pods:
             self.lane.join(a_candidate(pod, tuple(self.budgets)))
 

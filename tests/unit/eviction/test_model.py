@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.lane import Ask, Candidate, Done, Lane, Look, Sleep
+from gracectl.eviction.lane import Ask, Candidate, Done, Look, PdbQueue, Sleep
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
@@ -86,7 +86,7 @@ class Play:
         self.pods = dict(self.server.pods)
         self.budget = self.server.budget
         backoff = Backoff(0.1, 10.0, rng=random.Random(0))
-        self.lane = Lane((KEY,), SETTINGS, backoff, self.now)
+        self.lane = PdbQueue((KEY,), SETTINGS, backoff, self.now)
         for pod in self.pods.values():
             self.lane.join(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (KEY,), NOW))
         self.look = Look(pod=lambda _, name: self.pods.get(name), budget=lambda _: self.budget)

@@ -11,7 +11,7 @@ from support.builders import NOW, a_budget, a_pod
 from support.eviction import EvictionServer, a_candidate
 
 from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Doomed
+from gracectl.eviction.deletion import ScheduledDeletion
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache
@@ -61,7 +61,7 @@ class Slow:
         self.evictor.want(node, [a_candidate(p, self.budgets.values(), node) for p in pods])
 
     def doom(self, node: str, pods: Iterable[Pod], deadline: float) -> None:
-        self.deleter.want(node, [Doomed(p.namespace, p.name, p.uid, node, NOW + deadline) for p in pods])
+        self.deleter.want(node, [ScheduledDeletion(p.namespace, p.name, p.uid, node, NOW + deadline) for p in pods])
 
     def instants(self, namespace: str) -> list[float]:
         return [instant for instant, name in self.server.asked if name.startswith(f"{namespace}-")]

@@ -92,7 +92,7 @@ async def test_reads_and_idempotent_writes_are_repeated_after_any_transient_fail
 @pytest.mark.parametrize("verb", ONCE)
 @pytest.mark.parametrize(
     ("failure", "meaning"),
-    [(LOST, errors.Unreachable), (FAULT, errors.ServerFault), (SLOW, errors.RequestTimeout)],
+    [(LOST, errors.Unreachable), (FAULT, errors.ServerError), (SLOW, errors.RequestTimeout)],
     ids=["lost", "fault", "slow"],
 )
 async def test_a_write_that_may_have_happened_is_not_repeated(
@@ -140,7 +140,7 @@ async def test_attempts_are_counted_and_the_last_error_is_the_one_raised(
     statistics = client.statistics()
     assert statistics.retries == 4
     assert statistics.count("get", "leases") == 5
-    assert statistics.count("get", "leases", "ServerFault") == 2
+    assert statistics.count("get", "leases", "ServerError") == 2
     assert statistics.count("get", "leases", "ok") == 0
 
 
@@ -196,7 +196,7 @@ async def test_an_eviction_that_is_no_longer_meant_when_its_turn_comes_is_not_se
     """While it waits out what a busy server has asked for, its pod may be replaced by a namesake."""
     transport.answers.extend([BUSY, answer()])
     meant = iter([True, False])
-    with pytest.raises(errors.Withdrawn, match="no longer meant"):
+    with pytest.raises(errors.Superseded, match="no longer meant"):
         await client.evict(KEY, uid="u", is_meant=lambda: next(meant))
     assert transport.instants == [0.0]
     assert anyio.current_time() == 3.0
@@ -359,11 +359,11 @@ async def test_an_answer_that_is_none_is_a_fault_of_the_server(
     client: KubeClient, transport: ScriptedTransport, garbage: bytes
 ) -> None:
     transport.answers.extend([answer(garbage), answer(garbage), answer(garbage)])
-    with pytest.raises(errors.ServerFault, match="the answer is not Node"):
+    with pytest.raises(errors.ServerError, match="the answer is not Node"):
         await client.get(NODES, ("", "a"))
-    with pytest.raises(errors.ServerFault, match="the answer is not a list of pods"):
+    with pytest.raises(errors.ServerError, match="the answer is not a list of pods"):
         await anext(client.list(PODS))
-    with pytest.raises(errors.ServerFault, match="the answer is not a version"):
+    with pytest.raises(errors.ServerError, match="the answer is not a version"):
         await client.server_version()
 
 

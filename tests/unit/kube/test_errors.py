@@ -21,7 +21,7 @@ MEANINGS: dict[str, type[ApiError]] = {
     "budget spent": errors.BudgetExhausted,
     "budget just edited": errors.BudgetExhausted,
     "budget spent by a mistaken eviction": errors.BudgetExhausted,
-    "two budgets": errors.Misconfigured,
+    "two budgets": errors.MultipleBudgets,
     "no such pod": errors.NotFound,
     "patch of a missing object": errors.NotFound,
     "eviction of another uid": errors.Conflict,
@@ -59,16 +59,16 @@ MEANINGS: dict[str, type[ApiError]] = {
     "create without a right": errors.Forbidden,
     "deletecollection without a right": errors.Forbidden,
     "bad token": errors.Unauthorized,
-    "server confused": errors.ServerFault,
-    "webhook patches a delete": errors.ServerFault,
-    "webhook down": errors.ServerFault,
-    "exact version from the future": errors.ServerFault,
+    "server confused": errors.ServerError,
+    "webhook patches a delete": errors.ServerError,
+    "webhook down": errors.ServerError,
+    "exact version from the future": errors.ServerError,
     "version from the future": errors.RequestTimeout,
     "compacted list": errors.Gone,
     "compacted continue token": errors.Gone,
-    "denied without reason": errors.Denied,
-    "denied with retry": errors.Denied,
-    "denied with 400": errors.Denied,
+    "denied without reason": errors.AdmissionDenied,
+    "denied with retry": errors.AdmissionDenied,
+    "denied with 400": errors.AdmissionDenied,
 }
 
 
@@ -136,8 +136,8 @@ def test_a_spent_budget_and_one_that_is_still_looked_at_differ_by_retry_after() 
 
 def test_a_webhook_that_answers_429_does_not_mean_a_busy_server() -> None:
     plain, patient = recorded("denied without reason"), recorded("denied with retry")
-    assert isinstance(plain, errors.Denied)
-    assert isinstance(patient, errors.Denied)
+    assert isinstance(plain, errors.AdmissionDenied)
+    assert isinstance(patient, errors.AdmissionDenied)
     assert (plain.retry_after, patient.retry_after) == (None, 5.0)
 
 
@@ -214,7 +214,7 @@ def test_a_policy_denies_with_the_code_that_it_chooses(code: int) -> None:
         "details": {"name": "a", "kind": "pods"},
     }
     error = an_error(code, body, EVICTION, "POST")
-    assert isinstance(error, errors.Denied)
+    assert isinstance(error, errors.AdmissionDenied)
     assert "role" not in str(error)
 
 
@@ -268,7 +268,7 @@ def test_how_long_a_busy_server_asks_for(headers: dict[str, str], details: dict[
 def test_no_answer_makes_one_request_wait_for_long_or_not_at_all(code: int, said: str, seconds: float | None) -> None:
     status = {"details": {"causes": [{"reason": "DisruptionBudget"}]}, "message": "later"}
     error = an_error(code, status, EVICTION, "POST", retry_after=said)
-    assert isinstance(error, errors.BudgetExhausted | errors.ServerFault | errors.RequestTimeout)
+    assert isinstance(error, errors.BudgetExhausted | errors.ServerError | errors.RequestTimeout)
     assert error.retry_after == seconds
 
 
@@ -284,8 +284,8 @@ def test_the_plain_text_of_the_request_filters_is_a_busy_server_too() -> None:
         (302, errors.Invalid),
         (400, errors.Invalid),
         (413, errors.Invalid),
-        (502, errors.ServerFault),
-        (503, errors.ServerFault),
+        (502, errors.ServerError),
+        (503, errors.ServerError),
         (504, errors.RequestTimeout),
     ],
 )
@@ -310,7 +310,7 @@ def test_the_error_event_of_a_watch() -> None:
     error = error_for_event(request, msgspec.json.encode(step["response"]["events"][0]["object"]))
     assert type(error) is errors.Gone
     assert error.operation.verb == "watch"
-    assert type(error_for_event(request, b'{"kind":"Status","message":"etcd lost"}')) is errors.ServerFault
+    assert type(error_for_event(request, b'{"kind":"Status","message":"etcd lost"}')) is errors.ServerError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from support.scripted import ScriptedTransport, answer, refusal
 
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.conditions import Word
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.events import EventRecorder, EventSettings, Subject
 from gracectl.kube.resources import NODES, PODS
 from gracectl.kube.transport import Request, Response
@@ -306,5 +306,5 @@ async def test_foreign_text_in_a_message_does_nothing_where_it_is_shown() -> Non
 
 
 def test_nor_in_a_condition() -> None:
-    word = Word("Drained", "False", "Draining", "held by \x1b[2J\u202e")
+    word = ConditionUpdate("Drained", "False", "Draining", "held by \x1b[2J\u202e")
     assert word.entry(0.0)["message"] == word.message == r"held by \x1b[2J\u202e"

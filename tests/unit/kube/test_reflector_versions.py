@@ -155,6 +155,6 @@ async def test_whether_a_resource_is_served() -> None:
     world = World()
     world.transport.answers.extend([SERVED, OTHERS_SERVED, NOT_SERVED, answer(b"<html>")])
     assert [await world.client.serves(LEASES) for _ in range(3)] == [True, False, False]
-    with pytest.raises(errors.ServerFault, match="is not a list of resources"):
+    with pytest.raises(errors.ServerError, match="is not a list of resources"):
         await world.client.serves(LEASES)
     assert {request.path for _, request in world.transport.asked} == {"/apis/coordination.k8s.io/v1"}

@@ -16,7 +16,7 @@ from support.scripted import ScriptedTransport, answer, event, lease, page
 
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.errors import ServerFault
+from gracectl.kube.errors import ServerError
 from gracectl.kube.reading import fill, read_all
 from gracectl.kube.reflector import Reflector
 from gracectl.kube.resources import LEASES, NODES, PODS
@@ -183,7 +183,7 @@ async def test_a_single_read_leaves_out_what_cannot_be_decoded_and_logs_it(caplo
 async def test_a_single_answer_that_cannot_be_decoded_is_a_fault_of_the_server(body: bytes) -> None:
     pods = Pods()
     pods.transport.answers.append(answer(body))
-    with pytest.raises(ServerFault, match="the answer is not Pod"):
+    with pytest.raises(ServerError, match="the answer is not Pod"):
         await pods.client.get(PODS, ("shop", "a"))
 
 
@@ -192,5 +192,5 @@ async def test_refusals_are_read_whatever_is_nested_in_them() -> None:
     status = {"kind": "Status", "code": 500, "message": "no", "details": {"causes": DEEP}, "extra": DEEP}
     pods.transport.answers.extend([answer(msgspec.json.encode(status), 500), answer(b"\xe4" * 5_000, 500)])
     for _ in range(2):
-        with pytest.raises(ServerFault):
+        with pytest.raises(ServerError):
             await pods.client.get(PODS, ("shop", "a"))

@@ -24,7 +24,7 @@ from support.nodebudgets import (
 from support.stage import NOT_READY, SILENT, Stage, staged
 
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.nodebudgets.admitter import LOOK_UPS, Gate, Refusal
+from gracectl.nodebudgets.admitter import LOOK_UPS, Admitter, Refusal
 from gracectl.policy.budgets import Leave
 from gracectl.policy.nodebudgets import tally
 
@@ -259,7 +259,7 @@ async def test_an_end_that_is_forced_is_counted_although_nothing_is_left() -> No
         assert await gate.admit(seen(stage, "n0")) is None
 
 
-async def admitted_and_deleted(stage: Stage, gate: Gate, name: str, rng: random.Random) -> bool:
+async def admitted_and_deleted(stage: Stage, gate: Admitter, name: str, rng: random.Random) -> bool:
     """What an API server does: ask, perhaps twice, then delete."""
     node = seen(stage, name)
     for _ in range(rng.choice((1, 1, 2))):
@@ -290,7 +290,7 @@ async def test_fifty_at_once_through_three_replicas_never_exceed_a_budget(seed: 
             await stage.clock.sleep(5)
             answers: Counter[bool] = Counter()
 
-            async def ask(name: str, gate: Gate) -> None:
+            async def ask(name: str, gate: Admitter) -> None:
                 await stage.clock.sleep(rng.random() * 0.05)
                 answers[await admitted_and_deleted(stage, gate, name, rng)] += 1
 

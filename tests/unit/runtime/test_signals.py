@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real_time
 PROGRAM = """
 import sys, anyio
 from gracectl.runtime.signals import set_on_signal
-from gracectl.runtime.supervise import run_parts
+from gracectl.runtime.supervise import run_components
 
 async def write():
     with anyio.CancelScope(shield=True):
@@ -30,7 +30,7 @@ async def main():
     async with anyio.create_task_group() as group:
         group.start_soon(set_on_signal, stop)
         group.start_soon(tell, stop)
-        await run_parts({"writer": write}, stop)
+        await run_components({"writer": write}, stop)
         group.cancel_scope.cancel()
 
 async def tell(stop):

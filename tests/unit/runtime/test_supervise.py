@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 import pytest
 
-from gracectl.runtime.supervise import Part, PartDied, Roll, RollStatistics, run_parts
+from gracectl.runtime.supervise import Component, ComponentFailed, ComponentStatus, RollStatistics, run_components
 
 pytestmark = pytest.mark.anyio
 
@@ -40,8 +40,8 @@ async def stop_after(seconds: float, stop: anyio.Event) -> None:
 async def test_a_part_that_fails_takes_the_others_down_with_its_name_and_cause() -> None:
     ended: list[str] = []
     cause = OSError("disk gone")
-    with pytest.raises(PartDied, match=r"^watch of pods has died: OSError: disk gone$") as death:
-        await run_parts(
+    with pytest.raises(ComponentFailed, match=r"^watch of pods has died: OSError: disk gone$") as death:
+        await run_components(
             {"other": partial(live, "other", ended.append), "watch of pods": lambda: fail_after(5, cause)},
             anyio.Event(),
         )
@@ -51,8 +51,8 @@ async def test_a_part_that_fails_takes_the_others_down_with_its_name_and_cause()
 
 async def test_a_part_that_ends_unasked_is_dead_too() -> None:
     ended: list[str] = []
-    with pytest.raises(PartDied, match="short has died: it ended though nobody asked it to") as death:
-        await run_parts(
+    with pytest.raises(ComponentFailed, match="short has died: it ended though nobody asked it to") as death:
+        await run_components(
             {"short": partial(anyio.sleep, 3), "other": partial(live, "other", ended.append)}, anyio.Event()
         )
     assert death.value.__cause__ is None
@@ -65,8 +65,8 @@ async def test_the_cause_is_taken_out_of_the_groups_around_it(caplog: pytest.Log
     async def part() -> None:
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [first]), second])
 
-    with pytest.raises(PartDied, match="ValueError: first") as death:
-        await run_parts({"part": part}, anyio.Event())
+    with pytest.raises(ComponentFailed, match="ValueError: first") as death:
+        await run_components({"part": part}, anyio.Event())
     assert death.value.__cause__ is first
     assert [record.getMessage() for record in caplog.records] == ["part has died: ValueError: second"]
 
@@ -78,8 +78,8 @@ async def test_what_dies_while_the_process_goes_down_is_logged(caplog: pytest.Lo
         finally:
             raise RuntimeError("tripped")
 
-    with pytest.raises(PartDied, match="ValueError: first"):
-        await run_parts({"one": lambda: fail_after(1, ValueError("first")), "two": trip}, anyio.Event())
+    with pytest.raises(ComponentFailed, match="ValueError: first"):
+        await run_components({"one": lambda: fail_after(1, ValueError("first")), "two": trip}, anyio.Event())
     assert [record.getMessage() for record in caplog.records] == ["two has died: RuntimeError: tripped"]
 
 
@@ -92,7 +92,9 @@ async def test_when_stopped_each_part_outlives_those_behind_it() -> None:
     stop = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(stop_after, 10, stop)
-        await run_parts({name: partial(live, name, end, farewell=2.0) for name in ("watch", "events", "nodes")}, stop)
+        await run_components(
+            {name: partial(live, name, end, farewell=2.0) for name in ("watch", "events", "nodes")}, stop
+        )
     assert ended == [("nodes", 12), ("events", 14), ("watch", 16)]
 
 
@@ -107,7 +109,7 @@ async def test_an_end_that_takes_too_long_is_no_longer_waited_for_by_the_others(
     stop = anyio.Event()
     stop.set()
     parts = {"quick": partial(live, "quick", end), "slow": partial(live, "slow", end, farewell=30.0)}
-    await run_parts(parts, stop, grace_seconds=5)
+    await run_components(parts, stop, grace_seconds=5)
     assert ended == [("quick", 5), ("slow", 30)]
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
         "not stopped after 5 s: quick, slow; what they shield is still finished"
@@ -125,7 +127,7 @@ async def test_a_part_that_returns_when_it_is_asked_to_end_has_not_died() -> Non
     stop = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(stop_after, 1, stop)
-        await run_parts({"part": part}, stop)
+        await run_components({"part": part}, stop)
 
 
 async def test_a_part_that_ends_by_itself_because_of_the_stop_has_not_died() -> None:
@@ -133,7 +135,7 @@ async def test_a_part_that_ends_by_itself_because_of_the_stop_has_not_died() -> 
     ended: list[str] = []
     async with anyio.create_task_group() as group:
         group.start_soon(stop_after, 1, stop)
-        await run_parts({"first": stop.wait, "second": partial(live, "second", ended.append, 3.0)}, stop)
+        await run_components({"first": stop.wait, "second": partial(live, "second", ended.append, 3.0)}, stop)
     assert ended == ["second"]
 
 
@@ -148,15 +150,15 @@ async def test_a_part_that_fails_to_end_is_reported_after_all_others_have_ended(
 
     stop = anyio.Event()
     stop.set()
-    with pytest.raises(PartDied, match="last has died: RuntimeError: tripped"):
-        await run_parts({"first": partial(live, "first", ended.append, 2.0), "last": trip}, stop)
+    with pytest.raises(ComponentFailed, match="last has died: RuntimeError: tripped"):
+        await run_components({"first": partial(live, "first", ended.append, 2.0), "last": trip}, stop)
     assert (ended, anyio.current_time()) == (["first"], 2)
 
 
 async def test_a_cancellation_from_outside_ends_all_parts_without_a_death() -> None:
     ended: list[str] = []
     with anyio.move_on_after(4):
-        await run_parts({name: partial(live, name, ended.append) for name in "ab"}, anyio.Event())
+        await run_components({name: partial(live, name, ended.append) for name in "ab"}, anyio.Event())
     assert (sorted(ended), anyio.current_time()) == (["a", "b"], 4)
 
 
@@ -168,7 +170,7 @@ async def test_what_fails_during_a_cancellation_from_outside_is_logged(caplog: p
             raise RuntimeError("tripped")
 
     with anyio.move_on_after(4) as scope:
-        await run_parts({"part": trip, "other": anyio.sleep_forever}, anyio.Event())
+        await run_components({"part": trip, "other": anyio.sleep_forever}, anyio.Event())
     assert scope.cancelled_caught
     assert [(r.getMessage(), r.exc_info is not None) for r in caplog.records] == [
         ("part has died: RuntimeError: tripped", True)
@@ -181,34 +183,34 @@ async def test_a_part_that_returns_when_cancelled_from_outside_has_not_died(capl
             await anyio.sleep_forever()
 
     with anyio.move_on_after(4) as scope:
-        await run_parts({"part": part, "other": anyio.sleep_forever}, anyio.Event())
+        await run_components({"part": part, "other": anyio.sleep_forever}, anyio.Event())
     assert scope.cancelled_caught
     assert caplog.records == []
 
 
 async def test_the_roll_says_who_lives_and_who_has_died() -> None:
-    roll, stop = Roll(), anyio.Event()
+    roll, stop = ComponentStatus(), anyio.Event()
     assert roll.statistics() == RollStatistics()
     seen: list[RollStatistics] = []
 
     def look(name: str) -> None:
         seen.append(roll.statistics())
 
-    parts: dict[str, Part] = {
+    parts: dict[str, Component] = {
         "slow": partial(live, "slow", look, 2.0),
         "sick": lambda: fail_after(5, OSError("disk gone")),
         "other": partial(live, "other", lambda name: None),
     }
-    with pytest.raises(PartDied):
-        await run_parts(parts, stop, roll=roll)
+    with pytest.raises(ComponentFailed):
+        await run_components(parts, stop, roll=roll)
     assert seen == [RollStatistics(alive=("slow",), dead=("sick",))]
     assert roll.statistics() == RollStatistics(dead=("sick",))
 
 
 async def test_who_ends_as_he_was_told_is_not_missed_on_the_roll() -> None:
-    roll, stop = Roll(), anyio.Event()
+    roll, stop = ComponentStatus(), anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(partial(run_parts, {"a": anyio.sleep_forever, "b": anyio.sleep_forever}, stop, roll=roll))
+        group.start_soon(partial(run_components, {"a": anyio.sleep_forever, "b": anyio.sleep_forever}, stop, roll=roll))
         await anyio.sleep(1)
         assert roll.statistics() == RollStatistics(alive=("a", "b"))
         stop.set()

@@ -16,7 +16,7 @@ import yaml
 
 from gracectl.agent.samples import Outcome
 from gracectl.controllers.metrics import QUEUES, STEPS
-from gracectl.eviction.pod_outcomes import Manner
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.eviction.samples import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.kube.retry import outcome_of
 from gracectl.policy.pending import Reason
@@ -49,7 +49,7 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_termination_duration_seconds", "kind"): set(STEPS),
     ("gracectl_voluntary_terminations_pending", "reason"): {reason.value for reason in Reason},
     ("gracectl_blocked_pods", "reason"): {"budget", "misconfiguration", "protection", "wave"},
-    ("gracectl_pods_drained_total", "how"): {manner.value for manner in Manner},
+    ("gracectl_pods_drained_total", "how"): {manner.value for manner in PodOutcome},
     ("gracectl_deadline_pods", "state"): {"armed", "overdue", "failing"},
     ("gracectl_protected_pods", "until"): {"time", "forever", "invalid"},
     ("gracectl_timer_operations_total", "operation"): {"armed", "rearmed", "cancelled", "fired"},

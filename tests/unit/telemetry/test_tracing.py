@@ -57,7 +57,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("gracectl")]
 
 
-class Gate(SpanExporter):
+class Admitter(SpanExporter):
     """An exporter that stands still until it is told how to end."""
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class TestVariables:
     ) -> None:
         monkeypatch.setenv(name, value)
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            Tracing([Gate()], lambda: 0.0)
+            Tracing([Admitter()], lambda: 0.0)
 
 
 def a_trace(number: int) -> Trace:
@@ -282,7 +282,7 @@ class TestNobodyTakesThem:
 
     async def test_to_emit_only_puts_on_a_queue(self) -> None:
         """While the exporter stands still, in another thread, spans go on being taken."""
-        gate = Gate()
+        gate = Admitter()
         tracing = Tracing([gate], lambda: 0.0)
         tracing.emit(a_span())
         await anyio.to_thread.run_sync(gate.reached.wait, LONG)
@@ -297,7 +297,7 @@ class TestNobodyTakesThem:
     async def test_what_finds_no_room_is_dropped_and_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
         monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
-        gate = Gate()
+        gate = Admitter()
         tracing = Tracing([gate], lambda: 0.0)
         for _ in range(25):
             tracing.emit(a_span())
@@ -307,7 +307,7 @@ class TestNobodyTakesThem:
         assert tracing.statistics() == SpanStatistics(exported=10, failed=0, dropped=15, waiting=0)
 
     async def test_after_the_end_no_span_is_taken(self) -> None:
-        gate = Gate()
+        gate = Admitter()
         gate.open.set()
         tracing = Tracing([gate], lambda: 0.0)
         assert await tracing.close(LONG)
@@ -318,7 +318,7 @@ class TestNobodyTakesThem:
     async def test_an_exporter_that_fails_loses_what_it_had(
         self, result: SpanExportResult | Exception, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gate, other = Gate(), Gate()
+        gate, other = Admitter(), Admitter()
         gate.result = result
         for each in (gate, other):
             each.open.set()

@@ -18,7 +18,7 @@ ATTEMPTS = 5
 """Somebody else (the kubelet, a cloud controller) may write between our read and our write, but not for ever."""
 
 
-async def amend(
+async def patch_with_retry(
     client: KubeClient, resource: Resource[T], thing: T, needed: Callable[[T], Patch | None], *, subresource: str = ""
 ) -> T | None:
     """Apply the patch that `needed` says; None means that nothing is missing.
