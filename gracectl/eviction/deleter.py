@@ -310,7 +310,7 @@ class PodDeleter:
         return None
 
     async def _ask(self, case: _Case, order: _Order) -> None:
-        """Ask for the deletion. Raises ApiError; Withdrawn if time or the world have changed what is to be asked."""
+        """Ask for the deletion. Raises ApiError; Superseded if time or the world have changed what is to be asked."""
         doomed = case.doomed
         case.doubt = None
 

@@ -34,7 +34,7 @@ _OF_ANY: Final = (
 EVICTION_ANSWERS: Final = (
     ("201", "Evicted"),
     ("429", "BudgetExhausted"),
-    ("500", "Misconfigured"),
+    ("500", "MultipleBudgets"),
     ("403", "NamespaceTerminating"),
     *_OF_ANY,
 )

@@ -232,12 +232,12 @@ class KubeClient:
         dry_run: bool = False,
         is_meant: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Evict the pod of that uid; BudgetExhausted, Misconfigured, Conflict.uid_mismatch as DESIGN 3.6 has them.
+        """Evict the pod of that uid; BudgetExhausted, MultipleBudgets, Conflict.uid_mismatch as the recordings show them.
 
         Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerError
         or Unreachable with `sent` the eviction may have happened: look at the pod before asking again. A uid
         that no longer holds is refused, *and has spent the budget all the same*: so `is_meant` is asked when
-        only the network lies between the request and the server, before each try; False raises Withdrawn.
+        only the network lies between the request and the server, before each try; False raises Superseded.
         """
         request = requests.evict_request(
             key, preconditions=Preconditions(uid), grace_seconds=grace_seconds, dry_run=dry_run

@@ -267,7 +267,7 @@ async def test_what_blocks_is_told_apart() -> None:
             ("lane_pods", "several"): 1,
             ("drains_standing_still", "node"): 1,
         }
-        assert figures(controller, "eviction_requests_total")["eviction_requests_total", "500", "Misconfigured"] >= 1
+        assert figures(controller, "eviction_requests_total")["eviction_requests_total", "500", "MultipleBudgets"] >= 1
 
 
 async def test_odd_objects_add_no_series() -> None:

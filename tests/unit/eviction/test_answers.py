@@ -148,7 +148,7 @@ async def test_two_budgets_on_a_pod_are_told_and_tried_slowly() -> None:
         stage.want("n1", *web(1))
         await stage.clock.sleep(0.001)
         assert stage.server.asked[3:] == [(130.0, "web-1")]
-    assert listener.heard == [("web-1", "Misconfigured")] * 3 + [("web-1", "evicted")]
+    assert listener.heard == [("web-1", "MultipleBudgets")] * 3 + [("web-1", "evicted")]
 
 
 async def test_when_one_of_two_budgets_goes_its_pods_wait_to_be_moved() -> None:
