@@ -251,7 +251,7 @@ class Controller:
         return version
 
     async def run(self, stop: anyio.Event) -> None:
-        """Run until `stop` is set; returns when what was under way is finished. Raises ComponentFailed or ConfigError."""
+        """Run until `stop` is set; returns when running work is finished. Raises ComponentFailed or ConfigError."""
         self._stop = stop
         try:
             # The first to begin, so that it answers to the last; and before anything is changed.

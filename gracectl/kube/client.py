@@ -232,7 +232,7 @@ class KubeClient:
         dry_run: bool = False,
         is_meant: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Evict the pod of that uid; BudgetExhausted, MultipleBudgets, Conflict.uid_mismatch as the recordings show them.
+        """Evict the pod of that uid. Raises BudgetExhausted, MultipleBudgets, Conflict (uid_mismatch).
 
         Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerError
         or Unreachable with `sent` the eviction may have happened: look at the pod before asking again. A uid
