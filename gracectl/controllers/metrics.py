@@ -25,7 +25,7 @@ from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
     BLOCKED_PODS,
     DRAINS_STANDING_STILL,
-    NODE_ENDS_HELD,
+    NODES_BLOCKED_BY_BUDGET,
     PODS_DRAINED,
     PODS_LEFT,
     PROTECTED_PODS,
@@ -106,7 +106,7 @@ def work_samples(work: Work, tallies: TerminationStatistics, now: float) -> Iter
     for how, number in tallies.departures.statistics().items():
         yield Sample(PODS_DRAINED, (how,), number)
     for held in HELD:
-        yield Sample(NODE_ENDS_HELD, (held,), work.held_by_node_budgets.get(held, 0))
+        yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.held_by_node_budgets.get(held, 0))
     yield from _samples_of_pace(work.pace, now)
     yield from eviction_samples(work.evictor)
     yield from deadline_samples(work.deleter)

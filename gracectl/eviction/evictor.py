@@ -32,7 +32,7 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import Requeue, run_workers
-from gracectl.telemetry.metrics import LANE_WAIT
+from gracectl.telemetry.metrics import PDB_QUEUE_WAIT
 
 LaneKey = tuple[BudgetKey, ...] | str
 """The budgets that its pods share or, for a pod without a budget, the pod's UID."""
@@ -72,7 +72,7 @@ class EvictorStatistics(msgspec.Struct, frozen=True):
     pods: Mapping[Budgets, int] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0))
     oldest: Mapping[Budgets, float] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0.0))
     waits: Mapping[Budgets, Distribution] = msgspec.field(
-        default_factory=lambda: dict.fromkeys(BUDGETS, nothing_in(LANE_WAIT.buckets))
+        default_factory=lambda: dict.fromkeys(BUDGETS, nothing_in(PDB_QUEUE_WAIT.buckets))
     )
 
     @property
@@ -109,7 +109,7 @@ class Evictor:
         self._asking: set[str] = set()  # the UIDs of the pods whose turn is being taken
         self._taking: set[LaneKey] = set()  # the lanes that take a turn
         self._answers: Counter[str] = Counter()
-        self._waits = {budgets: Histogram(LANE_WAIT.buckets) for budgets in BUDGETS}
+        self._waits = {budgets: Histogram(PDB_QUEUE_WAIT.buckets) for budgets in BUDGETS}
         self._listeners: list[EvictionListener] = []
         self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
         self._crowd: WorkQueue[LaneKey] = WorkQueue(clock, backoff)

@@ -14,11 +14,11 @@ from gracectl.telemetry.metrics import (
     DEADLINE_PODS,
     DELETION_REQUESTS,
     EVICTION_REQUESTS,
-    LANE_DEPTH,
-    LANE_OLDEST,
-    LANE_PODS,
-    LANE_WAIT,
-    LANES,
+    PDB_QUEUE_DEPTH,
+    PDB_QUEUE_OLDEST,
+    PDB_QUEUE_PODS,
+    PDB_QUEUE_WAIT,
+    PDB_QUEUES,
     Sample,
 )
 
@@ -44,12 +44,12 @@ DELETION_ANSWERS: Final = (("200", "Deleted"), *_OF_ANY)
 
 def eviction_samples(evictor: EvictorStatistics) -> Iterator[Sample]:
     """The lanes."""
-    yield Sample(LANES, (), evictor.lanes)
-    yield Sample(LANE_DEPTH, (), evictor.deepest)
+    yield Sample(PDB_QUEUES, (), evictor.lanes)
+    yield Sample(PDB_QUEUE_DEPTH, (), evictor.deepest)
     for budgets in BUDGETS:
-        yield Sample(LANE_PODS, (budgets,), evictor.pods[budgets])
-        yield Sample(LANE_OLDEST, (budgets,), evictor.oldest[budgets])
-        yield Sample(LANE_WAIT, (budgets,), evictor.waits[budgets])
+        yield Sample(PDB_QUEUE_PODS, (budgets,), evictor.pods[budgets])
+        yield Sample(PDB_QUEUE_OLDEST, (budgets,), evictor.oldest[budgets])
+        yield Sample(PDB_QUEUE_WAIT, (budgets,), evictor.waits[budgets])
 
 
 def deadline_samples(deleter: DeleterStatistics) -> Iterator[Sample]:

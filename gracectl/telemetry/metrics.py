@@ -131,8 +131,8 @@ NODE_ADMISSIONS: Final = _counter(
     "answer",
     help="Questions whether a node may end, of the webhook and of the controller itself, by the answer.",
 )
-NODE_ENDS_HELD: Final = _gauge(
-    "node_ends_held",
+NODES_BLOCKED_BY_BUDGET: Final = _gauge(
+    "nodes_blocked_by_budget",
     "of",
     help="Ends that wait until a NodeDisruptionBudget allows them: of nodes and claims that are to end by themselves, "
     "and of claims that somebody has deleted.",
@@ -157,20 +157,22 @@ VOLUNTARY_MAXIMUM: Final = _gauge(
     help="How many such places there are: voluntary.maximumAtOnce of the managed nodes; 0 where this process does not "
     "lead.",
 )
-LANES: Final = _gauge("lanes", help="PodDisruptionBudgets under which pods wait to be evicted, over all nodes.")
-LANE_PODS: Final = _gauge(
-    "lane_pods",
+PDB_QUEUES: Final = _gauge(
+    "pdb_queues", help="PodDisruptionBudgets under which pods wait to be evicted, over all nodes."
+)
+PDB_QUEUE_PODS: Final = _gauge(
+    "pdb_queue_pods",
     "budgets",
     help="Pods whose turn has come and that wait for their eviction, by how many budgets select them.",
 )
-LANE_DEPTH: Final = _gauge("lane_depth_max", help="Pods that wait under the budget under which most wait.")
-LANE_OLDEST: Final = _gauge(
-    "lane_oldest_wait_seconds",
+PDB_QUEUE_DEPTH: Final = _gauge("pdb_queue_depth_max", help="Pods that wait under the budget under which most wait.")
+PDB_QUEUE_OLDEST: Final = _gauge(
+    "pdb_queue_oldest_wait_seconds",
     "budgets",
     help="How long the pod that waits longest for its eviction has waited; 0 if none does.",
 )
-LANE_WAIT: Final = _histogram(
-    "lane_wait_seconds",
+PDB_QUEUE_WAIT: Final = _histogram(
+    "pdb_queue_wait_seconds",
     "budgets",
     buckets=WAITS,
     help="From the instant at which a pod's turn had come until the server agreed to its eviction.",

@@ -154,9 +154,9 @@ async def test_a_deleted_claim_keeps_its_node_until_the_budget_allows_its_end() 
             "node n1 is to end, but node disruption budget pool-a allows no node to end now"
         )
         assert controller.claims_under_way()[1].waits_for == condition["message"]
-        assert figures_of(controller, "node_budgets", "node_ends_held") == {
+        assert figures_of(controller, "node_budgets", "nodes_blocked_by_budget") == {
             ("node_budgets", "spent"): 1,
-            ("node_ends_held", "nodeclaim"): 2,
+            ("nodes_blocked_by_budget", "nodeclaim"): 2,
         }
         answers = figures_of(controller, "node_admissions_total")
         assert answers["node_admissions_total", "admitted"] == 1

@@ -36,12 +36,12 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),
     "gracectl_node_budgets": (("allowing", "spent", "uncounted", "unobserved"),),
     "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused", "unknown"),),
-    "gracectl_node_ends_held": (("voluntary", "nodeclaim"),),
+    "gracectl_nodes_blocked_by_budget": (("voluntary", "nodeclaim"),),
     "gracectl_voluntary_terminations_pending": (tuple(reason.value for reason in Reason),),
     "gracectl_voluntary_places": (("ending", "replacing"),),
-    "gracectl_lane_pods": (("none", "one", "several"),),
-    "gracectl_lane_oldest_wait_seconds": (("none", "one", "several"),),
-    "gracectl_lane_wait_seconds": (("none", "one", "several"),),
+    "gracectl_pdb_queue_pods": (("none", "one", "several"),),
+    "gracectl_pdb_queue_oldest_wait_seconds": (("none", "one", "several"),),
+    "gracectl_pdb_queue_wait_seconds": (("none", "one", "several"),),
     "gracectl_deadline_pods": (("armed", "overdue", "failing"),),
     "gracectl_timer_operations_total": (("armed", "rearmed", "cancelled", "fired"),),
     "gracectl_protection_remaining_seconds_max": (("do-not-disrupt", "do-not-evict"),),
@@ -121,7 +121,14 @@ async def test_every_series_is_there_from_the_beginning_and_no_other() -> None:
 
 
 async def test_a_drain_from_its_beginning_to_its_end() -> None:
-    watched = ("terminations", "termination_oldest_seconds", "pods_left", "blocked_pods", "lanes", "lane_pods")
+    watched = (
+        "terminations",
+        "termination_oldest_seconds",
+        "pods_left",
+        "blocked_pods",
+        "pdb_queues",
+        "pdb_queue_pods",
+    )
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(
@@ -143,30 +150,30 @@ async def test_a_drain_from_its_beginning_to_its_end() -> None:
             ("pods_left", "blocked"): 2,
             ("blocked_pods", "protection"): 1,
             ("blocked_pods", "budget"): 2,
-            ("lanes",): 1,
-            ("lane_pods", "one"): 2,
+            ("pdb_queues",): 1,
+            ("pdb_queue_pods", "one"): 2,
             ("leader",): 1,
             ("cached_objects", "nodes"): 2,
             ("cached_objects", "pods"): 5,
             ("cached_objects", "budgets"): 1,
         }
-        assert figures(controller, "pods_drained_total", "eviction_requests_total", "lane_depth_max") == {
+        assert figures(controller, "pods_drained_total", "eviction_requests_total", "pdb_queue_depth_max") == {
             ("pods_drained_total", "evicted"): 1,
             ("eviction_requests_total", "201", "Evicted"): 2,
-            ("lane_depth_max",): 2,
+            ("pdb_queue_depth_max",): 2,
         }
-        assert figures(controller, "lane_oldest_wait_seconds") == {("lane_oldest_wait_seconds", "one"): 3.0}
+        assert figures(controller, "pdb_queue_oldest_wait_seconds") == {("pdb_queue_oldest_wait_seconds", "one"): 3.0}
         took = await stage.until_gone("n1") - start
         await stage.clock.sleep(1)
         assert figures(controller, *watched) == {}
-        found = figures(controller, "pods_drained_total", "termination_duration_seconds", "lane_wait_seconds")
+        found = figures(controller, "pods_drained_total", "termination_duration_seconds", "pdb_queue_wait_seconds")
         # A pod of web leaves when the replacement of the one before is ready.
         assert found == {
             ("pods_drained_total", "evicted"): 4,
             ("pods_drained_total", "left"): 1,
             ("termination_duration_seconds", "node"): (1, took),
-            ("lane_wait_seconds", "one"): (3, 30.0),
-            ("lane_wait_seconds", "none"): (1, 0.0),
+            ("pdb_queue_wait_seconds", "one"): (3, 30.0),
+            ("pdb_queue_wait_seconds", "none"): (1, 0.0),
         }
         steps = {key[2]: figure for key, figure in figures(controller, "termination_step_duration_seconds").items()}
         assert list(steps) == list(STEPS["node"])
@@ -191,7 +198,7 @@ async def test_who_leads_and_who_stands_by() -> None:
             assert found.pop(("lease_renewals_total",)) == pytest.approx(30, abs=3)
             assert found == {("leader",): 1, ("lease_terms_total",): 1}
             assert figures(first, "pods_left") == {("pods_left", "protected"): 1}
-            assert figures(second, *lease, "terminations", "pods_left", "queue_adds_total", "lanes") == {}
+            assert figures(second, *lease, "terminations", "pods_left", "queue_adds_total", "pdb_queues") == {}
             assert figures(second, "cached_objects") == figures(first, "cached_objects")
 
 
@@ -259,12 +266,12 @@ async def test_what_blocks_is_told_apart() -> None:
         )
         await stage.delete_node("n1")
         await stage.clock.sleep(150)
-        assert figures(controller, "blocked_pods", "lane_pods", "drains_standing_still") == {
+        assert figures(controller, "blocked_pods", "pdb_queue_pods", "drains_standing_still") == {
             ("blocked_pods", "budget"): 2,
             ("blocked_pods", "misconfiguration"): 1,
             ("blocked_pods", "wave"): 1,
-            ("lane_pods", "one"): 2,
-            ("lane_pods", "several"): 1,
+            ("pdb_queue_pods", "one"): 2,
+            ("pdb_queue_pods", "several"): 1,
             ("drains_standing_still", "node"): 1,
         }
         assert figures(controller, "eviction_requests_total")["eviction_requests_total", "500", "MultipleBudgets"] >= 1
