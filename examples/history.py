@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from kubesim.controllers.objects import annotations_of, is_ready, is_terminating, node_of
 from kubesim.server.api import JsonObject
-from kubesim.world.objects import annotations_of, is_ready, is_terminating, node_of
 from support.ledger import Deed, follow
 from support.stage import Stage
 

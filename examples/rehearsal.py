@@ -13,8 +13,8 @@ from pathlib import Path
 
 import anyio
 import looptime
+from kubesim.controllers.paths import PRIORITY_CLASSES
 from kubesim.server.api import JsonObject
-from kubesim.world.paths import PRIORITY_CLASSES
 from rich.console import Console
 from support.agents import KEP, STUBBORN
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings

@@ -21,7 +21,7 @@ from unittest.mock import patch
 import anyio
 import looptime
 import msgspec
-from kubesim.world.nodeclaims import ClaimSpec
+from kubesim.controllers.nodeclaims import ClaimSpec
 from support.stage import Stage, a_budget_manifest, a_workload, staged
 
 from examples.history import Historian, History

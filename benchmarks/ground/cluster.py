@@ -14,10 +14,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from kubesim.controllers.behaviour import PodBehaviour, Stage
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.kubelet import KubeletSettings
 from kubesim.http import HttpFace
-from kubesim.world.behaviour import PodBehaviour, Stage
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.kubelet import KubeletSettings
 
 from gracectl.runtime.clock import SystemClock
 

@@ -19,7 +19,7 @@ import anyio
 import anyio.abc
 import msgspec
 from kubesim.cluster import write_kubeconfig
-from kubesim.world.behaviour import PREFIX
+from kubesim.controllers.behaviour import PREFIX
 
 from benchmarks.ground.cluster import ClusterSpec
 from gracectl.kube import credentials

@@ -15,13 +15,13 @@ from pathlib import Path
 import aiohttp
 import anyio
 import anyio.to_thread
+from kubesim.controllers.client import OverHttp
+from kubesim.controllers.informers import Views
+from kubesim.controllers.kubelet import HollowKubelet, KubeletSettings
+from kubesim.controllers.objects import labels_of
+from kubesim.controllers.pace import Pace
+from kubesim.controllers.paths import NODES, PODS
 from kubesim.server.api import JsonObject
-from kubesim.world.client import OverHttp
-from kubesim.world.kubelet import HollowKubelet, KubeletSettings
-from kubesim.world.objects import labels_of
-from kubesim.world.pace import Pace
-from kubesim.world.paths import NODES, PODS
-from kubesim.world.view import Views
 
 from gracectl.kube import credentials
 from gracectl.runtime.clock import SystemClock

@@ -16,7 +16,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from kubesim.world.behaviour import PREFIX
+from kubesim.controllers.behaviour import PREFIX
 
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Program, running

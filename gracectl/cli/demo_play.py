@@ -13,14 +13,14 @@ from pathlib import Path
 import aiohttp
 import anyio
 import msgspec
-from kubesim.referee.referee import Departure, NodeRecord, Referee
+from kubesim.controllers.behaviour import PREFIX
+from kubesim.controllers.client import OverHttp, WorldApi, ask
+from kubesim.controllers.cloud import PREFIX as INSTANCES
+from kubesim.controllers.objects import annotations_of, labels_of, node_of
+from kubesim.controllers.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
 from kubesim.scenarios.demo import demo_world
 from kubesim.server.api import JsonObject
-from kubesim.world.behaviour import PREFIX
-from kubesim.world.client import OverHttp, WorldApi, ask
-from kubesim.world.cloud import PREFIX as INSTANCES
-from kubesim.world.objects import annotations_of, labels_of, node_of
-from kubesim.world.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
+from kubesim.verifier.verifier import Departure, NodeRecord, Referee
 
 from gracectl.app.controller import Controller
 from gracectl.cli.cluster import ClusterChoice, connected

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import msgspec
-from kubesim.referee.referee import BudgetRecord
+from kubesim.verifier.verifier import BudgetRecord
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text

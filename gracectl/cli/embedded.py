@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import anyio
 import click
 from kubesim.cluster import EmbeddedCluster, write_kubeconfig
+from kubesim.controllers.client import Refused
 from kubesim.http import HttpFace
 from kubesim.scenarios.demo import demo_options
-from kubesim.scenarios.reading import ScenarioError
-from kubesim.world.client import Refused
+from kubesim.scenarios.parser import ScenarioError
 
 from gracectl.cli.certificate import Certificate
 from gracectl.cli.failures import MISUSED, REFUSED

@@ -16,8 +16,8 @@ import click
 import msgspec
 from kubesim.cluster import ClusterOptions
 from kubesim.scenarios import library
+from kubesim.scenarios.parser import read_file
 from kubesim.scenarios.plan import scaled
-from kubesim.scenarios.reading import read_file
 from kubesim.scenarios.scenario import Demo, Scenario
 from kubesim.scenarios.simulation import Settled, Simulation
 

@@ -18,24 +18,24 @@ import yaml
 from anyio.abc import TaskStatus
 
 from gracectl.runtime.clock import Clock, ShiftedClock
-from kubesim.admission.calling import WebhookCaller
-from kubesim.core import ApiServer
+from kubesim.admission.caller import WebhookCaller
+from kubesim.apiserver import ApiServer
+from kubesim.controllers import cloud as clouds
+from kubesim.controllers.client import MERGE, InProcess, ask
+from kubesim.controllers.cloud import Cloud, CloudSettings, Instance
+from kubesim.controllers.informers import Views
+from kubesim.controllers.kubelet import HollowKubelet, KubeletSettings
+from kubesim.controllers.nodeclaims import NODE_CLAIMS, ClaimSpec, claim_manifest, claim_status, owned_by
+from kubesim.controllers.pace import Pace
+from kubesim.controllers.parts import KUBELET, MAKERS, NODE_LIFECYCLE, Part, PartOptions
+from kubesim.controllers.parts import PARTS as PARTS
+from kubesim.controllers.paths import KINDS, NODES, PODS, path_of
+from kubesim.controllers.readiness import Settling
 from kubesim.discovery import VERSION
-from kubesim.kinds.expiry import EVENT_TTL
+from kubesim.kinds.eventttl import EVENT_TTL
 from kubesim.kinds.nodes import NodeStrategy
 from kubesim.server.api import JsonObject
 from kubesim.server.calls import User
-from kubesim.world import cloud as clouds
-from kubesim.world.client import MERGE, InProcess, ask
-from kubesim.world.cloud import Cloud, CloudSettings, Instance
-from kubesim.world.kubelet import HollowKubelet, KubeletSettings
-from kubesim.world.nodeclaims import NODE_CLAIMS, ClaimSpec, claim_manifest, claim_status, owned_by
-from kubesim.world.pace import Pace
-from kubesim.world.parts import KUBELET, MAKERS, NODE_LIFECYCLE, Part, PartOptions
-from kubesim.world.parts import PARTS as PARTS
-from kubesim.world.paths import KINDS, NODES, PODS, path_of
-from kubesim.world.settling import Settling
-from kubesim.world.view import Views
 
 PROVIDER_ID = "sim:///zone-a/"
 USER = "gracectl-sim-world"

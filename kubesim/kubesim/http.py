@@ -18,7 +18,7 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import ConnectionLost, EventStream, Handler, Request, Response, Subject
 from kubesim.server.status import Refusal, bad_request, too_large
 

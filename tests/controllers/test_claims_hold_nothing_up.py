@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.kubelet import KubeletSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Fault, LateWatch, Partition, Refuse, Rule
-from kubesim.world.kubelet import KubeletSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import START, asked_to_end, evictions, until
 from support.stage import (
     NOT_READY,

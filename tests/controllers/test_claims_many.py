@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import DropWatch, Latency, Refuse, Reset, Rule
 from kubesim.server.api import JsonObject
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.inprocess import Stutter
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, unregistered
 

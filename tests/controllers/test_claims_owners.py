@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import LateWatch, Refuse, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.stage import (
     STOPS_AFTER_5,
     a_pod_manifest,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import DropWatch, Refuse, Rule
 from kubesim.server.api import Request
-from kubesim.world.nodeclaims import ClaimSpec
 from support.stage import (
     CLAIMS,
     STOPS_AFTER_5,

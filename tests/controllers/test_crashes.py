@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Latency, Rule
-from kubesim.world.cloud import CloudSettings
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
 pytestmark = pytest.mark.anyio

@@ -15,10 +15,10 @@ from typing import Any
 
 import anyio
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.referee import Referee
 from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 

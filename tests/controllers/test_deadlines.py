@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.world.cloud import CloudSettings
+from kubesim.controllers.cloud import CloudSettings
 from support.deadlines import (
     START,
     asked_to_end,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import asked_to_end, controlled, delete_at_start, deletions, evictions, until
 from support.stage import a_pod_manifest, staged, the_settings
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import (
     START,
     asked_to_end,

@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Fault, Latency, Partition, Refuse, Rule
 from kubesim.server.api import JsonObject
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import (
     START,
     asked_to_end,

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import START, asked_to_end, delete_at_start, stamp, told, until, with_grace_period
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, reasons, staged
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import asked_to_end, delete_at_start, evictions, told, until, with_grace_period
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
-from kubesim.world.cloud import CloudSettings
 from support.stage import (
     NOT_READY,
     SILENT,

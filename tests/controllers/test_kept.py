@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from support.deadlines import with_grace_period
 from support.kept import (
     RECORD,

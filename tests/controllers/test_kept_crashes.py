@@ -17,9 +17,9 @@ from typing import Any
 
 import anyio
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Latency, LateWatch, Refuse, Reset, Rule
 from kubesim.server.api import JsonObject
-from kubesim.world.cloud import CloudSettings
 from support.inprocess import ASKING, Stutter
 from support.kept import (
     WAYS_BACK,

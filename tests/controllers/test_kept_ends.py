@@ -4,9 +4,9 @@ does not."""
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import asked_to_end, deletions, evictions, told, until, with_grace_period, written_on
 from support.kept import (
     WAYS_BACK,

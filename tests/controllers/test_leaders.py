@@ -15,8 +15,8 @@ import random
 import anyio
 import msgspec
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, FreezeWatch, Latency, LateWatch, Partition, Refuse, Reset, Rule
-from kubesim.world.cloud import CloudSettings
 from support.contest import Candidate, Contest
 from support.referee import Referee
 from support.stage import finalizers_of, staged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server import api
 from support.builders import NOW, a_node
 from support.inprocess import InProcessTransport

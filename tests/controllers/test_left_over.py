@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
 from kubesim.server.api import JsonObject
-from kubesim.world.nodeclaims import ClaimSpec
 from support.stage import SILENT, STOPS_AFTER_5, Stage, a_pod_manifest, reasons, staged
 from support.voluntary import TERMINABLE, lost_at
 

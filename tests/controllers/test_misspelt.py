@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from kubesim.world.client import MERGE
+from kubesim.controllers.client import MERGE
 from support.builders import a_node, a_pod, owned_by
 from support.deadlines import delete_at_start, told, until
 from support.eviction import EvictionServer

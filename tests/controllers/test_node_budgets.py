@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.metrics import figures as figures_of
 from support.nodebudgets import POOL, create_node_budget, figures, patch_node_budget, status_of
 from support.stage import (

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server import api
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.stage import Stage, a_pod_manifest, a_workload, reasons, staged, the_settings
 from support.voluntary import (
     AT_ONCE,

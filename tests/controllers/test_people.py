@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from kubesim.controllers.client import MERGE
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Fault, Latency, Refuse, Rule
-from kubesim.world.client import MERGE
-from kubesim.world.cloud import CloudSettings
 from support.stage import (
     a_budget_manifest,
     a_pod_manifest,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import (
     START,
     asked_to_end,

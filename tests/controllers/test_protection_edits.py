@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.world.client import MERGE
+from kubesim.controllers.client import MERGE
 from support.deadlines import delete_at_start, deletions, evictions, told, until, with_grace_period
 from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, patiently, protected
 from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest

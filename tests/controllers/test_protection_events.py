@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from kubesim.world.nodeclaims import ClaimSpec
+from kubesim.controllers.nodeclaims import ClaimSpec
 from support.deadlines import delete_at_start, evictions, stamp, told, until, with_grace_period
 from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, patiently, protected
 from support.stage import Stage, a_budget_manifest, a_pod_manifest

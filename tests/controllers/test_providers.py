@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.extensions.shipped import shipped_definitions
-from kubesim.world.cloud import CloudSettings
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.controllers.cloud import CloudSettings
 from support import instances
 from support.machines import DEFINITION, MACHINES, ClusterApi
 from support.stage import Stage, a_pod_manifest, reasons, staged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.world.nodeclaims import ClaimSpec
+from kubesim.controllers.nodeclaims import ClaimSpec
 from support.stage import a_pod_manifest, staged
 from support.traces import Collector
 

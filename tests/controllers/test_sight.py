@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.faults import Latency, Rule
 from support.builders import a_pod
 from support.inprocess import InProcessTransport

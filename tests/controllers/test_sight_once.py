@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.inprocess import InProcessTransport
 from support.rights import account_token, grant, rule
 from support.sights import a_client, asked_pods, named

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.deadlines import START, asked_to_end, delete_at_start, deletions, evictions, until, with_grace_period
 from support.stage import STOPS_AFTER_5, a_pod_manifest, staged
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from kubesim.world.cloud import CloudSettings
+from kubesim.controllers.cloud import CloudSettings
 from support.sights import being_deleted, seeing
 from support.stage import Stage, staged
 from support.worlds import a_world, create

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.world.cloud import CloudSettings
+from kubesim.controllers.cloud import CloudSettings
 from support.stage import (
     STOPS_AFTER_5,
     a_pod_manifest,

@@ -18,9 +18,9 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, FreezeWatch, Latency, LateWatch, Partition, Refuse, Reset, Rule
-from kubesim.world.cloud import CloudSettings
 from support.inprocess import Stutter
 from support.referee import Referee
 from support.stage import Stage, staged, the_settings

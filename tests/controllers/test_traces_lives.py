@@ -6,8 +6,8 @@ import random
 from itertools import pairwise
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Latency, Rule
-from kubesim.world.cloud import CloudSettings
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 from support.traces import Collector, orphans, roots, twins
 

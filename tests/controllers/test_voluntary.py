@@ -6,9 +6,9 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.extensions.shipped import shipped_definitions
-from kubesim.world.client import STRATEGIC
-from kubesim.world.nodeclaims import ClaimSpec
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.controllers.client import STRATEGIC
+from kubesim.controllers.nodeclaims import ClaimSpec
 from support.stage import a_pod_manifest, reasons, staged, the_settings
 from support.voluntary import (
     NOT_TERMINABLE,

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubesim.world.cloud import CloudSettings
+from kubesim.controllers.cloud import CloudSettings
 from support.builders import NOW, a_node
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 from support.voluntary import AT_ONCE, TERMINABLE

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import LateWatch, Reset, Rule
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.nodeclaims import ClaimSpec
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 from support.voluntary import (
     AT_ONCE,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.stage import Stage, staged, the_settings
 from support.voluntary import deletions, lost_at
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.world.client import MERGE
-from kubesim.world.nodeclaims import ClaimSpec
+from kubesim.controllers.client import MERGE
+from kubesim.controllers.nodeclaims import ClaimSpec
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 from support.voluntary import NOT_TERMINABLE, TERMINABLE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.world.paths import PRIORITY_CLASSES
+from kubesim.controllers.paths import PRIORITY_CLASSES
 from support.deadlines import delete_at_start, deletions, evictions, stamp, told, until, with_grace_period
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, the_settings
 

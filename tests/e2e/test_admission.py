@@ -16,9 +16,9 @@ from e2e_support.balancer import HOST, balanced, free_ports
 from e2e_support.names import LABEL
 from e2e_support.program import Program
 from e2e_support.story import Story
+from kubesim.controllers.client import MERGE, WorldApi
+from kubesim.controllers.paths import NODES, path_of
 from kubesim.server.api import JsonObject
-from kubesim.world.client import MERGE, WorldApi
-from kubesim.world.paths import NODES, path_of
 
 from gracectl.model import names
 

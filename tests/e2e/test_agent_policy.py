@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import yaml
 from e2e_support.story import Story
+from kubesim.controllers.client import MERGE, STRATEGIC, WorldApi, ask
+from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
-from kubesim.world.client import MERGE, STRATEGIC, WorldApi, ask
-from kubesim.world.paths import NODES, PODS, path_of
 from support.deployment import NODE_NAME, PATHS, POLICIES, agent_objects, policy_objects
 
 from benchmarks.ground.hollow import connected

@@ -25,8 +25,8 @@ from e2e_support.forger import EVICTION, LEASE, Forger
 from e2e_support.names import LABEL
 from e2e_support.program import Program
 from e2e_support.story import Story
+from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
-from kubesim.world.objects import is_terminating
 from support.helm import defaults
 
 from benchmarks.ground.process import peak_memory

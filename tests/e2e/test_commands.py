@@ -13,7 +13,7 @@ import anyio
 import anyio.abc
 import pytest
 from e2e_support.story import Story
-from kubesim.world.objects import is_terminating
+from kubesim.controllers.objects import is_terminating
 from support.kubectl import Lines
 
 from gracectl.model import names

@@ -9,8 +9,8 @@ import pytest
 from e2e_support import manifests
 from e2e_support.program import Program
 from e2e_support.story import Story
+from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
-from kubesim.world.objects import is_terminating
 from support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from e2e_support.program import running
 from e2e_support.story import Story
-from kubesim.world.client import ask
+from kubesim.controllers.client import ask
 from support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names

@@ -15,9 +15,9 @@ from e2e_support.sight import ClusterWatcher, Scope
 from e2e_support.story import TIMES, Story
 from e2e_support.target import Target, embedded_cluster
 from e2e_support.wire import Hold
+from kubesim.controllers.client import WorldApi
+from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
-from kubesim.world.client import WorldApi
-from kubesim.world.paths import NODES, PODS, path_of
 
 from benchmarks.ground.hollow import connected
 from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER

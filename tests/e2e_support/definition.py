@@ -12,11 +12,11 @@ from contextlib import contextmanager
 import anyio
 import msgspec
 import pytest
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.controllers.client import WorldApi, ask
+from kubesim.controllers.nodeclaims import NODE_CLAIMS
+from kubesim.controllers.paths import DEFINITIONS, path_of
 from kubesim.server.api import JsonObject
-from kubesim.world.client import WorldApi, ask
-from kubesim.world.nodeclaims import NODE_CLAIMS
-from kubesim.world.paths import DEFINITIONS, path_of
 
 from benchmarks.ground.hollow import connected
 from e2e_support.names import LABEL

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict, Unpack
 
+from kubesim.controllers.behaviour import PREFIX
+from kubesim.controllers.nodeclaims import NODE_CLASS
 from kubesim.server.api import JsonObject
-from kubesim.world.behaviour import PREFIX
-from kubesim.world.nodeclaims import NODE_CLASS
 
 from e2e_support.names import LABEL
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskStatus
+from kubesim.controllers.client import WorldApi, follow
+from kubesim.controllers.objects import Key, is_finished, is_ready, is_terminating, key_of
 from kubesim.server.api import JsonObject
-from kubesim.world.client import WorldApi, follow
-from kubesim.world.objects import Key, is_finished, is_ready, is_terminating, key_of
 
 from gracectl.runtime.clock import Clock
 

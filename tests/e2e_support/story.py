@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from kubesim.controllers.client import MERGE, STRATEGIC, WorldApi, ask
+from kubesim.controllers.nodeclaims import NODE_CLAIMS
+from kubesim.controllers.objects import is_finished, is_ready, is_terminating
+from kubesim.controllers.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
 from kubesim.server.api import JsonObject
-from kubesim.world.client import MERGE, STRATEGIC, WorldApi, ask
-from kubesim.world.nodeclaims import NODE_CLAIMS
-from kubesim.world.objects import is_finished, is_ready, is_terminating
-from kubesim.world.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
 
 from benchmarks.ground.hollow import connected
 from e2e_support import manifests

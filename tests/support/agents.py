@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import orjson
-from kubesim.world.paths import PRIORITY_CLASSES
+from kubesim.controllers.paths import PRIORITY_CLASSES
 
 from gracectl.agent.machine import Machine
 from gracectl.agent.watch import ShutdownListener, Watched

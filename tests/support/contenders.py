@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim_support.caller import LEASES, Caller
 
 from gracectl.kube.election import Election, ElectionSettings

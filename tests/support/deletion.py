@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import anyio
 import anyio.lowlevel
 import msgspec
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults import LateWatch, Rule
 from kubesim.server import api
 

@@ -9,8 +9,8 @@ import msgspec
 import yaml
 from kubesim.cel.program import compile_expression
 from kubesim.cel.types import DYN
+from kubesim.controllers.paths import KINDS
 from kubesim.server.api import JsonObject
-from kubesim.world.paths import KINDS
 
 FILES = Path(__file__).parents[2] / "helm" / "manifests"
 NAMESPACE = "kube-system"

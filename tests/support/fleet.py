@@ -22,8 +22,8 @@ from click.testing import CliRunner, Result
 from e2e_support import manifests
 from e2e_support.names import LABEL
 from e2e_support.target import embedded_cluster
+from kubesim.controllers.objects import is_ready
 from kubesim.server.api import JsonObject
-from kubesim.world.objects import is_ready
 
 from benchmarks.ground.hollow import connected
 from gracectl.cli.root import root

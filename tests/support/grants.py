@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import NamedTuple
 
-from kubesim.access.attempts import Attempt
-from kubesim.access.rbac import first_subject
-from kubesim.access.rules import Rule, rule_from
+from kubesim.auth.attributes import Attempt
+from kubesim.auth.rbac import first_subject
+from kubesim.auth.rules import Rule, rule_from
 from kubesim.server.api import JsonObject
 from kubesim.server.calls import User
 

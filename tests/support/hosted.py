@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import orjson
 from kubesim.admission.services import ANNOTATION
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from kubesim.extensions.shipped import shipped_definitions
 from kubesim.server.api import JsonObject, Request, Response
 
 from gracectl.app.controller import Controller

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 import orjson
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults import Faults
 from kubesim.server import api
 

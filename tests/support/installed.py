@@ -16,12 +16,12 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
-from kubesim.access.attempts import Attempt, attempt_of
-from kubesim.admission.calling import InProcessWebhooks, Reply
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.admission.caller import InProcessWebhooks, Reply
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.auth.attributes import Attempt, attempt_of
+from kubesim.controllers.paths import KINDS, path_of
 from kubesim.server import api
 from kubesim.server.api import JsonObject
-from kubesim.world.paths import KINDS, path_of
 
 from gracectl.admission.settings import CertificateFiles
 from gracectl.admission.webhooks import WEBHOOKS

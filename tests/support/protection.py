@@ -9,8 +9,8 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+from kubesim.controllers.client import MERGE
 from kubesim.server.api import JsonObject
-from kubesim.world.client import MERGE
 
 from gracectl.app import controller as controllers
 from gracectl.config import Settings

@@ -14,16 +14,16 @@ from typing import Any
 
 import anyio
 import msgspec
-from kubesim.admission.calling import WebhookCaller
+from kubesim.admission.caller import WebhookCaller
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.controllers.behaviour import PREFIX
+from kubesim.controllers.cloud import Cloud
+from kubesim.controllers.kubelet import KubeletSettings
+from kubesim.controllers.nodeclaims import API_VERSION, NODE_CLASS
 from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Table
-from kubesim.world.behaviour import PREFIX
-from kubesim.world.cloud import Cloud
-from kubesim.world.kubelet import KubeletSettings
-from kubesim.world.nodeclaims import API_VERSION, NODE_CLASS
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import (

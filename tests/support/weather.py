@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import msgspec
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from kubesim.world.nodeclaims import ClaimSpec
 
 from gracectl.model import names
 from support.referee import Referee

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import msgspec
-from kubesim.world.paths import PRIORITY_CLASSES
+from kubesim.controllers.paths import PRIORITY_CLASSES
 
 from gracectl.config import Settings
 from gracectl.model import names

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubesim.admission.validation import faults_of
+from kubesim.printers.columns import AGE, NAME
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.resource import Column, Occasion, Resource, Strategy
 from kubesim.server.status import Cause
-from kubesim.tables.columns import AGE, NAME
 
 GROUP: Final = "admissionregistration.k8s.io"
 MUTATING: Final = "mutatingwebhookconfigurations"

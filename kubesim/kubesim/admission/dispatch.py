@@ -15,8 +15,7 @@ import anyio
 import orjson
 
 from gracectl.model.durations import parse_seconds
-from kubesim.admission.answers import Verdict, verdict
-from kubesim.admission.calling import WebhookCaller, body_of, post_failed
+from kubesim.admission.caller import WebhookCaller, body_of, post_failed
 from kubesim.admission.failures import (
     CallFailed,
     call_failed,
@@ -28,6 +27,7 @@ from kubesim.admission.failures import (
 from kubesim.admission.index import Index
 from kubesim.admission.matching import Matcher
 from kubesim.admission.patching import PatchFault, operations_of, patched
+from kubesim.admission.responses import Verdict, verdict
 from kubesim.admission.reviews import Match, review
 from kubesim.admission.shapes import OF_THE_OBJECT, Objects, shown, stored
 from kubesim.admission.webhooks import Webhook

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
-from kubesim.admission.calling import HTTPS_PORT, Reply, post_failed
+from kubesim.admission.caller import HTTPS_PORT, Reply, post_failed
 from kubesim.admission.failures import CallFailed
 from kubesim.admission.services import Address, NoAddress, Services
 from kubesim.admission.webhooks import Client

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from kubesim.server.api import Json, JsonObject
-from kubesim.server.gowords import decoded_as
+from kubesim.server.goformat import decoded_as
 
 KINDS: Final = ("add", "remove", "replace", "move", "test", "copy")
 Container = Any

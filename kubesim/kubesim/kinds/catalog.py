@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kubesim.kinds.accounts import AccountedPods
 from kubesim.kinds.events import CORE_FIELDS, NEW_FIELDS, NEW_VIEW, NewEventStrategy
-from kubesim.kinds.expiry import Expiry
+from kubesim.kinds.eventttl import Expiry
 from kubesim.kinds.inert import inert_kinds
 from kubesim.kinds.nodes import NodeStrategy
 from kubesim.kinds.pods import PodStrategy
 from kubesim.kinds.rbac import access_kinds
 from kubesim.kinds.scales import SpecReplicas
+from kubesim.kinds.serviceaccounts import AccountedPods
 from kubesim.kinds.services import Service
 from kubesim.kinds.settings import PriorityClass, Secret
 from kubesim.kinds.workloads import (
@@ -29,10 +29,10 @@ from kubesim.kinds.workloads import (
     new_budget,
     old_budget,
 )
+from kubesim.printers.columns import DEFAULT
 from kubesim.server.api import JsonObject
 from kubesim.server.resource import NO_COLLECTION, Resource, View, fields
 from kubesim.server.store import Store
-from kubesim.tables.columns import DEFAULT
 
 UNSELECTABLE = "field label not supported: {field}"
 POD_FIELDS = fields(

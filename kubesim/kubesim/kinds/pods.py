@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubesim.kinds.conditions import filled_conditions
-from kubesim.kinds.podfaults import spec_faults
 from kubesim.kinds.podspec import with_spec_defaults
+from kubesim.kinds.podvalidation import spec_faults
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.resource import Occasion, Strategy, keep_from
 from kubesim.server.status import Cause, Kind, forbidden, forbidden_value

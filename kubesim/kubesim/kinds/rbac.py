@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kubesim.access.rbac import RBAC_GROUP
-from kubesim.access.reviews import ACCESS_GROUP, IDENTITY_GROUP
+from kubesim.auth.rbac import RBAC_GROUP
+from kubesim.auth.reviews import ACCESS_GROUP, IDENTITY_GROUP
 from kubesim.kinds.workloads import TopLevel
+from kubesim.printers.columns import AGE, DEFAULT, NAME
 from kubesim.server.api import Json, JsonObject
-from kubesim.server.gowords import go_strings
+from kubesim.server.goformat import go_strings
 from kubesim.server.names import SUBDOMAIN_RULE, is_subdomain, path_name_faults
 from kubesim.server.resource import Column, Resource
 from kubesim.server.status import INVALID, Cause, invalid_value, not_supported, required
-from kubesim.tables.columns import AGE, DEFAULT, NAME
 
 QUALIFIED_SUBJECTS: Final = ("User", "Group")
 SUBJECTS: Final = ("ServiceAccount", *QUALIFIED_SUBJECTS)

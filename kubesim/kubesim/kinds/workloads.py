@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kubesim.kinds.conditions import filled_conditions
-from kubesim.kinds.expiry import Expiry
+from kubesim.kinds.eventttl import Expiry
 from kubesim.kinds.labelselectors import label_selector_faults
 from kubesim.kinds.podspec import with_template_defaults
-from kubesim.kinds.templates import immutable_selector, template_faults
+from kubesim.kinds.templatevalidation import immutable_selector, template_faults
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.resource import Occasion, Strategy
 from kubesim.server.status import INVALID, Cause, forbidden_value, invalid_value, not_supported, required

@@ -13,10 +13,10 @@ import msgspec
 
 from gracectl.model.intorpercent import scaled_value
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from kubesim.controllers.behaviour import PREFIX
 from kubesim.scenarios.library import scenario_named
 from kubesim.scenarios.options import options_of
 from kubesim.server.api import JsonObject
-from kubesim.world.behaviour import PREFIX
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 INSTANCE_TYPES = ("sim.large", "sim.xlarge")

@@ -5,24 +5,24 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from kubesim.scenarios.reading import ScenarioError, read_text
+from kubesim.scenarios.parser import ScenarioError, read_text
 from kubesim.scenarios.scenario import Scenario
 
-WORLDS = files("kubesim.scenarios") / "worlds"
+FOLDER = files("kubesim.scenarios") / "files"
 SUFFIX = ".yaml"
 
 
 @cache
 def names() -> tuple[str, ...]:
     """The names of all scenarios, in order."""
-    return tuple(sorted(file.name.removesuffix(SUFFIX) for file in WORLDS.iterdir() if file.name.endswith(SUFFIX)))
+    return tuple(sorted(file.name.removesuffix(SUFFIX) for file in FOLDER.iterdir() if file.name.endswith(SUFFIX)))
 
 
 def text_of(name: str) -> str:
     """A scenario as its file has it. Raises ScenarioError if there is none of that name."""
     if name not in names():
         raise ScenarioError(f"there is no scenario {name}; choose among {', '.join(names())}, or name a file")
-    return (WORLDS / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+    return (FOLDER / f"{name}{SUFFIX}").read_text(encoding="utf-8")
 
 
 @cache

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from kubesim.cluster import NodeSpec
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.scenarios.scenario import (
     Batch,
     Bound,
@@ -26,7 +27,6 @@ from kubesim.scenarios.scenario import (
     Volume,
 )
 from kubesim.server.api import Json, JsonObject
-from kubesim.world.nodeclaims import ClaimSpec
 
 SYSTEM = "kube-system"
 NUMBER = "{n}"

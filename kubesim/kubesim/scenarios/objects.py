@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kubesim.cluster import EmbeddedCluster
-from kubesim.scenarios.reading import ScenarioError
+from kubesim.controllers.client import ask
+from kubesim.controllers.paths import NAMESPACES, path_of
+from kubesim.scenarios.parser import ScenarioError
 from kubesim.server.api import JsonObject
 from kubesim.server.resource import Resource
-from kubesim.world.client import ask
-from kubesim.world.paths import NAMESPACES, path_of
 
 LOOK_AGAIN, PATIENCE = 0.05, 5.0
 """Seconds between two looks whether a custom resource is served, and until nobody looks any longer."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.cluster import PARTS, ClusterOptions
-from kubesim.extensions.shipped import shipped_definitions
 from kubesim.scenarios.scenario import Scenario
 from kubesim.server.api import JsonObject
 

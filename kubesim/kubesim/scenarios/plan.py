@@ -14,11 +14,11 @@ import msgspec
 
 from kubesim.cluster import ClusterOptions, NodeSpec
 from kubesim.scenarios import manifests
-from kubesim.scenarios.checks import check
 from kubesim.scenarios.demo import demo_world
 from kubesim.scenarios.options import options_of
-from kubesim.scenarios.reading import ScenarioError
+from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.scenario import Budget, Demo, NodeGroup, Pods, Replicated, Scenario, Volume
+from kubesim.scenarios.validation import check
 from kubesim.server.api import JsonObject
 
 Counted = TypeVar("Counted", NodeGroup, Pods, Budget, Volume)

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.kubelet import KubeletSettings
 from kubesim.faults import Rule
 from kubesim.server.api import Json, JsonObject
-from kubesim.world.cloud import CloudSettings
-from kubesim.world.kubelet import KubeletSettings
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]

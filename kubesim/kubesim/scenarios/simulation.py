@@ -14,17 +14,17 @@ from anyio.abc import TaskStatus
 
 from gracectl.runtime.clock import Clock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster
+from kubesim.controllers.behaviour import Behaviours
+from kubesim.controllers.daemonsets import placement
+from kubesim.controllers.objects import condition_of, is_finished, is_ready, is_terminating
+from kubesim.controllers.paths import BUDGETS, NODES, PODS
 from kubesim.scenarios.objects import create
-from kubesim.scenarios.places import when_well
+from kubesim.scenarios.placement import when_well
 from kubesim.scenarios.plan import plan_of
+from kubesim.scenarios.prebuilt import settle
 from kubesim.scenarios.scenario import Scenario
-from kubesim.scenarios.settled import settle
 from kubesim.scenarios.timeline import FaultBook, Tell, Timeline
 from kubesim.server.api import JsonObject
-from kubesim.world.behaviour import Behaviours
-from kubesim.world.daemons import placement
-from kubesim.world.objects import condition_of, is_finished, is_ready, is_terminating
-from kubesim.world.paths import BUDGETS, NODES, PODS
 
 RESTLESS = "restless"
 UNCOUNTED = "uncounted"

@@ -15,15 +15,15 @@ from typing import TypeVar
 import msgspec
 
 from kubesim.cluster import USER, EmbeddedCluster
+from kubesim.controllers.client import MERGE, Disconnected, Refused, ask
+from kubesim.controllers.objects import key_of
+from kubesim.controllers.paths import NODES, path_of
 from kubesim.faults import Rule
 from kubesim.scenarios.manifests import node_specs
 from kubesim.scenarios.objects import collection, create, served
-from kubesim.scenarios.reading import ScenarioError
+from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.scenario import Some, Step, Target
 from kubesim.server.api import JsonObject
-from kubesim.world.client import MERGE, Disconnected, Refused, ask
-from kubesim.world.objects import key_of
-from kubesim.world.paths import NODES, path_of
 
 T = TypeVar("T")
 Tell = Callable[[float, str], None]

@@ -13,7 +13,7 @@ import orjson
 import yaml
 
 from kubesim.server.api import Json, JsonObject, Request
-from kubesim.server.gowords import decoded_as
+from kubesim.server.goformat import decoded_as
 from kubesim.server.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubesim.server.resource import Resource
 from kubesim.server.status import Refusal, bad_request, unsupported_media_type

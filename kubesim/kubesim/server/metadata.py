@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubesim.server.api import JsonObject
-from kubesim.server.gowords import go_strings
+from kubesim.server.goformat import go_strings
 from kubesim.server.names import SUBDOMAIN_RULE, is_subdomain, label_fault, path_name_faults
 from kubesim.server.resource import Resource
 from kubesim.server.status import Cause, forbidden_value, invalid_value, required

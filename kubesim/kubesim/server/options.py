@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kubesim.server.api import Json, JsonObject
-from kubesim.server.gowords import go_strings
+from kubesim.server.goformat import go_strings
 from kubesim.server.patches import APPLY
 from kubesim.server.status import (
     NOT_SUPPORTED,

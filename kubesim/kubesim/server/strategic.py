@@ -13,7 +13,7 @@ from collections.abc import Set
 from typing import Final, Protocol
 
 from kubesim.server.api import Json, JsonObject
-from kubesim.server.gowords import go_text
+from kubesim.server.goformat import go_text
 from kubesim.server.status import internal
 
 DIRECTIVE: Final = "$patch"

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 import anyio
 import orjson
 
-from kubesim.server.agenda import Agenda
 from kubesim.server.api import Interrupted, JsonObject, StreamEvent
 from kubesim.server.options import check_match, integer, is_true, version_number
 from kubesim.server.resource import Resource
@@ -25,6 +24,7 @@ from kubesim.server.routing import Route
 from kubesim.server.selectors import Match, object_match
 from kubesim.server.status import expired
 from kubesim.server.store import Change, Store, Table, TooOldError
+from kubesim.server.timers import Agenda
 
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_END = 2.0

@@ -15,7 +15,7 @@ import orjson
 from kubesim.server.api import JsonObject
 from kubesim.server.bodies import content_type, copied
 from kubesim.server.calls import Call
-from kubesim.server.gowords import go_text
+from kubesim.server.goformat import go_text
 from kubesim.server.hooks import BodyCheck
 from kubesim.server.patches import STRATEGIC
 from kubesim.server.resource import Resource
@@ -23,7 +23,7 @@ from kubesim.server.status import Refusal, bad_request, invalid_options, not_sup
 from kubesim.server.strategic import Layout
 from kubesim.types.canonical import Unfit, canonical, parts
 from kubesim.types.catalog import built_in_type, type_name
-from kubesim.types.reading import Conversion, Reading, parsed_with_repetitions
+from kubesim.types.decoding import Conversion, Reading, parsed_with_repetitions
 
 DIRECTIVES: Final = ("", "Ignore", "Strict", "Warn")
 OPTIONS: Final = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}

@@ -11,7 +11,7 @@ from kubesim.server.api import Json, JsonObject
 from kubesim.server.status import bad_request
 from kubesim.types.canonical import Unfit, canonical
 from kubesim.types.catalog import GroupVersionKind, type_name
-from kubesim.types.reading import Reading
+from kubesim.types.decoding import Reading
 
 BINDING: Final = ("", "v1", "Binding")
 DELETE_OPTIONS: Final = ("", "v1", "DeleteOptions")

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 from clients.place import Place, served, served_by_token
+from kubesim.apiserver import ApiServer
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from kubesim.core import ApiServer
 from kubesim.server.calls import User
 from support.kubectl import Kubectl
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
+from kubesim.apiserver import ApiServer
 from kubesim.cluster import EmbeddedCluster, write_kubeconfig
-from kubesim.core import ApiServer
 from kubesim.http import HttpFace
 
 CERTIFICATES = Path(__file__).parents[3] / "tests/unit/kube/certificates"

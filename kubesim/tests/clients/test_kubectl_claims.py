@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 from clients.place import Place, served
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from kubesim.extensions.shipped import shipped_definitions
-from kubesim.world.nodeclaims import ClaimSpec
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim_support.claim_manifests import FULL_V1, FULL_V1BETA1, claim
 from support.kubectl import Kubectl, needs_kubectl
 

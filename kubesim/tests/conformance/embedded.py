@@ -11,14 +11,14 @@ from typing import Literal
 import anyio
 import msgspec
 from conformance.target import WEBHOOK_PORT, Review
-from kubesim.admission.calling import InProcessWebhooks
-from kubesim.core import ApiServer
+from kubesim.admission.caller import InProcessWebhooks
+from kubesim.apiserver import ApiServer
+from kubesim.controllers.client import InProcess
+from kubesim.controllers.informers import Views
+from kubesim.controllers.pace import Pace
+from kubesim.controllers.parts import MAKERS, PartOptions
 from kubesim.server.api import Json, JsonObject, Request, Response
 from kubesim.server.calls import User
-from kubesim.world.client import InProcess
-from kubesim.world.pace import Pace
-from kubesim.world.parts import MAKERS, PartOptions
-from kubesim.world.view import Views
 
 from gracectl.runtime.clock import LoopClock
 

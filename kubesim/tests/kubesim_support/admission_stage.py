@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 import orjson
-from kubesim.admission.calling import InProcessWebhooks, Reply
-from kubesim.core import ApiServer
+from kubesim.admission.caller import InProcessWebhooks, Reply
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import Json, JsonObject, Request, Response
 from kubesim.server.calls import User
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import EventStream, Json, Request, Response
 
 MERGE = "application/merge-patch+json"

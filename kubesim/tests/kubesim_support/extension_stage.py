@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import anyio
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 
 from gracectl.runtime.clock import LoopClock
 from kubesim_support.caller import Caller

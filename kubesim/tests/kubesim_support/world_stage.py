@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio.lowlevel
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from kubesim.controllers.client import MERGE
+from kubesim.controllers.paths import BUDGETS, PODS, path_of
 from kubesim.server.api import Json, JsonObject
-from kubesim.world.client import MERGE
-from kubesim.world.paths import BUDGETS, PODS, path_of
 
 from gracectl.runtime.clock import LoopClock
 

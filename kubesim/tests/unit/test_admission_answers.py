@@ -6,7 +6,7 @@ import base64
 
 import orjson
 import pytest
-from kubesim.admission.calling import Reply
+from kubesim.admission.caller import Reply
 from kubesim.server.api import JsonObject
 from kubesim_support.admission_stage import (
     CONFIGMAPS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.admission.calling import Reply
+from kubesim.admission.caller import Reply
 from kubesim.server.api import JsonObject
 from kubesim.server.store import at_version
 from kubesim_support.admission_stage import (

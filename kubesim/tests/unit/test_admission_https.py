@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import Json, JsonObject, Response
 from kubesim_support.admission_stage import CONFIGMAPS, FAILED, config_map, configuration, webhook
 from kubesim_support.caller import Caller

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import Response
 from kubesim_support.caller import BUDGETS, PODS, Caller, cause_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults import DropWatch, FreezeWatch, Latency, Refuse, Reset, Rule
 from kubesim.server.api import ConnectionLost
 from kubesim_support.caller import LEASES, NODES, Caller, next_events

@@ -10,7 +10,7 @@ import aiohttp
 import anyio
 import orjson
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults import CutBody, Refuse, Reset, Rule
 from kubesim.http import HttpFace
 from kubesim.server.api import Request, Response

@@ -7,7 +7,7 @@ import base64
 import anyio
 import orjson
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim_support.caller import LEASES, NODES, PODS, Caller, next_events
 
 from gracectl.runtime.clock import LoopClock

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.kinds.workloads import Plain
 from kubesim.server.resource import Resource
 from kubesim_support.caller import BUDGETS, LEASES, NODES, PODS, STRATEGIC, Caller

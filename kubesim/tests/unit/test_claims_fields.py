@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.core import ApiServer
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.apiserver import ApiServer
 from kubesim_support.caller import Caller
 from kubesim_support.claim_manifests import (
     ANY_VERSION,

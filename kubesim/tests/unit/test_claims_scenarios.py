@@ -9,17 +9,17 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.controllers.client import Refused
+from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.controllers.paths import DEFINITIONS, NODES, path_of
 from kubesim.scenarios.library import scenario_named
+from kubesim.scenarios.parser import ScenarioError, read_text
 from kubesim.scenarios.plan import plan_of, scaled
-from kubesim.scenarios.reading import ScenarioError, read_text
 from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.simulation import Simulation
 from kubesim.server.api import JsonObject
-from kubesim.world.client import Refused
-from kubesim.world.nodeclaims import ClaimSpec
-from kubesim.world.paths import DEFINITIONS, NODES, path_of
 from kubesim_support.world_stage import quiet
 
 from gracectl.runtime.clock import LoopClock

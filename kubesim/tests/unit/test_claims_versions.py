@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubesim.core import ApiServer
-from kubesim.extensions.conformity import Conformity
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.apiextensions.values import Conformity
+from kubesim.apiserver import ApiServer
 from kubesim.types.schema import Schema
 from kubesim_support.caller import MERGE, Caller
 from kubesim_support.claim_manifests import (

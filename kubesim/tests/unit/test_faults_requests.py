@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults import (
     CutBody,
     Expire,

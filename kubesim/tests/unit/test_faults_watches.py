@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults import DropWatch, FreezeWatch, LateWatch, Partition, Reset, Rule
 from kubesim.server.api import ConnectionLost, EventStream
 from kubesim_support.caller import LEASES, Caller, next_events

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import Response
 from kubesim_support.caller import Caller
 

@@ -11,7 +11,7 @@ import pytest
 from kubesim.cluster import PARTS
 from kubesim.scenarios import library
 from kubesim.scenarios.objects import served
-from kubesim.scenarios.reading import camel, read_text
+from kubesim.scenarios.parser import camel, read_text
 from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.simulation import Simulation
 from msgspec import inspect

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from kubesim.controllers.objects import is_ready, key_of, labels_of, node_of, phase_of
+from kubesim.controllers.paths import BUDGETS, NODES, PODS, path_of
 from kubesim.scenarios.library import names, scenario_named, text_of
+from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.plan import plan_of, scaled
-from kubesim.scenarios.reading import ScenarioError
 from kubesim.scenarios.simulation import Settled, Simulation
-from kubesim.world.objects import is_ready, key_of, labels_of, node_of, phase_of
-from kubesim.world.paths import BUDGETS, NODES, PODS, path_of
 from kubesim_support.world_stage import patch, quiet
 
 from gracectl.runtime.clock import LoopClock

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kubesim.controllers.behaviour import PodBehaviour, Stage
 from kubesim.faults import Refuse, Rule
+from kubesim.scenarios.parser import ScenarioError, read_file, read_text
 from kubesim.scenarios.plan import plan_of, scaled
-from kubesim.scenarios.reading import ScenarioError, read_file, read_text
 from kubesim.scenarios.scenario import Scenario
-from kubesim.world.behaviour import PodBehaviour, Stage
 
 HEAD = "name: a\ndescription: b\n"
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from kubesim.cluster import EmbeddedCluster
-from kubesim.scenarios.reading import read_text
+from kubesim.controllers.client import InProcess
+from kubesim.controllers.cloud import PREFIX
+from kubesim.controllers.objects import is_ready, labels_of
+from kubesim.controllers.paths import NODES, PODS, path_of
+from kubesim.scenarios.parser import read_text
 from kubesim.scenarios.simulation import Simulation
-from kubesim.world.client import InProcess
-from kubesim.world.cloud import PREFIX
-from kubesim.world.objects import is_ready, labels_of
-from kubesim.world.paths import NODES, PODS, path_of
 from kubesim_support.world_stage import get
 
 from gracectl.runtime.clock import LoopClock

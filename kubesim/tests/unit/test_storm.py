@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import Request
 from kubesim.server.store import Change, Table
 from kubesim_support.admission_stage import Hook, Stage, rule

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.server.api import Response
 from kubesim_support.caller import BUDGETS, LEASES, MERGE, NODES, PODS, STRATEGIC, Caller
 

@@ -16,8 +16,8 @@ import pytest
 from kubesim.server.status import Refusal
 from kubesim.types.canonical import Unfit, canonical, parts
 from kubesim.types.catalog import catalog, type_name
+from kubesim.types.decoding import Reading
 from kubesim.types.protobuf import decoded
-from kubesim.types.reading import Reading
 
 ORACLE: list[dict[str, Any]] = json.loads(
     gzip.decompress((Path(__file__).parent / "oracles" / "go-objects.json.gz").read_bytes())

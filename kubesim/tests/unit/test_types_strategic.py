@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim_support.caller import NODES, STRATEGIC, Caller
 
 from gracectl.runtime.clock import LoopClock

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import msgspec
 import pytest
-from kubesim.core import ApiServer
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.apiserver import ApiServer
 from kubesim.faults import Refuse, Rule
 from support.inprocess import InProcessTransport
 from support.rights import RBAC, account_token, as_admin, grant, guarded, rule

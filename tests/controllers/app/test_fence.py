@@ -6,8 +6,8 @@ import logging
 
 import anyio
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.contest import ANYBODYS
 from support.kept import keep, take_off
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings

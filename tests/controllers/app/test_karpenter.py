@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from controllers.app.test_controller import EVERYTHING
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.faults import Refuse, Rule
 from support.inprocess import InProcessTransport
 from support.karpenter import HOLDER, karpenter_leads, karpenter_renews, leases_of

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kubesim.scenarios.reading import read_file
+from kubesim.scenarios.parser import read_file
 from support.dockerfile import FINAL, ROOT, read_yaml, the_only
 
 from gracectl.cli.simulate import simulate

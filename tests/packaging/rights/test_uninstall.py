@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.grants import Account, grants_of
 from support.installed import Installed, Place
 from support.leaving import Leaving, configure, held

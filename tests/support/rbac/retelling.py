@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio
-from kubesim.access.attempts import Attempt
+from kubesim.auth.attributes import Attempt
 from kubesim.server.api import JsonObject
 
 from support.grants import Account, Grant, given_only_by, grants_of, without

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Reset, Rule
 from kubesim.server.api import JsonObject
-from kubesim.world.nodeclaims import ClaimSpec
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import ProviderUnavailable

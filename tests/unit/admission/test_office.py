@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults.rules import Refuse, Rule
 from kubesim.server.api import JsonObject, Request
 from support.inprocess import InProcessTransport, Line

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubesim.admission.answers import verdict
+from kubesim.admission.responses import verdict
 from support.admission import a_node_object, a_review
 
 from gracectl.admission.reviews import Answer, Denial, GroupResource, NotAReview, read_review, written

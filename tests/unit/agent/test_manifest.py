@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
+from kubesim.controllers.paths import path_of
 from kubesim.server import api
 from kubesim.server.api import JsonObject
-from kubesim.world.paths import path_of
 from support.agents import KEP, an_agent
 from support.deployment import NAME, NAMESPACE, PATHS, Request, agent_objects, denial, of_kind, policy_objects
 from support.inprocess import ASKING

@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import orjson
 import pytest
+from kubesim.controllers.paths import PRIORITY_CLASSES
 from kubesim.faults import DropWatch, Latency, Refuse, Reset, Rule
-from kubesim.world.paths import PRIORITY_CLASSES
 from support.agents import Played, an_agent
 from support.inprocess import Stutter, uid_of
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings

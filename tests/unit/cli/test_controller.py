@@ -16,7 +16,7 @@ import anyio
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.http import HttpFace
 from support.rights import guarded, rule
 

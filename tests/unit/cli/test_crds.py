@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from kubesim.extensions.shipped import shipped_definitions
+from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.scenarios.options import options_of
 
 import gracectl

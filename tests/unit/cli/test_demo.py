@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from kubesim.referee.referee import BudgetRecord
+from kubesim.verifier.verifier import BudgetRecord
 from rich.console import Console
 
 from gracectl.cli import demo_play

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Partition, Refuse, Rule
-from kubesim.world.nodeclaims import ClaimSpec
 from support.karpenter import karpenter_leads
 from support.kept import keep
 from support.leaving import LEASE, WEBHOOKS, Leaving, configure, held, outcomes

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import anyio
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Refuse, Rule
-from kubesim.world.cloud import CloudSettings
 from support.inprocess import InProcessTransport
 from support.kept import gracectl_keep, take_off
 from support.rights import account_token, grant, rule

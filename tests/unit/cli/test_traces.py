@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from e2e_support.program import Program, running
 from e2e_support.target import embedded_cluster
 from google.protobuf.json_format import ParseDict
-from kubesim.world.client import WorldApi, ask
-from kubesim.world.paths import NODES, PODS, path_of
+from kubesim.controllers.client import WorldApi, ask
+from kubesim.controllers.paths import NODES, PODS, path_of
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from support.collector import HANGING, SeenSpan, collecting, read, tree
 

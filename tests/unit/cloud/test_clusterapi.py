@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Refuse, Rule
-from kubesim.world.cloud import CloudSettings
 from support.inprocess import InProcessTransport
 from support.machines import DEFINITION, MACHINES, PLACE, ClusterApi, machine_definition, marks
 from support.rights import as_admin, guarded, rule

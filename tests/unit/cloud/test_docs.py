@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from kubesim.world.cloud import PREFIX, CloudSettings
+from kubesim.controllers.cloud import PREFIX, CloudSettings
 from msgspec import inspect
 from support.instances import over_http
 from support.stage import staged

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
+from kubesim.controllers.cloud import PREFIX, Cloud, CloudSettings
+from kubesim.controllers.pace import Pace
 from kubesim.http import HttpFace
 from kubesim.server.api import Request, Response
-from kubesim.world.cloud import PREFIX, Cloud, CloudSettings
-from kubesim.world.pace import Pace
 
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.simulated import SimulatedProvider

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from kubesim.core import ApiServer
+from kubesim.apiserver import ApiServer
 from kubesim.faults import DropWatch, Expire, Rule
 from kubesim.server.api import Json, Request
 from support.inprocess import InProcessTransport

@@ -1,0 +1,75 @@
+"""Whether a request may go on: who asks, as whom, and whether roles allow it (recording auth).
+
+Invariant: where no tokens are asked for and a request names nobody, nothing is looked up at all. 401 comes before 403,
+403 before any 404.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from kubesim.auth.attributes import attempt_of, denied
+from kubesim.auth.authentication import Authentication
+from kubesim.auth.escalation import Escalation
+from kubesim.auth.impersonation import Impersonation, NoUser, is_impersonated
+from kubesim.auth.rbac import MASTERS, Rbac
+from kubesim.auth.reviews import Reviews
+from kubesim.auth.serviceaccounts import AccountTokens
+from kubesim.auth.tokenrequests import TokenRequests
+from kubesim.server.api import Request
+from kubesim.server.bodies import Bodies
+from kubesim.server.calls import ADMINISTRATOR, User
+from kubesim.server.stamps import Stamps
+from kubesim.server.status import internal
+from kubesim.server.store import Store
+
+
+class Access:
+    """Lets requests pass or refuses them.
+
+    `permission` looks at writes of roles, `reviews` and `token_requests` answer what is asked about access.
+    """
+
+    def __init__(
+        self, store: Store, stamps: Stamps, bodies: Bodies, *, tokens: Mapping[str, str | User] | None, seed: int
+    ) -> None:
+        """`tokens`: see Authentication; `seed`: servers with different ones do not take each other's tokens."""
+        key = hashlib.sha256(f"ServiceAccount tokens {seed}".encode()).digest()
+        accounts = AccountTokens(store, stamps, key=key)
+        self._authentication = Authentication(tokens, accounts)
+        self._rbac = Rbac(store)
+        self.permission = Escalation(self._rbac)
+        self.reviews = Reviews(self._rbac, self._authentication, bodies, stamps)
+        self.token_requests = TokenRequests(store, stamps, accounts, bodies)
+
+    def check(self, request: Request) -> User:
+        """Who asks, in whose name the request is answered. Raises Refusal (401, 403)."""
+        headers = request.headers
+        impersonated = is_impersonated(headers)
+        if self._authentication.is_open and not (
+            impersonated or "authorization" in headers or request.certificate is not None
+        ):
+            return ADMINISTRATOR
+        user = self._authentication.user_of(request)
+        if impersonated:
+            user = self._impersonated(user, request)
+        if MASTERS in user.groups:
+            return user
+        attempt = attempt_of(request)
+        decision = self._rbac.decide(user, attempt)
+        if not decision.allowed:
+            raise denied(attempt, user, decision.reason)
+        return user
+
+    def _impersonated(self, user: User, request: Request) -> User:
+        try:
+            impersonation = Impersonation(request.headers)
+        except NoUser:
+            why = f'Internal Server Error: "{request.path}": requested groups or more without impersonating a user'
+            raise internal(why) from None
+        for attempt in impersonation.attempts():
+            decision = self._rbac.decide(user, attempt)
+            if not decision.allowed:
+                raise denied(attempt, user, decision.reason)
+        return impersonation.user

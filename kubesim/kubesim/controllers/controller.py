@@ -1,0 +1,85 @@
+"""The loop that every controller of the world runs: keys in, `reconcile`, and again later when the server refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.queue import WorkQueue
+from gracectl.runtime.workers import run_workers
+from kubesim.controllers.client import JSON, Disconnected, Refused, ask
+from kubesim.controllers.informers import View, Views
+from kubesim.controllers.objects import Key, key_of
+from kubesim.controllers.pace import Pace
+from kubesim.server.api import Json, JsonObject
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Controller(Generic[K]):
+    """Level-based: a key says that something about it may have changed, `reconcile` looks at the views and acts.
+
+    Subclasses set `needs` (collections that must be known before anything is decided) in their constructor.
+    """
+
+    workers = 4
+
+    def __init__(self, views: Views, pace: Pace, *needs: str) -> None:
+        self.views = views
+        self.api = views.api
+        self.pace = pace
+        chance = pace.chance("backoff", type(self).__name__)
+        self.queue: WorkQueue[K] = WorkQueue(pace.clock, lambda: Backoff(pace.real(0.05), pace.real(5.0), rng=chance))
+        self._needs = [views.of(path) for path in needs]
+
+    async def run(self) -> None:
+        """Work for ever."""
+        for view in self._needs:
+            await view.synced.wait()
+        await run_workers(self.queue, self.reconcile, self.workers, expected=(Refused, Disconnected))
+
+    async def reconcile(self, key: K) -> None:
+        """Bring what the key names closer to what it should be. May raise Refused, Disconnected: it is tried again."""
+        raise NotImplementedError
+
+    def after(self, key: K, seconds: float) -> None:
+        """Reconcile a key again in so many simulated seconds."""
+        self.queue.add_after(key, self.pace.real(seconds))
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        content_type: str = JSON,
+        allow: tuple[int, ...] = (),
+    ) -> tuple[int, Json]:
+        """See client.ask."""
+        return await ask(self.api, method, path, body, content_type=content_type, allow=allow)
+
+
+def enqueue_own(view: View, add: Callable[[Key], None]) -> None:
+    """Queue the key of every object of a view that changes."""
+
+    def changed(old: JsonObject | None, new: JsonObject | None) -> None:
+        object_ = new if new is not None else old
+        if object_ is not None:
+            add(key_of(object_))
+
+    view.subscribe(changed)
+
+
+def enqueue_owner(view: View, kind: str, add: Callable[[Key], None]) -> None:
+    """Queue the controller, if it is of that kind, of every object of a view that changes."""
+
+    def changed(old: JsonObject | None, new: JsonObject | None) -> None:
+        for object_ in (old, new):
+            if object_ is None:
+                continue
+            for owner in object_["metadata"].get("ownerReferences") or ():
+                if owner["kind"] == kind:
+                    add((object_["metadata"].get("namespace", ""), owner["name"]))
+
+    view.subscribe(changed)

@@ -1,0 +1,52 @@
+"""Events expire: the API server gives each an hour from its last write, and then forgets it (--event-ttl).
+
+Invariant: an event goes `ttl` seconds after its last write, never because of an earlier one. Watchers see it DELETED,
+as they do when a lease of etcd runs out. There is no task: what is due is removed as soon as somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from gracectl.runtime.clock import Clock
+from kubesim.server.store import Store
+from kubesim.server.timers import Agenda
+
+EVENT_TTL = 3600.0
+"""Seconds; kube-apiserver's default."""
+
+Key = tuple[str, str]
+
+
+class Expiry:
+    """Knows when each event of a store was last written, and removes those whose time is over. `ttl` (seconds on the
+    clock) may be changed before the first event comes.
+    """
+
+    def __init__(self, store: Store, clock: Clock, agenda: Agenda, ttl: float = EVENT_TTL) -> None:
+        self.ttl = ttl
+        self._store = store
+        self._table = store.table("events")
+        self._clock = clock
+        self._agenda = agenda
+        self._written: OrderedDict[Key, float] = OrderedDict()
+
+    def note(self, namespace: str, name: str) -> None:
+        """The event is written now (or was about to be: one that was refused lives no shorter for it)."""
+        if not self._written:
+            self._agenda.later(self.ttl, self._sweep)
+        self._written[namespace, name] = self._clock.monotonic()
+        self._written.move_to_end((namespace, name))
+
+    def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        while self._written:
+            key, written = next(iter(self._written.items()))
+            left = written + self.ttl - now
+            if left > 0:
+                self._agenda.later(left, self._sweep)
+                return
+            del self._written[key]
+            event = self._table.get(*key)
+            if event is not None:
+                self._store.remove(self._table, event)

@@ -1,0 +1,114 @@
+"""Which fields differ between two values of one type."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kubesim.managedfields import pathelements
+from kubesim.managedfields.fieldsets import NOTHING, FieldSet
+from kubesim.managedfields.forms import Form, element_of, field_type, form_of
+from kubesim.managedfields.pathelements import Element, Path
+from kubesim.server.api import Json
+from kubesim.types.schema import MISSING
+
+if TYPE_CHECKING:
+    from kubesim.types.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What changed from one value to another. No field is in two of the sets."""
+
+    removed: FieldSet = NOTHING
+    modified: FieldSet = NOTHING
+    added: FieldSet = NOTHING
+
+    def without(self, fields: FieldSet) -> Comparison:
+        """The same, blind to these fields and all that lies in them."""
+        return Comparison(self.removed.without(fields), self.modified.without(fields), self.added.without(fields))
+
+    @property
+    def written(self) -> FieldSet:
+        """What the change wrote."""
+        return self.modified | self.added
+
+
+def compare(old: Json, new: Json, schema: Schema | None) -> Comparison:
+    """What changed. Raises ValueError for an item of a list without its keys."""
+    walk = _Walk()
+    walk.compare(old, new, schema, ())
+    return Comparison(FieldSet.of(walk.removed), FieldSet.of(walk.modified), FieldSet.of(walk.added))
+
+
+@dataclass
+class _Walk:
+    removed: list[Path] = field(default_factory=list)
+    modified: list[Path] = field(default_factory=list)
+    added: list[Path] = field(default_factory=list)
+
+    def compare(self, old: Json, new: Json, schema: Schema | None, path: Path) -> None:
+        """Compare two values of which one may be MISSING."""
+        if old is new:
+            return
+        before = form_of(schema, new if old is MISSING else old)
+        after = form_of(schema, old if new is MISSING else new)
+        if before is not after and None not in (old, new):
+            self._in_form(before, old, new, schema, path)
+        self._in_form(after, old, new, schema, path)
+
+    def _in_form(self, form: Form, old: Json, new: Json, schema: Schema | None, path: Path) -> None:
+        if form is Form.MAP:
+            was = old if isinstance(old, dict) else {}
+            now = new if isinstance(new, dict) else {}
+            if was or now:
+                for name in (*was, *(name for name in now if name not in was)):
+                    here = (*path, pathelements.field(name))
+                    self.compare(was.get(name, MISSING), now.get(name, MISSING), field_type(schema, name), here)
+                self._note_container(old, new, path)
+                return
+        elif form is Form.LIST and schema is not None and (old or new):
+            self._compare_lists(
+                old if isinstance(old, list) else [], new if isinstance(new, list) else [], schema, path
+            )
+            self._note_container(old, new, path)
+            return
+        if old is MISSING:
+            self.added.append(path)
+        elif new is MISSING:
+            self.removed.append(path)
+        elif old != new:
+            self.modified.append(path)
+
+    def _note_container(self, old: Json, new: Json, path: Path) -> None:
+        if old is MISSING:
+            self.added.append(path)
+        elif new is MISSING:
+            self.removed.append(path)
+
+    def _compare_lists(self, old: list[Json], new: list[Json], schema: Schema, path: Path) -> None:
+        was, now = _by_element(old, schema), _by_element(new, schema)
+        for element in was | now:
+            before, after = was.get(element, []), now.get(element, [])
+            here = (*path, element)
+            if len(before) < 2 and len(after) < 2:
+                self.compare(before[0] if before else MISSING, after[0] if after else MISSING, schema.items, here)
+            elif len(before) > 1 and len(after) > 1:
+                if before != after:
+                    self.modified.append(here)
+            elif len(before) > 1:  # items that could not be told apart have become one or none
+                self.removed.append(here)
+                if after:
+                    self.compare(MISSING, after[0], schema.items, here)
+            else:
+                self.added.append(here)
+                if before:
+                    self.compare(before[0], MISSING, schema.items, here)
+
+
+def _by_element(items: list[Json], schema: Schema) -> dict[Element, list[Json]]:
+    found: dict[Element, list[Json]] = defaultdict(list)
+    for each in items:
+        found[element_of(schema, each)].append(each)
+    return dict(found)

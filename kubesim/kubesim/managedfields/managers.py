@@ -1,0 +1,114 @@
+"""Who owns which fields of an object: metadata.managedFields, read and written.
+
+A manager is told apart by its name, its operation, the version it wrote in (Update only: an applier remains itself
+when it moves to another version) and the subresource it wrote through. Invariant: what is written is in one order
+(operation, time, name, version, subresource), so that equal ownership is equal JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gracectl.model.times import parse_time
+from kubesim.managedfields.fieldsets import FieldSet
+from kubesim.server.api import Json, JsonObject
+from kubesim.server.goformat import quoted
+
+APPLY = "Apply"
+UPDATE = "Update"
+FORMAT = "FieldsV1"
+
+
+class Manager(NamedTuple):
+    """Who a manager is. `api_version` is empty for appliers."""
+
+    name: str
+    operation: str
+    api_version: str = ""
+    subresource: str = ""
+
+    @property
+    def words(self) -> str:
+        """The manager as refusals name it."""
+        words = quoted(self.name)
+        if self.subresource:
+            words += f" with subresource {quoted(self.subresource)}"
+        return f"{words} using {self.api_version}" if self.operation == UPDATE else words
+
+
+class Owned(NamedTuple):
+    """What a manager owns: its fields, the version in which they are spelled, when it last wrote (RFC 3339, "" if
+    nobody knows)."""
+
+    fields: FieldSet
+    api_version: str
+    time: str = ""
+
+
+Managed = Mapping[Manager, Owned]
+"""The owners of one object's fields. Never change one in place."""
+
+NOBODY: Managed = {}
+
+
+def decoded(entries: Json) -> Managed:
+    """metadata.managedFields as a client wrote it. Raises ValueError."""
+    return dict(_read(entry) for entry in entries) if isinstance(entries, list) else NOBODY
+
+
+def _read(entry: Json) -> tuple[Manager, Owned]:
+    if not isinstance(entry, dict):
+        raise ValueError("a managed fields entry must be an object")
+    name, operation, api_version, subresource, time, form = (
+        entry.get(key) or "" for key in ("manager", "operation", "apiVersion", "subresource", "time", "fieldsType")
+    )
+    if not all(isinstance(text, str) for text in (name, api_version, subresource, time)):
+        raise ValueError("a managed fields entry is text but for its fields")
+    if operation not in (APPLY, UPDATE):
+        raise ValueError("operation must be `Apply` or `Update`")
+    if not api_version:
+        raise ValueError("apiVersion must not be empty")
+    if form != FORMAT:
+        raise ValueError(f"fieldsType must be {FORMAT}")
+    owned = Owned(FieldSet.decoded(entry.get("fieldsV1") or {}), api_version, time)
+    instant(owned)  # refuses what is no time
+    return Manager(name, operation, "" if operation == APPLY else api_version, subresource), owned
+
+
+def encoded(managed: Managed) -> list[JsonObject]:
+    """metadata.managedFields."""
+    return [_entry(manager, owned) for manager, owned in sorted(managed.items(), key=_rank)]
+
+
+def _rank(entry: tuple[Manager, Owned]) -> tuple[str, float, str, str, str]:
+    manager, owned = entry
+    return manager.operation, instant(owned), manager.name, owned.api_version, manager.subresource
+
+
+def instant(owned: Owned) -> float:
+    """When the manager last wrote, in seconds since the epoch; 0 if nobody knows. Raises ValueError for no time."""
+    return parse_time(owned.time) if owned.time else 0.0
+
+
+def _entry(manager: Manager, owned: Owned) -> JsonObject:
+    entry: JsonObject = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": owned.api_version,
+        "time": owned.time,
+        "fieldsType": FORMAT,
+        "fieldsV1": owned.fields.encoded(),
+        "subresource": manager.subresource,
+    }
+    return {key: value for key, value in entry.items() if value != ""}
+
+
+def is_reset(entries: Json) -> bool:
+    """Whether a client asks that nobody shall own anything: it sends no entry, or one empty one."""
+    return entries in ([], [{}])
+
+
+def without_times(entries: Json) -> Json:
+    """The entries as they are compared: when somebody wrote is no change of an object."""
+    return [{key: value for key, value in entry.items() if key != "time"} for entry in entries or ()]

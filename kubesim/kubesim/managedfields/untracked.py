@@ -1,0 +1,111 @@
+"""Who owned what of an object before anybody kept account of it.
+
+Keeping account of every write would cost more than the writes themselves. So an object's managedFields begin with the
+first configuration that is applied to it, and what happened before is then read from the store's log, which holds the
+last changes of every kind and who made them. What is older than the log belongs to `before-first-apply`, as with
+objects that a real server finds without managedFields. Invariant: an object that once had managedFields and lost them
+(a client took them away) has no history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kubesim.managedfields import updater
+from kubesim.managedfields.fieldsets import NOTHING, FieldSet
+from kubesim.managedfields.managers import NOBODY, UPDATE, Managed, Manager
+from kubesim.managedfields.pathelements import field
+from kubesim.managedfields.updater import Author
+from kubesim.server.api import Json, JsonObject
+
+if TYPE_CHECKING:
+    from kubesim.server.calls import Signature
+    from kubesim.server.routing import Route
+    from kubesim.server.store import Change
+    from kubesim.types.schema import Schema
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+UNKNOWN = "unknown"
+"""Who writes without a name."""
+
+
+def fields(*paths: str) -> FieldSet:
+    """The set of these dotted paths."""
+    return FieldSet.of(tuple(map(field, path.split("."))) for path in paths)
+
+
+STATUS = fields("status")
+NO_STATUS_WRITES = {
+    "deployments.apps": fields("spec", "metadata.labels"),
+    "pods": fields("spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
+    "volumeattachments.storage.k8s.io": fields("spec", "metadata"),
+}
+"""What /status does not write, where that is more than the spec (the strategies' GetResetFields)."""
+
+ADMITTED = {
+    "pods": fields("spec.tolerations", "spec.priority", "spec.preemptionPolicy"),
+    "persistentvolumes": fields("metadata.finalizers"),
+    "persistentvolumeclaims": fields("metadata.finalizers"),
+    "namespaces": fields("spec.finalizers"),
+}
+"""What the server itself puts into new objects, by table: it belongs to nobody."""
+
+
+def blind_to(route: Route) -> FieldSet:
+    """The fields that writes on this path do not write, whatever they say."""
+    if route.subresource == "status":
+        return NO_STATUS_WRITES.get(route.resource.table, fields("spec"))
+    return STATUS if "status" in route.resource.subresources else NOTHING
+
+
+def update_author(route: Route, name: str, now: str, schema: Schema | None) -> Author:
+    """Who writes on this path by POST, PUT or PATCH."""
+    version = route.resource.api_version
+    return Author(Manager(name or UNKNOWN, UPDATE, version, route.subresource), version, now, schema, blind_to(route))
+
+
+def owners_until_now(changes: Sequence[Change], live: JsonObject, author: Author) -> Managed:
+    """The owners of an object without managedFields, to which `author` is about to apply something.
+
+    `changes`: what the log still knows of it, oldest first. Raises ValueError for an item of a list without its keys.
+    """
+    if any("managedFields" in (change.previous or {}).get("metadata", {}) for change in changes):
+        return _of_nobody_known(live, author)
+    managed = NOBODY
+    for place, change in enumerate(changes):
+        if place == 0 and change.previous is not None:
+            managed = _of_nobody_known(change.previous, author)
+        if change.by is not None:
+            managed = updater.updated(
+                managed, change.previous or zero(author.schema), change.object, _author_of(change, change.by, author)
+            )
+        elif change.previous is None:
+            managed = _of_nobody_known(change.object, author)
+    return managed if changes else _of_nobody_known(live, author)
+
+
+def _of_nobody_known(object_: JsonObject, author: Author) -> Managed:
+    manager = Manager(BEFORE_FIRST_APPLY, UPDATE, author.api_version)
+    return updater.updated(NOBODY, zero(author.schema), object_, author._replace(manager=manager))
+
+
+def _author_of(change: Change, by: Signature, author: Author) -> Author:
+    found = update_author(by.route, by.manager, by.now, author.schema)
+    if change.previous is None:
+        return found._replace(blind=found.blind | ADMITTED.get(by.route.resource.table, NOTHING))
+    return found
+
+
+def zero(schema: Schema | None) -> JsonObject:
+    """A new object of a built-in type before anything is said of it: what Go's types hold of themselves. Custom
+    resources hold nothing."""
+    if schema is None or schema.embedded:
+        return {}
+    found: dict[str, Json] = {}
+    for name, part in schema.properties.items():
+        if part.default == {}:
+            found[name] = zero(part)
+        elif name == "creationTimestamp" or (name in schema.required and part.type in ("object", "array")):
+            found[name] = None
+    return found

@@ -1,0 +1,149 @@
+"""A large world as if it had run for long: its pods are put into the store at once, bound, Running and Ready.
+
+Invariant: what stands in the store afterwards is what controllers and kubelets would have written, so that none of them
+finds anything to do but to count. It is done before the cluster runs; what is watched from without starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gracectl.runtime.clock import Clock
+from kubesim.cluster import EmbeddedCluster, NodeSpec
+from kubesim.controllers.objects import owner_reference
+from kubesim.controllers.staticpods import mirror_pod
+from kubesim.scenarios.cloning import Stamp
+from kubesim.scenarios.modelpods import Models, Nursery, kind_of, replicas_of, workload_key
+from kubesim.scenarios.objects import create, ensure_namespace, remade
+from kubesim.scenarios.placement import Places, when_well
+from kubesim.scenarios.plan import Plan
+from kubesim.server.api import JsonObject
+
+
+class Sorted(msgspec.Struct, frozen=True):
+    """The objects of a plan: pods may refer to `needed`; those of `workloads` are stamped; `later` is what grows once
+    the cluster runs: budgets, which count pods, and whatever has volumes or comes to an end.
+    """
+
+    needed: list[JsonObject]
+    workloads: list[JsonObject]
+    later: list[JsonObject]
+
+
+def sort(objects: Iterable[JsonObject]) -> Sorted:
+    """Tell apart what can be stamped."""
+    found = Sorted([], [], [])
+    for object_ in objects:
+        if is_stampable(object_):
+            found.workloads.append(object_)
+        elif object_["kind"] in (
+            "Pod",
+            "StatefulSet",
+            "Job",
+            "CronJob",
+            "PodDisruptionBudget",
+            "PersistentVolumeClaim",
+        ):
+            found.later.append(object_)
+        else:
+            found.needed.append(object_)
+    return found
+
+
+def is_stampable(object_: JsonObject) -> bool:
+    """Is it a workload whose pods are alike and stay?"""
+    spec = object_.get("spec") or {}
+    match object_["kind"]:
+        case "Deployment" | "DaemonSet":
+            return "name" in object_["metadata"]
+        case "StatefulSet":
+            return "name" in object_["metadata"] and not spec.get("volumeClaimTemplates")
+        case "Pod":
+            return "name" in object_["metadata"] and not spec.get("nodeName") and not spec.get("volumes")
+    return False
+
+
+async def settle(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[JsonObject, ...]:
+    """Put the nodes, workloads and pods of a plan into a cluster that does not run yet; returns the objects that are to
+    be created when it does. Raises ScenarioError where pods find no place, Refused.
+    """
+    found = sort(plan.objects)
+    for spec in plan.nodes:
+        await cluster.add_node(spec)
+    store = cluster.server.store
+    places = Places([when_well(node) for node in store.table("nodes")])
+    for object_ in found.workloads:
+        places.check(object_)
+    # Webhooks are asked about what is created here, not about its models.
+    harmless = [object_ for object_ in found.needed if not object_["kind"].endswith("WebhookConfiguration")]
+    models = await Nursery(clock, plan.options, plan.nodes).grow(harmless, found.workloads, plan.static_pods)
+    for spec in plan.nodes:
+        _live(cluster, spec, models.nodes[kind_of(spec)])
+    for object_ in found.needed:
+        await create(cluster, object_)
+    settler = _Settler(cluster, models, places)
+    pods = [settler.mirror(static.node, static.manifest) for static in plan.static_pods]
+    for object_ in found.workloads:
+        pods += await settler.workload(object_)
+    store.load(store.table("pods"), pods)
+    return tuple(found.later)
+
+
+def _live(cluster: EmbeddedCluster, spec: NodeSpec, model: JsonObject) -> None:
+    """Let a new node be what its model has become: reported on by its kubelet, and taken note of."""
+    store = cluster.server.store
+    table = store.table("nodes")
+    node = table.get("", spec.name)
+    assert node is not None
+    known = {key: value for key, value in node["spec"].items() if key != "taints"}
+    taints = {"taints": model["spec"]["taints"]} if model["spec"].get("taints") else {}
+    status = {**model["status"], **node["status"], "conditions": model["status"].get("conditions", [])}
+    store.put(table, {**node, "spec": {**known, **taints}, "status": status}, node)
+
+
+class _Settler:
+    """Creates workloads, and the pods of each."""
+
+    def __init__(self, cluster: EmbeddedCluster, models: Models, places: Places) -> None:
+        self._cluster = cluster
+        self._models = models
+        self._nodes = cluster.server.store.table("nodes")
+        self._places = places
+        self._stamp = Stamp(cluster.server.stamps)
+
+    def mirror(self, node: str, manifest: JsonObject) -> JsonObject:
+        """The mirror pod of a static pod."""
+        self._cluster.add_static_pod(node, manifest)
+        found = self._nodes.get("", node)
+        assert found is not None
+        wanted = mirror_pod(manifest, found)
+        self._places.take(wanted, node)
+        model = self._models.mirrors[manifest["metadata"]["name"]]
+        owners = {"ownerReferences": wanted["metadata"]["ownerReferences"]}
+        return self._stamp.one(model, wanted["metadata"]["name"], node, owners)
+
+    async def workload(self, object_: JsonObject) -> Iterator[JsonObject]:
+        """Create a workload, and make its pods. Raises ScenarioError, Refused."""
+        kind, namespace, name = key = workload_key(object_)
+        model = self._models.pods.get(key)
+        if kind == "Pod":
+            await ensure_namespace(self._cluster, namespace)
+            assert model is not None
+            (node,) = self._places.for_pods(object_, 1)
+            return iter((self._stamp.one(model, name, node, {}),))
+        made = await create(self._cluster, object_)
+        owner = owner_reference("apps/v1", kind, made)
+        if kind == "Deployment":
+            model_set = self._models.replica_sets[key]
+            replica_set = remade(model_set, owner=made)
+            replica_set["spec"] = {**replica_set["spec"], "replicas": replicas_of(made)}
+            owner = owner_reference("apps/v1", "ReplicaSet", await create(self._cluster, replica_set))
+        if model is None:
+            return iter(())
+        if kind == "DaemonSet":
+            return self._stamp.generated(model, self._places.for_daemons(made), ownerReferences=[owner])
+        nodes = self._places.for_pods(object_, replicas_of(made))
+        stamped = self._stamp.numbered if kind == "StatefulSet" else self._stamp.generated
+        return stamped(model, nodes, ownerReferences=[owner])

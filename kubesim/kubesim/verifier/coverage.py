@@ -1,0 +1,73 @@
+"""What a witness sees, and for how long it saw nothing.
+
+A watch that is resumed has missed nothing, however long it was cut; one that begins anew with a list has, and what
+happened in between is known by its outcome only. This sits between a witness and its API server and tells the two
+apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+import msgspec
+
+from gracectl.runtime.clock import Clock
+from kubesim.controllers.client import JSON, Event, WorldApi
+from kubesim.server.api import Json
+
+
+class Blindness(msgspec.Struct, frozen=True):
+    """Nothing is known of what happened between these instants (epoch seconds) but how it ended."""
+
+    since: float
+    until: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it was, at most: it is counted from the last event that was seen."""
+        return self.until - self.since
+
+
+class Sight:
+    """A WorldApi for one `follow`; `is_listing` while what it yields comes from a list rather than from a watch."""
+
+    def __init__(self, api: WorldApi, clock: Clock) -> None:
+        self.is_listing = True
+        self.blind: list[Blindness] = []
+        self._api = api
+        self._clock = clock
+        self._last_seen: float | None = None
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> tuple[int, Json]:
+        """See WorldApi.call. Following calls for lists only."""
+        self.is_listing = True
+        return await self._api.call(method, path, body, query=query, content_type=content_type)
+
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Event, None]:
+        """See WorldApi.watch."""
+        async with aclosing(self._api.watch(path, query)) as events:
+            async for event in events:
+                if event.type == "ERROR":
+                    yield event
+                    return
+                self._last_seen = self._clock.now()
+                yield event
+        # The server's own end of a watch comes after everything that it had to say.
+        self._last_seen = self._clock.now()
+
+    def synced(self) -> None:
+        """The list is complete: what was missed, if anything was, is over."""
+        now = self._clock.now()
+        if self._last_seen is not None:
+            self.blind.append(Blindness(self._last_seen, now))
+        self._last_seen = now
+        self.is_listing = False

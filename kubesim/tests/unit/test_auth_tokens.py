@@ -1,0 +1,207 @@
+"""Tokens of ServiceAccounts: asked for, shown, run out, and gone with what they are bound to."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from kubesim.apiserver import ApiServer
+from kubesim_support.caller import NODES, PODS, Caller
+from kubesim_support.world_stage import NAMESPACE, running
+from support.rights import account_token, as_admin, grant, guarded, rule
+
+from gracectl.runtime.clock import LoopClock
+
+pytestmark = pytest.mark.anyio
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+SUBJECT = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
+
+
+async def status_with(server: ApiServer, token: str, path: str = NODES) -> int:
+    return (await Caller(server).call("GET", path, headers={"authorization": f"Bearer {token}"})).status
+
+
+async def ask(server: ApiServer, spec: dict[str, Any], name: str = "robot") -> Any:
+    return await as_admin(server, "POST", f"{ACCOUNTS}/{name}/token", {"spec": spec})
+
+
+async def a_server() -> ApiServer:
+    """A server with the account `robot`, which may list nodes."""
+    server = await guarded(LoopClock(), "nobody")
+    await as_admin(server, "POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    await grant(server, SUBJECT, rule("list", "nodes"), name="robot")
+    return server
+
+
+async def test_the_answer_is_the_request_with_a_token() -> None:
+    server = await a_server()
+    answer = await ask(server, {"expirationSeconds": 1200})
+    token = answer["status"]["token"]
+    assert answer["kind"] == "TokenRequest"
+    assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 1200, "boundObjectRef": None}
+    uid = (await as_admin(server, "GET", f"{ACCOUNTS}/robot"))["metadata"]["uid"]
+    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    assert claims["sub"] == "system:serviceaccount:default:robot"
+    assert claims["exp"] - claims["iat"] == 1200
+    assert claims["kubernetes.io"] == {"namespace": "default", "serviceaccount": {"name": "robot", "uid": uid}}
+
+
+async def test_a_token_is_good_until_it_expires() -> None:
+    server = await a_server()
+    token = (await ask(server, {"expirationSeconds": 600}))["status"]["token"]
+    assert await status_with(server, token) == 200
+    assert await status_with(server, token, PODS) == 403
+    await server.clock.sleep(600)
+    assert await status_with(server, token) == 200
+    await server.clock.sleep(1)
+    assert await status_with(server, token) == 401
+    assert await status_with(server, token, "/healthz") == 401
+
+
+async def test_a_token_ends_with_its_account_even_if_another_takes_the_name() -> None:
+    server = await a_server()
+    token = (await ask(server, {}))["status"]["token"]
+    await as_admin(server, "DELETE", f"{ACCOUNTS}/robot")
+    assert await status_with(server, token) == 401
+    await as_admin(server, "POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+    assert await status_with(server, token) == 401
+
+
+async def test_a_token_ends_with_the_pod_it_is_bound_to() -> None:
+    server = await a_server()
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]},
+    }
+    await as_admin(server, "POST", PODS, pod)
+    token = (await ask(server, {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}))["status"]["token"]
+    assert await status_with(server, token) == 200
+    await as_admin(server, "DELETE", f"{PODS}/p")
+    assert await status_with(server, token) == 401
+
+
+async def test_a_token_for_somebody_else_is_no_use_here() -> None:
+    server = await a_server()
+    token = (await ask(server, {"audiences": ["vault"]}))["status"]["token"]
+    assert await status_with(server, token) == 401
+
+
+async def test_another_servers_token_is_no_use_here() -> None:
+    other = ApiServer(LoopClock(), seed=7, tokens={"of-the-admin": "admin"})
+    token = await account_token(other, "robot")
+    server = await a_server()
+    assert await status_with(server, token) == 401
+
+
+async def test_without_tokens_an_account_is_held_to_its_roles_all_the_same() -> None:
+    server = ApiServer(LoopClock())
+    token = await account_token(server, "robot")
+    assert await status_with(server, token) == 403
+    await grant(server, SUBJECT, rule("list", "nodes"))
+    assert await status_with(server, token) == 200
+    await as_admin(server, "DELETE", f"{ACCOUNTS}/robot")
+    assert await status_with(server, token) == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message"),
+    [
+        (
+            {"spec": {"expirationSeconds": 10}},
+            422,
+            'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 10: may not '
+            "specify a duration less than 10 minutes",
+        ),
+        (
+            {"metadata": {"name": "other"}, "spec": {}},
+            422,
+            'TokenRequest.authentication.k8s.io "robot" is invalid: metadata.name: Invalid value: "other": must match '
+            "the service account name if specified",
+        ),
+        (
+            {"spec": {"boundObjectRef": {"kind": "Secret", "apiVersion": "v1", "name": "nope"}}},
+            404,
+            'secrets "nope" not found',
+        ),
+        (
+            {"spec": {"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "nope"}}},
+            400,
+            "cannot bind token to object of type /v1, Kind=ConfigMap",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "Pod"},
+            400,
+            'Pod in version "v1" cannot be handled as a TokenRequest: converting (v1.Pod) to '
+            "(authentication.TokenRequest): unknown conversion",
+        ),
+    ],
+)
+async def test_refused_requests(body: dict[str, Any], code: int, message: str) -> None:
+    server = ApiServer(LoopClock())
+    await account_token(server, "robot")
+    answer = await Caller(server).call("POST", f"{ACCOUNTS}/robot/token", body)
+    assert (answer.status, answer.body["message"]) == (code, message)
+
+
+async def test_a_bound_object_must_be_the_one_that_is_meant() -> None:
+    server = ApiServer(LoopClock())
+    await account_token(server, "robot")
+    await as_admin(server, "POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
+    reference = {"kind": "Secret", "apiVersion": "v1", "name": "s", "uid": "wrong"}
+    answer = await Caller(server).call("POST", f"{ACCOUNTS}/robot/token", {"spec": {"boundObjectRef": reference}})
+    assert answer.status == 409
+    assert answer.body["message"].startswith('Operation cannot be fulfilled on Pod "s"'.replace("Pod", "Secret"))
+
+
+async def test_an_account_that_is_not_there_and_another_method() -> None:
+    caller = Caller(ApiServer(LoopClock()))
+    assert (await caller.call("POST", f"{ACCOUNTS}/nobody/token", {"spec": {}})).status == 404
+    assert (await caller.call("GET", f"{ACCOUNTS}/nobody/token")).status == 405
+
+
+# -- pods that need an account -----------------------------------------------------------------------------------------
+
+
+async def test_pods_need_no_account_unless_the_server_says_so() -> None:
+    caller = Caller(ApiServer(LoopClock()))
+    pod = await caller.pod("p")
+    assert "serviceAccountName" not in pod["spec"]
+
+
+async def test_pods_get_the_default_account_and_must_name_one_that_is_there() -> None:
+    caller = Caller(ApiServer(LoopClock(), service_accounts=True))
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    refused = await caller.call("POST", PODS, body)
+    assert refused.status == 403
+    assert refused.body["message"] == (
+        'pods "p" is forbidden: error looking up service account default/default: serviceaccount "default" not found'
+    )
+    await caller.create(ACCOUNTS, {"metadata": {"name": "default"}})
+    spec = (await caller.create(PODS, body))["spec"]
+    assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("default", "default")
+    mirror = {**body, "metadata": {"name": "m", "annotations": {"kubernetes.io/config.mirror": "x"}}}
+    assert "serviceAccountName" not in (await caller.create(PODS, mirror))["spec"]
+
+
+async def test_in_a_whole_cluster_the_default_account_is_there_in_time() -> None:
+    async with running("n1", service_accounts=True) as cluster:
+        deployment = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": NAMESPACE},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                },
+            },
+        }
+        await cluster.create(deployment)
+        await cluster.until_ready()
+        assert {pod["spec"]["serviceAccountName"] for pod in cluster.pods()} == {"default"}

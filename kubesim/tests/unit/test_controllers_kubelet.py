@@ -1,0 +1,368 @@
+"""The hollow kubelet: instants of starting and stopping, grace periods, static pods, nodes that fall silent."""
+
+from __future__ import annotations
+
+import pytest
+from kubesim.cluster import PARTS, EmbeddedCluster
+from kubesim.controllers.behaviour import PodBehaviour, Stage
+from kubesim.controllers.client import STRATEGIC
+from kubesim.controllers.kubelet import KubeletSettings
+from kubesim.controllers.nodestatus import stretch
+from kubesim.controllers.objects import condition_of, is_ready
+from kubesim.controllers.paths import LEASES, NODES, PODS, path_of
+from kubesim.server.api import JsonObject
+from kubesim_support.world_stage import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
+
+from gracectl.model.times import parse_time
+
+pytestmark = pytest.mark.anyio
+
+
+async def pod_now(cluster: EmbeddedCluster, name: str) -> JsonObject:
+    await quiet()
+    found = await get(cluster, path_of(PODS, NAMESPACE, name))
+    assert found is not None
+    return found
+
+
+async def is_there(cluster: EmbeddedCluster, name: str) -> bool:
+    await quiet()
+    return await get(cluster, path_of(PODS, NAMESPACE, name)) is not None
+
+
+async def test_a_pod_runs_and_is_ready_at_the_exact_instants() -> None:
+    behaviour = PodBehaviour(start_delay=2, ready_delay=3)
+    async with running("a", kubelet=KubeletSettings(behaviours=(Stage(behaviour),))) as cluster:
+        begun = cluster.pace.clock.now()
+        await cluster.create(pod("one", "a"))
+        await cluster.pace.clock.sleep(1.999)
+        assert (await pod_now(cluster, "one"))["status"]["phase"] == "Pending"
+        await cluster.pace.clock.sleep(0.001)
+        running_pod = await pod_now(cluster, "one")
+        assert running_pod["status"]["phase"] == "Running"
+        assert not is_ready(running_pod)
+        assert parse_time(running_pod["status"]["startTime"]) == begun
+        assert running_pod["status"]["podIP"]
+        await cluster.pace.clock.sleep(2.999)
+        assert not is_ready(await pod_now(cluster, "one"))
+        await cluster.pace.clock.sleep(0.001)
+        ready = await pod_now(cluster, "one")
+        assert {c["type"]: c["status"] for c in ready["status"]["conditions"]} == dict.fromkeys(
+            ("PodScheduled", "Initialized", "ContainersReady", "Ready"), "True"
+        )
+        assert ready["status"]["containerStatuses"][0]["ready"] is True
+
+
+async def test_speed_shortens_every_delay() -> None:
+    behaviour = PodBehaviour(start_delay=2, ready_delay=3)
+    settings = KubeletSettings(behaviours=(Stage(behaviour),))
+    async with (
+        running("a", speed=10.0, kubelet=settings) as cluster,
+        Timeline(cluster).watching() as timeline,
+    ):
+        await cluster.create(pod("one", "a"))
+        await cluster.pace.clock.sleep(1)
+        assert timeline.of("one") == [(0.0, "ADDED bound"), (0.2, "MODIFIED bound"), (0.5, "MODIFIED ready")]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "grace", "ends_at", "phase"),
+    [
+        (sim(stop_seconds=4), None, 4.0, "Succeeded"),
+        (sim(stop_seconds=0), None, 0.0, "Succeeded"),
+        (sim(stop_seconds=60), None, 30.0, "Failed"),
+        (sim(stop_seconds=4, ignores_sigterm=True), None, 30.0, "Failed"),
+        (sim(stop_seconds=4), 2, 2.0, "Failed"),
+        (sim(stop_seconds=40), 50, 40.0, "Succeeded"),
+    ],
+)
+async def test_a_deleted_pod_ends_when_it_stops_or_is_killed(
+    annotations: dict[str, str], grace: int | None, ends_at: float, phase: str
+) -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=annotations))
+        await quiet()
+        phases: list[str] = []
+        async with Timeline(cluster).watching() as timeline:
+            cluster.views.of(PODS).subscribe(lambda old, new: phases.append(new["status"]["phase"]) if new else None)
+            await delete_pod(cluster, "one", **({} if grace is None else {"gracePeriodSeconds": grace}))
+            await cluster.pace.clock.sleep(100)
+            assert timeline.of("one")[-1] == (ends_at, "DELETED")
+        assert phases[-1] == phase
+
+
+async def test_a_stopped_pod_is_not_ready_before_it_goes() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(stop_seconds=4)))
+        await quiet()
+        states: list[tuple[bool, int]] = []
+
+        def changed(old: JsonObject | None, new: JsonObject | None) -> None:
+            if new is not None and "deletionGracePeriodSeconds" in new["metadata"]:
+                states.append((is_ready(new), new["metadata"]["deletionGracePeriodSeconds"]))
+
+        cluster.views.of(PODS).subscribe(changed)
+        await delete_pod(cluster, "one")
+        await cluster.pace.clock.sleep(3.9)
+        assert states == [(True, 30)]
+        await cluster.pace.clock.sleep(0.2)
+        assert states == [(True, 30), (False, 30), (False, 0)]
+
+
+async def test_a_second_delete_with_a_grace_that_is_over_leaves_one_second() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(ignores_sigterm=True)))
+        await quiet()
+        async with Timeline(cluster).watching() as timeline:
+            await delete_pod(cluster, "one")
+            await cluster.pace.clock.sleep(10)
+            await delete_pod(cluster, "one", gracePeriodSeconds=60)
+            await delete_pod(cluster, "one", gracePeriodSeconds=5)
+            await cluster.pace.clock.sleep(30)
+            # Counted from the first DELETE, 5 s are over: the server makes it 1 s, which the kubelet counts from then.
+            assert timeline.of("one")[-1] == (11.0, "DELETED")
+
+
+async def test_a_shorter_grace_never_makes_a_pod_live_longer() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(stop_seconds=12)))
+        await quiet()
+        async with Timeline(cluster).watching() as timeline:
+            await delete_pod(cluster, "one")
+            await cluster.pace.clock.sleep(10)
+            await delete_pod(cluster, "one", gracePeriodSeconds=20)
+            await cluster.pace.clock.sleep(30)
+            assert timeline.of("one")[-1] == (12.0, "DELETED")
+
+
+async def test_a_pod_that_never_started_goes_at_once() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(start_seconds=100, stop_seconds=20)))
+        await quiet()
+        await delete_pod(cluster, "one")
+        assert not await is_there(cluster, "one")
+
+
+async def test_a_finalizer_keeps_a_stopped_pod_and_nothing_spins() -> None:
+    async with running("a") as cluster:
+        held = pod("one", "a")
+        held["metadata"]["finalizers"] = ["example.com/hold"]
+        await cluster.create(held)
+        await quiet()
+        await delete_pod(cluster, "one")
+        await cluster.pace.clock.sleep(1)
+        version = (await pod_now(cluster, "one"))["metadata"]["resourceVersion"]
+        await cluster.pace.clock.sleep(100)
+        kept = await pod_now(cluster, "one")
+        assert (kept["metadata"]["resourceVersion"], kept["status"]["phase"]) == (version, "Succeeded")
+
+
+async def test_never_ready_and_a_stage_for_some_pods_only() -> None:
+    stages = (
+        Stage(PodBehaviour(never_ready=True), "app=sick"),
+        Stage(PodBehaviour(ready_delay=5), namespace=NAMESPACE),
+    )
+    async with running("a", kubelet=KubeletSettings(behaviours=stages)) as cluster:
+        await cluster.create(pod("sick", "a"))
+        await cluster.create(pod("well", "a"))
+        await cluster.pace.clock.sleep(100)
+        sick = await pod_now(cluster, "sick")
+        assert (sick["status"]["phase"], is_ready(sick)) == ("Running", False)
+        assert is_ready(await pod_now(cluster, "well"))
+
+
+async def test_a_crash_is_restarted_after_a_growing_back_off() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(crash_seconds=5)))
+        await quiet()
+        changes: list[tuple[float, bool, int]] = []
+        start = cluster.pace.clock.monotonic()
+
+        def changed(old: JsonObject | None, new: JsonObject | None) -> None:
+            if new is not None:
+                at = round(cluster.pace.clock.monotonic() - start, 4)
+                restarts = new["status"]["containerStatuses"][0]["restartCount"]
+                changes.append((at, is_ready(new), restarts))
+
+        cluster.views.of(PODS).subscribe(changed)
+        await cluster.pace.clock.sleep(45.5)
+        assert changes == [
+            (0.0, True, 0),
+            (5.0, False, 1),
+            (15.0, True, 1),
+            (20.0, False, 2),
+            (40.0, True, 2),
+            (45.0, False, 3),
+        ]
+
+
+async def test_a_crash_without_restarts_fails_the_pod() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(crash_seconds=5), restartPolicy="Never"))
+        await cluster.pace.clock.sleep(6)
+        assert (await pod_now(cluster, "one"))["status"]["phase"] == "Failed"
+
+
+async def test_a_partitioned_node_says_nothing_and_catches_up() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a"))
+        await quiet()
+        cluster.kubelet.partition("a")
+        await delete_pod(cluster, "one")
+        await cluster.pace.clock.sleep(100)
+        assert await is_there(cluster, "one")
+        cluster.kubelet.heal("a")
+        assert not await is_there(cluster, "one")
+
+
+async def test_another_pod_under_the_same_name_is_another_pod() -> None:
+    behaviours = (Stage(PodBehaviour(start_delay=2)),)
+    async with running("a", kubelet=KubeletSettings(behaviours=behaviours)) as cluster:
+        await cluster.create(pod("one", "a"))
+        await cluster.pace.clock.sleep(1)
+        await delete_pod(cluster, "one", gracePeriodSeconds=0)
+        await cluster.create(pod("one", "a"))
+        await cluster.pace.clock.sleep(1.5)
+        assert (await pod_now(cluster, "one"))["status"]["phase"] == "Pending"
+        await cluster.pace.clock.sleep(0.5)
+        assert (await pod_now(cluster, "one"))["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize("leases", [True, False])
+async def test_a_node_gives_a_sign_of_life_every_ten_seconds_until_it_falls_silent(leases: bool) -> None:
+    parts = PARTS - {"node-lifecycle"}
+    async with running("a", kubelet=KubeletSettings(leases=leases), parts=parts) as cluster:
+        begun = cluster.pace.clock.now()
+
+        async def heard() -> tuple[float, float]:
+            """When the node spoke last by its Lease (or its status), and since when it is Ready."""
+            await quiet()
+            node = await get(cluster, path_of(NODES, name="a"))
+            ready = condition_of(node, "Ready") if node else None
+            assert ready is not None
+            assert ready["status"] == "True"
+            lease = await get(cluster, path_of(LEASES, "kube-node-lease", "a"))
+            assert (lease is not None) == leases
+            spoken = lease["spec"]["renewTime"] if lease is not None else ready["lastHeartbeatTime"]
+            return parse_time(spoken) - begun, parse_time(ready["lastTransitionTime"]) - begun
+
+        assert await heard() == (0, 0)
+        await cluster.pace.clock.sleep(20.5)
+        assert await heard() == (20, 0)
+        cluster.kubelet.partition("a")
+        await cluster.pace.clock.sleep(60)
+        assert await heard() == (20, 0)
+        cluster.kubelet.heal("a")
+        assert int((await heard())[0]) == 80
+
+
+async def test_an_unchanged_status_is_written_every_five_minutes_a_wrong_one_is_put_right() -> None:
+    async with running("a", parts=PARTS - {"node-lifecycle"}) as cluster:
+        begun = cluster.pace.clock.now()
+        path = path_of(NODES, name="a")
+
+        async def written() -> tuple[str, float]:
+            await quiet()
+            ready = condition_of(await get(cluster, path) or {}, "Ready")
+            assert ready is not None
+            return ready["status"], parse_time(ready["lastHeartbeatTime"]) - begun
+
+        await cluster.pace.clock.sleep(299)
+        assert await written() == ("True", 0)
+        await cluster.pace.clock.sleep(1)
+        assert await written() == ("True", 300)
+        wrong = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "lastHeartbeatTime": None}]}}
+        await cluster.api.call("PATCH", f"{path}/status", wrong, content_type=STRATEGIC)
+        await cluster.pace.clock.sleep(10)
+        assert await written() == ("True", 310)
+
+
+@pytest.mark.parametrize(("nodes", "factor"), [(1, 1.0), (200, 1.0), (400, 2.0), (5000, 25.0)])
+def test_many_nodes_speak_less_often(nodes: int, factor: float) -> None:
+    assert stretch(nodes) == factor
+
+
+@pytest.mark.parametrize(
+    ("policy", "annotations", "phase", "restarts"),
+    [
+        ("Always", sim(exit_seconds=5), "Running", 2),
+        ("OnFailure", sim(exit_seconds=5), "Succeeded", 0),
+        ("Never", sim(exit_seconds=5), "Succeeded", 0),
+        ("OnFailure", sim(crash_seconds=5), "Running", 2),
+        ("Never", sim(crash_seconds=5, exit_code=42), "Failed", 0),
+        ("Always", sim(crash_seconds=5, crash_times=1), "Running", 1),
+    ],
+)
+async def test_a_pod_whose_program_ends(policy: str, annotations: dict[str, str], phase: str, restarts: int) -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=annotations, restartPolicy=policy))
+        await cluster.pace.clock.sleep(25)
+        found = await pod_now(cluster, "one")
+        status = found["status"]["containerStatuses"][0]
+        assert (found["status"]["phase"], status["restartCount"]) == (phase, restarts)
+        if "sim.gracectl.dev/exit-code" in annotations:
+            assert status["state"]["terminated"]["exitCode"] == 42
+
+
+async def test_a_machine_that_crashes_and_comes_back_starts_its_pods_anew() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(start_seconds=2, stop_seconds=5)))
+        await cluster.create(pod("once", "a", annotations=sim(start_seconds=2), restartPolicy="Never"))
+        await cluster.create(pod("going", "a", annotations=sim(stop_seconds=25)))
+        await cluster.pace.clock.sleep(10)
+        await delete_pod(cluster, "going")
+        cluster.kubelet.kill("a")
+        await cluster.pace.clock.sleep(5)
+        assert is_ready(await pod_now(cluster, "one"))  # Nobody has said anything else yet.
+        cluster.kubelet.revive("a")
+        assert not await is_there(cluster, "going")
+        assert (await pod_now(cluster, "once"))["status"]["phase"] == "Failed"
+        await cluster.pace.clock.sleep(1.9)
+        assert not is_ready(await pod_now(cluster, "one"))
+        await cluster.pace.clock.sleep(0.1)
+        back = await pod_now(cluster, "one")
+        assert is_ready(back)
+        assert back["status"]["containerStatuses"][0]["restartCount"] == 1
+        await delete_pod(cluster, "one")
+        await cluster.pace.clock.sleep(4.9)
+        assert await is_there(cluster, "one")
+        await cluster.pace.clock.sleep(0.1)
+        assert not await is_there(cluster, "one")
+
+
+async def test_a_kubelet_that_restarts_forgets_what_it_had_counted_and_its_pods_run_on() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(ignores_sigterm=True)))
+        await cluster.create(pod("sick", "a", annotations=sim(crash_seconds=5)))
+        await quiet()
+        await delete_pod(cluster, "one", gracePeriodSeconds=20)
+        await cluster.pace.clock.sleep(8)  # The sick one waits for its first restart, at 15.
+        cluster.kubelet.restart("a")
+        assert is_ready(await pod_now(cluster, "sick"))
+        await cluster.pace.clock.sleep(19.9)
+        assert await is_there(cluster, "one")  # Its grace is counted from the start of the kubelet.
+        await cluster.pace.clock.sleep(0.1)
+        assert not await is_there(cluster, "one")
+
+
+async def test_a_static_pod_comes_back_as_long_as_its_node_is_there() -> None:
+    path = path_of(PODS, "kube-system", "proxy-a")
+    async with running("a") as cluster:
+        manifest = pod("proxy")
+        manifest["metadata"]["namespace"] = "kube-system"
+        cluster.add_static_pod("a", manifest)
+        await quiet()
+        first = await get(cluster, path)
+        assert first is not None
+        assert is_ready(first)
+        assert "kubernetes.io/config.mirror" in first["metadata"]["annotations"]
+        assert first["metadata"]["ownerReferences"][0]["kind"] == "Node"
+        await cluster.api.call("DELETE", path)
+        await quiet()
+        second = await get(cluster, path)
+        assert second is not None
+        assert is_ready(second)
+        assert second["metadata"]["uid"] != first["metadata"]["uid"]
+        await cluster.api.call("DELETE", path_of(NODES, name="a"))
+        await quiet()
+        assert await names(cluster, PODS) == []
