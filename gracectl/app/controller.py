@@ -119,17 +119,17 @@ class Controller:
         self._spans = spans
         patient = ClientSettings(timeout=settings.client.request_timeout_seconds)
         self._client = KubeClient(transport, clock, settings=patient, rng=rng)
-        self._observed = observed = empty_cluster_cache(instance_key_of(provider))
+        self._cluster = cluster = empty_cluster_cache(instance_key_of(provider))
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
         self._tallies = TerminationStatistics()
         # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with
         # everything else has time.
         once = ClientSettings(timeout=min(patient.timeout, _LONGEST_LOOK), retry=RetrySettings(attempts=1))
-        reflectors = Reflectors(self._client, observed, clock, rng=rng)
+        reflectors = Reflectors(self._client, cluster, clock, rng=rng)
         # Whoever admits, writes to the ledger, not only who leads: what keeps replicas apart there is its version.
-        self._gate = Admitter(self._client, observed.nodes, Cache("node-budgets"), clock, rng=rng)
+        self._gate = Admitter(self._client, cluster.nodes, Cache("node-budgets"), clock, rng=rng)
         self._reflectors: tuple[Reflector[Any], ...] = (
-            reflectors.of_pods(observed.pods),
+            reflectors.of_pods(cluster.pods),
             *reflectors.whole,
             reflectors.of_node_budgets(self._gate.budgets),
         )
@@ -147,15 +147,15 @@ class Controller:
         self._means = Dependencies(
             client=self._client.fenced(fence),
             deleting=self._deleting.fenced(fence),
-            observed=observed,
-            gate=self._gate,
+            cluster=cluster,
+            admitter=self._gate,
             provider=FencedProvider(self._provider, fence),
             recorder=self._recorder,
             clock=clock,
             eviction=settings.eviction,
             termination=settings.termination,
             claim_resource=lambda: reflectors.claims.resource,
-            tallies=self._tallies,
+            statistics=self._tallies,
             roll=self._roll,
             spans=spans,
             is_orderly=lambda: self._election is not None and self._election.was_released,
@@ -345,7 +345,7 @@ class Controller:
 
     async def wait_live(self) -> None:
         """Return when every cache has taken over its first complete list."""
-        await self._observed.wait_live()
+        await self._cluster.wait_live()
         await self._gate.wait_live()
 
     def under_way(self) -> tuple[Progress, ...]:
@@ -381,7 +381,7 @@ class Controller:
     def _samples_of_protection(self) -> Iterator[Sample | None]:
         settings = self._means.termination
         found = yield from count_protected_pods(
-            self._observed, settings.node_selector, settings.policy.protection, self._clock.now()
+            self._cluster, settings.node_selector, settings.policy.protection, self._clock.now()
         )
         yield from protection_samples(found, self._tallies)
 
@@ -408,7 +408,7 @@ class Controller:
 
     @property
     def _caches(self) -> tuple[Cache[Any], ...]:
-        return (*self._observed.caches, self._gate.budgets)
+        return (*self._cluster.caches, self._gate.budgets)
 
     def health(self) -> Iterator[Check]:
         """Whether the process lives, or would be better off dead. Nothing of that depends on the API server."""

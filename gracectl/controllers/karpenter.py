@@ -105,12 +105,12 @@ class KarpenterWatch:
     async def is_clear(self) -> bool:
         """Whether nobody leads; what has changed since the last call is logged. Raises ApiError."""
         rival = await self.look()
-        told_of = "" if rival is None else rival.holder
-        if rival is not None and told_of != self._told_of:
+        deletion_message = "" if rival is None else rival.holder
+        if rival is not None and deletion_message != self._told_of:
             logger.warning("%s. Nothing is begun beside it, and this process stands by; %s", rival.words, rival.remedy)
         elif rival is None and self._told_of:
             logger.info("no Karpenter leads any more: this process may lead again")
-        self._told_of = told_of
+        self._told_of = deletion_message
         return rival is None
 
     async def _rival_at(self, key: Key) -> Rival | None:

@@ -27,7 +27,7 @@ from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.reporting.pod_events import PodEventReporter
-from gracectl.controllers.reporting.undecodable import tell_of_undecodable
+from gracectl.controllers.reporting.undecodable import report_undecodable
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.tracing.tracer import Tracer
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
@@ -54,15 +54,15 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     client: KubeClient
     deleting: KubeClient
     """Repeats nothing: see PodDeleter."""
-    observed: ClusterCache
-    gate: Admitter
+    cluster: ClusterCache
+    admitter: Admitter
     provider: Provider
     recorder: EventRecorder
     clock: Clock
     eviction: EvictionSettings
     termination: TerminationSettings
     claim_resource: Callable[[], Resource[NodeClaim]]
-    tallies: TerminationStatistics
+    statistics: TerminationStatistics
     roll: ComponentStatus
     spans: SpanSink | None
     """Where traces go; None: nobody wants them."""
@@ -86,38 +86,38 @@ class ControllerManager:
 
     def __init__(self, means: Dependencies) -> None:
         self._clock = RelayedClock(means.clock)
-        observed, eviction = means.observed, means.eviction
+        cluster, eviction = means.cluster, means.eviction
         self._eviction, self._settings = means.eviction, means.termination
 
         def patience() -> Backoff:
             eviction = self._eviction
             return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=means.rng)
 
-        self._evictor = Evictor(means.client, observed.pods, observed.budgets, self._clock, eviction, patience)
-        self._deleter = PodDeleter(means.deleting, observed.pods, self._clock, eviction, patience)
-        announcer = PodEventReporter(means.recorder)
+        self._evictor = Evictor(means.client, cluster.pods, cluster.budgets, self._clock, eviction, patience)
+        self._deleter = PodDeleter(means.deleting, cluster.pods, self._clock, eviction, patience)
+        pod_events = PodEventReporter(means.recorder)
         self.tracer = Tracer(means.spans, self._clock, means.is_orderly)
-        departures = PodOutcomeTracker(
-            means.tallies.departures,
+        pod_outcomes = PodOutcomeTracker(
+            means.statistics.pod_outcomes,
             lambda uid: (self._evictor.is_asking_for(uid), self._deleter.is_asking_for(uid)),
         )
-        for listener in (announcer, self.tracer, departures):
+        for listener in (pod_events, self.tracer, pod_outcomes):
             self._evictor.listen(listener)
             self._deleter.listen(listener)
         self._background = Background()
         self._context = context = StepContext(
             client=means.client,
-            observed=observed,
+            cluster=cluster,
             evictor=self._evictor,
             provider=means.provider,
             recorder=means.recorder,
             clock=self._clock,
             current=lambda: self._settings,
             deleter=self._deleter,
-            gate=means.gate,
+            admitter=means.admitter,
             claim_resource=means.claim_resource,
-            tallies=means.tallies,
-            departures=departures,
+            statistics=means.statistics,
+            pod_outcomes=pod_outcomes,
             background=self._background,
             without_instance=WeakValueDictionary(),
         )
@@ -131,8 +131,8 @@ class ControllerManager:
         self._voluntary = DisruptionController(context, backoff, self._pending)
         self._keeper = FinalizerController(context, backoff)
         self._misspellings = InvalidAnnotationReporter(context)
-        tell_of_undecodable(context)
-        self._counting = StatusController(means.gate, means.client, self._clock, backoff)
+        report_undecodable(context)
+        self._counting = StatusController(means.admitter, means.client, self._clock, backoff)
 
     async def run(self) -> None:
         """Change the cluster until cancelled; what is under way is finished first. Raises ComponentFailed."""
@@ -207,5 +207,5 @@ class ControllerManager:
 @contextmanager
 def tenure(means: Dependencies) -> Iterator[ControllerManager]:
     """One that knows what the caches hold, and is told what changes in them while the block runs."""
-    with means.observed.visited(), means.gate.budgets.visited():
+    with means.cluster.visited(), means.admitter.budgets.visited():
         yield ControllerManager(means)

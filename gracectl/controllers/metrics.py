@@ -94,16 +94,16 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """By QUEUES."""
 
 
-def work_samples(work: Work, tallies: TerminationStatistics, now: float) -> Iterator[Sample]:
+def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> Iterator[Sample]:
     """For every value of every label, also where there is nothing to count: no series comes and goes. `now`: Unix
     seconds."""
     yield from _samples_of_ends(work.ends, now)
-    yield from _samples_of_times(tallies)
+    yield from _samples_of_times(statistics)
     for state, number in work.remaining.states.items():
         yield Sample(PODS_LEFT, (state,), number)
     for blocker, number in work.remaining.blocked.items():
         yield Sample(BLOCKED_PODS, (blocker,), number)
-    for how, number in tallies.departures.statistics().items():
+    for how, number in statistics.pod_outcomes.statistics().items():
         yield Sample(PODS_DRAINED, (how,), number)
     for held in HELD:
         yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.held_by_node_budgets.get(held, 0))
@@ -139,8 +139,8 @@ def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]
             yield Sample(DRAINS_STANDING_STILL, (kind,), still[kind])
 
 
-def _samples_of_times(tallies: TerminationStatistics) -> Iterator[Sample]:
-    whole, walked = tallies.end_times.whole(), tallies.end_times.steps()
+def _samples_of_times(statistics: TerminationStatistics) -> Iterator[Sample]:
+    whole, walked = statistics.durations.whole(), statistics.durations.steps()
     for kind in TERMINATION_KINDS:
         yield Sample(TERMINATION_DURATION, (kind,), whole[kind])
         for step in STEPS[kind]:
@@ -148,7 +148,7 @@ def _samples_of_times(tallies: TerminationStatistics) -> Iterator[Sample]:
             yield Sample(STEP_DURATION, (kind, step), seen)
 
 
-def protection_samples(found: ProtectedPodCounts, tallies: TerminationStatistics) -> Iterator[Sample]:
+def protection_samples(found: ProtectedPodCounts, statistics: TerminationStatistics) -> Iterator[Sample]:
     """As above."""
     for group, count in found.protected.items():
         yield Sample(PROTECTED_PODS, group, count)
@@ -156,5 +156,5 @@ def protection_samples(found: ProtectedPodCounts, tallies: TerminationStatistics
         yield Sample(PROTECTED_PODS_TERMINATING, group, count)
     for kind, seconds in found.longest.items():
         yield Sample(PROTECTION_REMAINING, (kind,), seconds)
-    for labels, seen in tallies.guard_times.statistics().items():
+    for labels, seen in statistics.protection_durations.statistics().items():
         yield Sample(PROTECTION_HELD, labels, seen)

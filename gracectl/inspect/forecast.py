@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import ClusterCache, is_held
+from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.cluster.tracked import H
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
@@ -120,7 +120,7 @@ def is_draining(node: Node, settings: TerminationSettings) -> bool:
 
 def is_ending(node: Node, settings: TerminationSettings) -> bool:
     """Whether this node is deleted, and ours to end."""
-    return is_held(node) and settings.node_selector.matches(node.labels)
+    return is_finalizing(node) and settings.node_selector.matches(node.labels)
 
 
 def deadline_if_deleted(

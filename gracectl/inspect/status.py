@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import ClusterCache, is_held
+from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.node.unmanaged import complaint
 from gracectl.controllers.pipeline.state import KEPT
 from gracectl.controllers.settings import TerminationSettings
@@ -180,7 +180,7 @@ def claims_by_themselves(
     for claim in sorted(observed.claims.values(), key=lambda claim: claim.name):
         nodes = observed.nodes_of(claim)
         is_shown = any(node.deletion_timestamp is not None for node in nodes)
-        if not is_held(claim) or is_shown or not observed.is_managed(claim, settings.node_selector):
+        if not is_finalizing(claim) or is_shown or not observed.is_managed(claim, settings.node_selector):
             continue
         words = (condition_of(claim.conditions, type_) for type_ in (names.INSTANCE_TERMINATING, names.DRAINED))
         says = next((word.message for word in words if word is not None and word.message), "")
@@ -291,7 +291,7 @@ def _obstacles(
 ) -> Iterator[Caution]:
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
     for caution in obstacles_of(observed, settings, node, keeps=is_kept(node)):
-        if caution.kind is Kind.NOT_MANAGED and (is_held(node) or is_in_maintenance(node)):
+        if caution.kind is Kind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
             yield Caution(Kind.NOT_MANAGED, complaint(node)[1])
         elif caution.kind is not Kind.NOT_HELD or not has_drained:
             # One that we have drained and let go is not one that nobody has ever held.

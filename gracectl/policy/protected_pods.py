@@ -46,67 +46,71 @@ class ProtectedPod(msgspec.Struct, frozen=True):
         return (self.protection.kind, self.protection.until)
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedProtection(msgspec.Struct, frozen=True):
     """A guard that holds the drain no longer."""
 
-    guard: ProtectedPod
+    protected: ProtectedPod
     how: ProtectionEnd
 
 
-class Turn(msgspec.Struct, frozen=True):
+class ProtectionUpdate(msgspec.Struct, frozen=True):
     """The guards of a node after a plan, by pod UID, and what this plan has changed."""
 
-    guards: Mapping[str, ProtectedPod]
+    protected_pods: Mapping[str, ProtectedPod]
     begun: tuple[ProtectedPod, ...]
     """Protected now, and before not at all, by something else, or until another instant."""
-    ended: tuple[Ended, ...]
+    ended: tuple[EndedProtection, ...]
 
 
-def turn(before: Mapping[str, ProtectedPod] | None, decision: Plan, now: float, started: float) -> Turn:
+def update_protection(
+    before: Mapping[str, ProtectedPod] | None, decision: Plan, now: float, started: float
+) -> ProtectionUpdate:
     """What the plan of `now` makes of the guards there were; None: it is the first plan, of an end that began at
     `started`, perhaps in a former life of ours: then a guard has stood since that, or since there is the pod."""
     entries = {entry.pod.uid: entry for entry in decision.pods}
     known = before or {}
     ended = tuple(
-        Ended(guard, how) for uid, guard in known.items() if (how := _lapse(guard, entries.get(uid), now)) is not None
+        EndedProtection(protected, how)
+        for uid, protected in known.items()
+        if (how := _lapse(protected, entries.get(uid), now)) is not None
     )
-    over = {each.guard.pod.uid for each in ended}
-    guards = {uid: _still(guard, entries[uid]) for uid, guard in known.items() if uid not in over}
+    over = {each.protected.pod.uid for each in ended}
+    protected_pods = {uid: _still(protected, entries[uid]) for uid, protected in known.items() if uid not in over}
     for uid, entry in entries.items():
-        if entry.protection is not None and uid not in guards:
+        if entry.protection is not None and uid not in protected_pods:
             since = now if before is not None else max(started, entry.pod.created)
-            guards[uid] = ProtectedPod(entry.pod, entry.protection, since, entry.delete_at)
+            protected_pods[uid] = ProtectedPod(entry.pod, entry.protection, since, entry.delete_at)
     begun = (
-        guard
-        for uid, guard in guards.items()
-        if not guard.is_leaving and (uid not in known or known[uid].until != guard.until)
+        protected
+        for uid, protected in protected_pods.items()
+        if not protected.is_leaving and (uid not in known or known[uid].until != protected.until)
     )
-    return Turn(guards, tuple(begun), ended)
+    return ProtectionUpdate(protected_pods, tuple(begun), ended)
 
 
-def _lapse(guard: ProtectedPod, entry: PodPlan | None, now: float) -> ProtectionEnd | None:
+def _lapse(protected: ProtectedPod, entry: PodPlan | None, now: float) -> ProtectionEnd | None:
     """How the guard has ended; None while it holds the drain."""
-    is_due = guard.delete_at is not None and guard.delete_at <= now
+    is_due = protected.delete_at is not None and protected.delete_at <= now
     if entry is None or entry.outcome is Outcome.IGNORED:
         return ProtectionEnd.DEADLINE if is_due else ProtectionEnd.LEFT
     if entry.outcome is Outcome.DELETE:
         return ProtectionEnd.DEADLINE
     if entry.pod.deletion_timestamp is not None:
-        if is_due and not guard.is_leaving:
+        if is_due and not protected.is_leaving:
             return ProtectionEnd.DEADLINE
-        return None if guard.protection.holds_node else ProtectionEnd.LEFT
-    if entry.protection is not None and entry.protection.kind == guard.protection.kind:
+        return None if protected.protection.holds_node else ProtectionEnd.LEFT
+    if entry.protection is not None and entry.protection.kind == protected.protection.kind:
         return None
-    until = guard.protection.until
+    until = protected.protection.until
     return ProtectionEnd.ELAPSED if until is not None and until <= now else ProtectionEnd.LIFTED
 
 
-def _still(guard: ProtectedPod, entry: PodPlan) -> ProtectedPod:
+def _still(protected: ProtectedPod, entry: PodPlan) -> ProtectedPod:
     """As the plan shows it now; one that is leaving keeps the words of its protection."""
     return ProtectedPod(
         pod=entry.pod,
-        protection=entry.protection or guard.protection,
-        since=guard.since,
+        protection=entry.protection or protected.protection,
+        since=protected.since,
         delete_at=entry.delete_at,
         is_leaving=entry.protection is None,
     )

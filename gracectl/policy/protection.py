@@ -82,7 +82,7 @@ def asks_for_protection(pod: Pod) -> bool:
     )
 
 
-def misspelt(pod: Pod) -> str | None:
+def invalid_annotation(pod: Pod) -> str | None:
     """The value of its do-not-disrupt if that is neither "true" nor a positive duration: somebody should know."""
     value = pod.annotations.get(names.DO_NOT_DISRUPT)
     if value is None or value == "true" or _positive_seconds(value) is not None:

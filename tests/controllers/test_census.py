@@ -13,14 +13,14 @@ from gracectl.runtime.slices import run_at_once
 
 
 def test_no_slice_counts_more_than_some_hundred_pods() -> None:
-    observed = empty_cluster_cache()
-    observed.nodes.put(a_node())
+    cluster = empty_cluster_cache()
+    cluster.nodes.put(a_node())
     asking = {names.DO_NOT_DISRUPT: "4h"}
-    observed.pods.replace(a_pod(f"p{number}", annotations=asking) for number in range(3 * SLICE))
+    cluster.pods.replace(a_pod(f"p{number}", annotations=asking) for number in range(3 * SLICE))
 
     def counted() -> int:
-        return sum(1 for _ in count_protected_pods(observed, LabelSelector(), ProtectionSettings(), NOW))
+        return sum(1 for _ in count_protected_pods(cluster, LabelSelector(), ProtectionSettings(), NOW))
 
     assert counted() == 3
-    found = run_at_once(count_protected_pods(observed, LabelSelector(), ProtectionSettings(), NOW))
+    found = run_at_once(count_protected_pods(cluster, LabelSelector(), ProtectionSettings(), NOW))
     assert found.protected["do-not-disrupt", "time"] == 3 * SLICE

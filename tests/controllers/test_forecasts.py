@@ -49,7 +49,7 @@ async def foretold(stage: Stage, controller: Controller, world: World, *, keeps:
     await stage.clock.sleep(math.ceil(stage.clock.monotonic()) - stage.clock.monotonic())
     assumptions = Assumptions(replacement_seconds=REPLACEMENT_SECONDS)
     settings, now = world.settings.termination, stage.clock.now()
-    return outlook(controller._observed, settings, world.doomed, now, assumptions, keeps=keeps)
+    return outlook(controller._cluster, settings, world.doomed, now, assumptions, keeps=keeps)
 
 
 async def lived_through(stage: Stage, controller: Controller, world: World) -> Outlook:

@@ -13,7 +13,7 @@ from gracectl.controllers.pipeline.statistics import ProtectionDurations
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.plan import NodeView, Plan, plan
-from gracectl.policy.protected_pods import ProtectedPod, ProtectionEnd, Turn, turn
+from gracectl.policy.protected_pods import ProtectedPod, ProtectionEnd, ProtectionUpdate, update_protection
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 
 CAPPED = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
@@ -34,27 +34,27 @@ def planned(*pods: Pod, at: float = NOW, **view: Any) -> Plan:
 
 
 def begun(pod: Pod, **view: Any) -> Mapping[str, ProtectedPod]:
-    return turn({}, planned(pod, **view), NOW, NOW - 60).guards
+    return update_protection({}, planned(pod, **view), NOW, NOW - 60).protected_pods
 
 
-def lapses(changes: Turn) -> list[ProtectionEnd]:
+def lapses(changes: ProtectionUpdate) -> list[ProtectionEnd]:
     return [ended.how for ended in changes.ended]
 
 
 @pytest.mark.parametrize("pod", [job(), job("true"), job("nonsense"), holder()])
 def test_a_guard_stands_as_long_as_nothing_changes(pod: Pod) -> None:
-    first = turn({}, planned(pod), NOW, NOW - 60)
-    [guard] = first.begun
-    assert (guard.pod, guard.since, guard.delete_at, guard.is_leaving) == (pod, NOW, None, False)
-    again = turn(first.guards, planned(pod, at=NOW + 60), NOW + 60, NOW - 60)
-    assert again == Turn(first.guards, (), ())
+    first = update_protection({}, planned(pod), NOW, NOW - 60)
+    [protected] = first.begun
+    assert (protected.pod, protected.since, protected.delete_at, protected.is_leaving) == (pod, NOW, None, False)
+    again = update_protection(first.protected_pods, planned(pod, at=NOW + 60), NOW + 60, NOW - 60)
+    assert again == ProtectionUpdate(first.protected_pods, (), ())
 
 
 @pytest.mark.parametrize(("created", "since"), [(NOW - 3600, NOW - 60), (NOW - 30, NOW - 30)])
 def test_at_the_first_look_it_has_stood_since_the_end_of_the_node_began(created: float, since: float) -> None:
     """After a restart, too."""
-    guards = turn(None, planned(job(created=created)), NOW, NOW - 60).guards
-    assert [guard.since for guard in guards.values()] == [since]
+    protected_pods = update_protection(None, planned(job(created=created)), NOW, NOW - 60).protected_pods
+    assert [protected.since for protected in protected_pods.values()] == [since]
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_at_the_first_look_it_has_stood_since_the_end_of_the_node_began(created:
 def test_how_it_has_ended(before: Pod, after: Pod | None, how: ProtectionEnd) -> None:
     """An hour later."""
     later = NOW + 3600
-    changes = turn(begun(before), planned(*(pod for pod in (after,) if pod), at=later), later, NOW - 60)
+    changes = update_protection(begun(before), planned(*(pod for pod in (after,) if pod), at=later), later, NOW - 60)
     assert lapses(changes) == [how]
-    assert changes.guards == {}
+    assert changes.protected_pods == {}
     assert changes.begun == ()
 
 
 @pytest.mark.parametrize("value", ["true", "10h", "nonsense"])
 def test_the_administrators_maximum_is_a_time_that_elapses(value: str) -> None:
-    changes = turn(
+    changes = update_protection(
         begun(job(value), settings=CAPPED), planned(job(value), at=NOW + 3600, settings=CAPPED), NOW + 3600, NOW - 60
     )
     assert lapses(changes) == [ProtectionEnd.ELAPSED]
@@ -94,20 +94,24 @@ def test_the_administrators_maximum_is_a_time_that_elapses(value: str) -> None:
 def test_a_pod_whose_time_for_the_deadline_has_come_was_deleted_for_it(after: Pod | None) -> None:
     """Whether we look before the deleter has acted, before the pod has ended, or later."""
     deadline, now = NOW + 70, NOW + 40
-    guards = begun(job("true"), deadline=deadline)
-    assert [guard.delete_at for guard in guards.values()] == [deadline - 30]
+    protected_pods = begun(job("true"), deadline=deadline)
+    assert [protected.delete_at for protected in protected_pods.values()] == [deadline - 30]
     pods = () if after is None else (after,)
-    assert lapses(turn(guards, planned(*pods, at=now, deadline=deadline), now, NOW - 60)) == [ProtectionEnd.DEADLINE]
+    assert lapses(update_protection(protected_pods, planned(*pods, at=now, deadline=deadline), now, NOW - 60)) == [
+        ProtectionEnd.DEADLINE
+    ]
 
 
 def test_a_deadline_that_was_tightened_to_now_deletes_as_well() -> None:
-    changes = turn(begun(job("true")), planned(job("true"), at=NOW + 5, deadline=NOW + 5), NOW + 5, NOW - 60)
+    changes = update_protection(
+        begun(job("true")), planned(job("true"), at=NOW + 5, deadline=NOW + 5), NOW + 5, NOW - 60
+    )
     assert lapses(changes) == [ProtectionEnd.DEADLINE]
 
 
 def test_a_pod_that_somebody_deletes_long_before_the_deadline_has_left() -> None:
     deadline = NOW + 3600
-    changes = turn(
+    changes = update_protection(
         begun(job("true"), deadline=deadline),
         planned(job("true", deletion_timestamp=NOW + 40.0), at=NOW + 10, deadline=deadline),
         NOW + 10,
@@ -117,12 +121,14 @@ def test_a_pod_that_somebody_deletes_long_before_the_deadline_has_left() -> None
 
 
 def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
-    guards = begun(holder())
+    protected_pods = begun(holder())
     leaving = holder(deletion_timestamp=NOW + 40.0, deletion_grace_seconds=30)
-    changes = turn(guards, planned(leaving, at=NOW + 10), NOW + 10, NOW - 60)
-    [guard] = changes.guards.values()
-    assert (guard.is_leaving, guard.since, changes.begun, changes.ended) == (True, NOW, (), ())
-    assert lapses(turn(changes.guards, planned(at=NOW + 40), NOW + 40, NOW - 60)) == [ProtectionEnd.LEFT]
+    changes = update_protection(protected_pods, planned(leaving, at=NOW + 10), NOW + 10, NOW - 60)
+    [protected] = changes.protected_pods.values()
+    assert (protected.is_leaving, protected.since, changes.begun, changes.ended) == (True, NOW, (), ())
+    assert lapses(update_protection(changes.protected_pods, planned(at=NOW + 40), NOW + 40, NOW - 60)) == [
+        ProtectionEnd.LEFT
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,27 +141,27 @@ def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
     ],
 )
 def test_another_end_is_news_of_the_same_guard(before: Pod, after: Pod) -> None:
-    changes = turn(begun(before), planned(after, at=NOW + 10), NOW + 10, NOW - 60)
-    assert [guard.since for guard in changes.begun] == [NOW]
+    changes = update_protection(begun(before), planned(after, at=NOW + 10), NOW + 10, NOW - 60)
+    assert [protected.since for protected in changes.begun] == [NOW]
     assert changes.ended == ()
 
 
 @pytest.mark.parametrize(("before", "after"), [(job("2h"), job("120m")), (job("true"), job("nonsense"))])
 def test_the_same_end_in_other_words_is_none(before: Pod, after: Pod) -> None:
-    changes = turn(begun(before), planned(after, at=NOW + 10), NOW + 10, NOW - 60)
+    changes = update_protection(begun(before), planned(after, at=NOW + 10), NOW + 10, NOW - 60)
     assert (changes.begun, changes.ended) == ((), ())
 
 
 def test_another_word_is_another_guard() -> None:
     both = msgspec.structs.replace(holder(), annotations={names.DO_NOT_DISRUPT: "true"})
-    changes = turn(begun(both), planned(job("true"), at=NOW + 10), NOW + 10, NOW - 60)
+    changes = update_protection(begun(both), planned(job("true"), at=NOW + 10), NOW + 10, NOW - 60)
     assert lapses(changes) == [ProtectionEnd.LIFTED]
-    [guard] = changes.begun
-    assert (guard.protection.kind, guard.since) == ("do-not-disrupt", NOW + 10)
+    [protected] = changes.begun
+    assert (protected.protection.kind, protected.since) == ("do-not-disrupt", NOW + 10)
 
 
 def test_who_is_not_protected_guards_nothing() -> None:
-    assert turn({}, planned(a_pod("web"), job("30m")), NOW, NOW - 60) == Turn({}, (), ())
+    assert update_protection({}, planned(a_pod("web"), job("30m")), NOW, NOW - 60) == ProtectionUpdate({}, (), ())
 
 
 def test_how_long_each_has_stood_is_counted_by_kind_and_end() -> None:

@@ -167,25 +167,25 @@ def crowd(count: int, **fields: Any) -> list[Pod]:
 
 async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controller: Controller) -> None:
     """So that what else there is to tell does not wait behind them."""
-    tools = controller._tenure._context
-    part = InvalidAnnotationReporter(tools)
-    tools.observed.nodes.put(a_node())
-    start = tools.clock.monotonic()
+    context = controller._tenure._context
+    part = InvalidAnnotationReporter(context)
+    context.cluster.nodes.put(a_node())
+    start = context.clock.monotonic()
     for pod in crowd(100):
-        tools.observed.pods.put(pod)
+        context.cluster.pods.put(pod)
         await part.look(pod.key)
-    assert tools.recorder.statistics().recorded == 100
-    assert tools.clock.monotonic() - start == pytest.approx(50 / 5)
+    assert context.recorder.statistics().recorded == 100
+    assert context.clock.monotonic() - start == pytest.approx(50 / 5)
     assert part.statistics().ready == 100  # the queue knows them, and nobody has taken them from it here
 
 
 async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(misspelt, "REMEMBERED", 10)
-    tools = controller._tenure._context
-    part = InvalidAnnotationReporter(tools)
-    tools.observed.nodes.put(a_node())
+    context = controller._tenure._context
+    part = InvalidAnnotationReporter(context)
+    context.cluster.nodes.put(a_node())
     for pod in crowd(30):
-        tools.observed.pods.put(pod)
+        context.cluster.pods.put(pod)
         await part.look(pod.key)
     assert [topic[0] for topic in part._told] == [f"uid-p{n}" for n in range(20, 30)]
     assert all(len(value) <= 60 for _, value in part._told)

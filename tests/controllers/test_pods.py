@@ -7,7 +7,7 @@ from support.builders import NOW
 from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
-from gracectl.controllers.reporting.pod_events import PodEventReporter, is_cut, told_of
+from gracectl.controllers.reporting.pod_events import PodEventReporter, deletion_message, is_cut
 from gracectl.eviction.deletion import Deletion, ScheduledDeletion
 from gracectl.eviction.promises import Promise
 from gracectl.kube.client import KubeClient
@@ -43,7 +43,7 @@ DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
     ],
 )
 def test_a_pod_that_loses_nothing_is_no_warning(deletion: Deletion, told: str) -> None:
-    assert (told_of(deletion), is_cut(deletion)) == (told + WHY, False)
+    assert (deletion_message(deletion), is_cut(deletion)) == (told + WHY, False)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_pod_that_loses_nothing_is_no_warning(deletion: Deletion, told: str) -
     ],
 )
 def test_a_pod_that_loses_grace_is_a_warning(deletion: Deletion, told: str) -> None:
-    assert (told_of(deletion), is_cut(deletion)) == (told + WHY, True)
+    assert (deletion_message(deletion), is_cut(deletion)) == (told + WHY, True)
 
 
 def refusal(answer: Response | ApiError) -> ApiError:

@@ -115,7 +115,7 @@ async def test_a_single_look_shows_that_it_is_there_and_that_nothing_is_known(ca
     async with staged("n1") as stage:
         spoil(stage)
         await stage.create(bad(), a_pod_manifest("deep-1", "n1"))
-        observed = await look(KubeClient(stage.transport, stage.clock), lambda node: True)
-        assert [(found.key, found.node_name) for found in observed.pods.undecodable] == [(("shop", "bad"), "n1")]
-        assert len(observed.pods_on("n1")) == 2
+        cluster = await look(KubeClient(stage.transport, stage.clock), lambda node: True)
+        assert [(found.key, found.node_name) for found in cluster.pods.undecodable] == [(("shop", "bad"), "n1")]
+        assert len(cluster.pods_on("n1")) == 2
         assert "pods shop/bad: cannot be decoded, and is set aside" in caplog.text

@@ -62,7 +62,7 @@ from gracectl.policy.deadlines import deadline_of, parse_grace_period
 from gracectl.policy.explain import brief, explain
 from gracectl.policy.nodebudgets import desired_of, problem_of
 from gracectl.policy.plan import NodeView, plan
-from gracectl.policy.protection import misspelt, protection_of
+from gracectl.policy.protection import invalid_annotation, protection_of
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import triggers_of
 from gracectl.telemetry.spans import Trace
@@ -251,7 +251,7 @@ def _plan_of(pod: Any) -> None:
         explain(decision)
         brief(decision)
         protection_of(pod, NOW, SETTINGS.protection)
-        misspelt(pod)
+        invalid_annotation(pod)
 
 
 def _forecast(body: bytes) -> None:

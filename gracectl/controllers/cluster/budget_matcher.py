@@ -129,8 +129,8 @@ class _Namespace:
         known = self._memo.get(id(labels))
         if known is None:
             return None
-        held, names = known
-        return names if (held() if isinstance(held, weakref.ref) else held) is labels else None
+        tracked, names = known
+        return names if (tracked() if isinstance(tracked, weakref.ref) else tracked) is labels else None
 
     def remember(self, labels: Mapping[str, str], names: Names) -> int:
         """Returns the bytes that it keeps alive, roughly."""

@@ -115,14 +115,16 @@ class ClusterCache(msgspec.Struct, frozen=True):
         found = {other.name: other for other in self._by_instance(self.nodes, provider_id)}
         if (claim := only_claim(self.claims_of(node))) is not None:
             found |= {other.name: other for other in self.nodes_of(claim)}
-        ending = tuple(other for other in found.values() if other.uid != node.uid and is_held(other))
-        return living_beside(node, found.values()) + ending
+        state = tuple(other for other in found.values() if other.uid != node.uid and is_finalizing(other))
+        return living_beside(node, found.values()) + state
 
     def strangers_on(self, provider_id: str, claim: NodeClaim) -> tuple[Node, ...]:
         """Nodes that stand for an instance and do not belong to this claim: none, unless something is wrong."""
         found = self._by_instance(self.nodes, provider_id)
         return tuple(
-            node for node in found if not belongs(node, claim) and (is_held(node) or node.deletion_timestamp is None)
+            node
+            for node in found
+            if not belongs(node, claim) and (is_finalizing(node) or node.deletion_timestamp is None)
         )
 
     def rivals_of(self, claim: NodeClaim) -> tuple[NodeClaim, ...]:
@@ -232,6 +234,6 @@ def _starting(pod: Pod) -> tuple[str, ...]:
     return (controller, "") if is_starting(pod) and (controller := controller_of(pod)) else ()
 
 
-def is_held(thing: Node | NodeClaim) -> bool:
+def is_finalizing(thing: Node | NodeClaim) -> bool:
     """Whether the node or claim is being deleted and our finalizer holds it."""
     return thing.deletion_timestamp is not None and names.FINALIZER in thing.finalizers

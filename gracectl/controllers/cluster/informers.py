@@ -60,7 +60,7 @@ def new_informers() -> Sources:
 
 
 class Reflectors:
-    """What keeps the caches of `observed` equal to the cluster: a reflector for each kind, and for pods those wanted.
+    """What keeps the caches of `cluster` equal to the cluster: a reflector for each kind, and for pods those wanted.
 
     `settings` hold for all of them.
     """
@@ -68,7 +68,7 @@ class Reflectors:
     def __init__(
         self,
         client: KubeClient,
-        observed: ClusterCache,
+        cluster: ClusterCache,
         clock: Clock,
         *,
         settings: ReflectorSettings | None = None,
@@ -80,10 +80,10 @@ class Reflectors:
         self._rng = rng or random.Random()
         self._sources = sources = new_informers()
         optional = msgspec.structs.replace(self._settings, optional=True)
-        self.nodes = self._reflector(sources.nodes, observed.nodes, self._settings)
-        self.budgets = self._reflector(sources.budgets, observed.budgets, self._settings)
-        self.attachments = self._reflector(sources.attachments, observed.attachments, self._settings)
-        self.claims = self._reflector(sources.claims, observed.claims, optional)
+        self.nodes = self._reflector(sources.nodes, cluster.nodes, self._settings)
+        self.budgets = self._reflector(sources.budgets, cluster.budgets, self._settings)
+        self.attachments = self._reflector(sources.attachments, cluster.attachments, self._settings)
+        self.claims = self._reflector(sources.claims, cluster.claims, optional)
 
     @property
     def whole(self) -> tuple[Reflector[Any], ...]:

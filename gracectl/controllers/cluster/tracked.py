@@ -28,10 +28,10 @@ class Told(msgspec.Struct, frozen=True):
 class TrackedObject(Generic[H]):
     """A node or a claim, identified by its uid: a namesake is another one. `resource` is where it is written to."""
 
-    def __init__(self, resource: Resource[H], state: H) -> None:
+    def __init__(self, resource: Resource[H], latest: H) -> None:
         self.resource = resource
-        self.state = state
-        self.uid = state.uid
+        self.latest = latest
+        self.uid = latest.uid
         self.told: dict[str, Told] = {}
         self.next_try = 0.0  # before this instant (monotonic) what could not be written is let be
         self._replaced: set[str] = set()
@@ -39,7 +39,7 @@ class TrackedObject(Generic[H]):
     @property
     def name(self) -> str:
         """The object's name."""
-        return self.state.name
+        return self.latest.name
 
     @property
     def abandonable(self) -> Resource[H]:
@@ -50,7 +50,7 @@ class TrackedObject(Generic[H]):
     @property
     def subject(self) -> Subject:
         """What an Event on it is about."""
-        return Subject.of(self.resource, self.state)
+        return Subject.of(self.resource, self.latest)
 
     @property
     def log_keys(self) -> dict[str, str]:
@@ -63,16 +63,16 @@ class TrackedObject(Generic[H]):
         Somebody else may have written in between. But a deletion is never taken back, and what is being deleted gets no
         finalizers: a state that shows otherwise is older than ours.
         """
-        if cached.resource_version in self._replaced or _is_before(cached, self.state):
+        if cached.resource_version in self._replaced or _is_before(cached, self.latest):
             return
         self._replaced.clear()
-        self.state = cached
+        self.latest = cached
 
-    def wrote(self, state: H) -> None:
+    def wrote(self, latest: H) -> None:
         """The server has answered our write, or our question, with this state."""
-        if state.resource_version != self.state.resource_version:
-            self._replaced.add(self.state.resource_version)
-        self.state = state
+        if latest.resource_version != self.latest.resource_version:
+            self._replaced.add(self.latest.resource_version)
+        self.latest = latest
 
 
 def _is_before(cached: Node | NodeClaim, known: Node | NodeClaim) -> bool:

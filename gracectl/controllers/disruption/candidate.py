@@ -37,7 +37,7 @@ class DisruptionCandidate(msgspec.Struct, frozen=True):
     key: CandidateKey
     nodes: tuple[Node, ...]
     claim: NodeClaim | None
-    held: AnyTracked
+    tracked: AnyTracked
     """What the DELETE is for."""
     is_contested: bool = False
     """Other claims stand for a node of this one, too."""
@@ -46,4 +46,4 @@ class DisruptionCandidate(msgspec.Struct, frozen=True):
     def objects(self) -> tuple[AnyTracked, ...]:
         """Where people are told of it."""
         nodes = tuple(TrackedObject(NODES, node) for node in self.nodes)
-        return nodes if self.claim is None else (*nodes, self.held)
+        return nodes if self.claim is None else (*nodes, self.tracked)

@@ -24,14 +24,14 @@ from gracectl.controllers.disruption.deletion import (
     give_back,
     is_agreed,
     is_pulled,
+    report_elapsed,
     tell,
-    tell_of_elapsed,
 )
 from gracectl.controllers.disruption.pace import Pace, PaceStatistics
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.disruption.wait_index import WaitIndex
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError, RequestTimeout, ServerError, Unreachable
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -77,7 +77,7 @@ class DisruptionController:
 
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff], marks: PendingNodes) -> None:
         self._context = context
-        self._observed = context.observed
+        self._cluster = context.cluster
         self._backoff = backoff
         self._queue: WorkQueue[CandidateKey] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._brake = CircuitBreaker(context.settings.node_selector, self._policy.health)
@@ -91,17 +91,17 @@ class DisruptionController:
         self._unreadable: dict[
             CandidateKey, tuple[str, str | None]
         ] = {}  # uid and expireAfter that people were told of
-        self._observed.nodes.subscribe(self._node_changed, replay=True)
-        self._observed.claims.subscribe(self._claim_changed, replay=True)
-        self._observed.pods.subscribe(self._pod_changed)
-        self._observed.budgets.subscribe(self._budget_changed)
-        context.gate.budgets.subscribe(self._node_budget_changed)
+        self._cluster.nodes.subscribe(self._node_changed, replay=True)
+        self._cluster.claims.subscribe(self._claim_changed, replay=True)
+        self._cluster.pods.subscribe(self._pod_changed)
+        self._cluster.budgets.subscribe(self._budget_changed)
+        context.admitter.budgets.subscribe(self._node_budget_changed)
         context.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
         """Start terminations until cancelled. Nothing is decided before all caches are live."""
-        await self._observed.wait_live()
-        await self._context.gate.wait_live()
+        await self._cluster.wait_live()
+        await self._context.admitter.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def statistics(self) -> QueueStatistics:
@@ -152,17 +152,17 @@ class DisruptionController:
         standing = self._standing(unit)
         due = self._braked_by_health(unit, standing, [trigger for trigger in triggers if trigger.at <= now], now)
         is_forced = self._policy.health.force and any(trigger.cause is Cause.UNHEALTHY for trigger in due)
-        if not due or (is_pulled(unit.held.state) and not is_forced):
+        if not due or (is_pulled(unit.tracked.latest) and not is_forced):
             self._pace.leave(key)
-        if is_pulled(unit.held.state) and not is_forced:
-            await give_back(self._context, unit.held)
+        if is_pulled(unit.tracked.latest) and not is_forced:
+            await give_back(self._context, unit.tracked)
             return Requeue(GIVEN_BACK_SECONDS)
         if not due:
             if key not in self._braked:
                 del self._standings[key]
             return self._at(later)
         holds = () if is_forced else await self._holds(unit, now)
-        tell_of_elapsed(self._context, unit, standing, due, holds)
+        report_elapsed(self._context, unit, standing, due, holds)
         if holds or unit.is_contested:
             self._pace.leave(key)
             self._wait(unit, standing, due, holds)
@@ -171,7 +171,7 @@ class DisruptionController:
             return None
         pause = standing.next_try - self._context.clock.monotonic()
         # Without our finalizer it would be gone at once, its pods with it; the keeper's write wakes us.
-        if pause > 0 or names.FINALIZER not in unit.held.state.finalizers:
+        if pause > 0 or names.FINALIZER not in unit.tracked.latest.finalizers:
             self._pace.leave(key)
             return Requeue(pause) if pause > 0 else None
         if not self._pace.has_place(key, self._rank(unit, standing, due)):
@@ -206,22 +206,22 @@ class DisruptionController:
     def _unit(self, key: CandidateKey) -> DisruptionCandidate | None:
         """None when nothing here could be ended: gone, not ours, ending already, or the business of another key."""
         if key.kind == "node":
-            node = self._observed.node(key.name)
+            node = self._cluster.node(key.name)
             if node is None or node.deletion_timestamp is not None or not self._is_managed(node):
                 return None
-            if self._observed.claim_ending_with(node) is not None:
+            if self._cluster.claim_ending_with(node) is not None:
                 return None
             return DisruptionCandidate(key, (node,), None, TrackedObject(NODES, node))
-        claim = self._observed.claim(key.name)
+        claim = self._cluster.claim(key.name)
         if claim is None or claim.deletion_timestamp is not None:
             return None
-        if not self._observed.is_managed(claim, self._context.settings.node_selector):
+        if not self._cluster.is_managed(claim, self._context.settings.node_selector):
             return None
-        nodes = self._observed.nodes_of(claim)
-        if any(node.deletion_timestamp is not None and not self._observed.is_left_over(node) for node in nodes):
+        nodes = self._cluster.nodes_of(claim)
+        if any(node.deletion_timestamp is not None and not self._cluster.is_left_over(node) for node in nodes):
             return None  # whose end takes the claim along
         nodes = tuple(node for node in nodes if node.deletion_timestamp is None)
-        is_contested = any(only_claim(self._observed.claims_of(node)) is None for node in nodes)
+        is_contested = any(only_claim(self._cluster.claims_of(node)) is None for node in nodes)
         return DisruptionCandidate(
             key, nodes, claim, TrackedObject(self._context.claim_resource(), claim), is_contested
         )
@@ -229,13 +229,13 @@ class DisruptionController:
     def _nodes_of(self, key: CandidateKey) -> tuple[Node, ...]:
         """The managed nodes that this key decides about, though nothing of it could be ended."""
         if key.kind == "node":
-            node = self._observed.node(key.name)
+            node = self._cluster.node(key.name)
             found: tuple[Node, ...] = (
-                () if node is None or only_claim(self._observed.claims_of(node)) is not None else (node,)
+                () if node is None or only_claim(self._cluster.claims_of(node)) is not None else (node,)
             )
         else:
-            claim = self._observed.claim(key.name)
-            found = () if claim is None else self._observed.nodes_of(claim)
+            claim = self._cluster.claim(key.name)
+            found = () if claim is None else self._cluster.nodes_of(claim)
         return tuple(node for node in found if node is not None and self._is_managed(node))
 
     def _is_managed(self, node: Node) -> bool:
@@ -247,15 +247,15 @@ class DisruptionController:
         if unit.is_contested:
             return ()
         found = (node for node in unit.nodes if self._is_managed(node))
-        return tuple(node for node in found if unit.claim is None or not self._observed.is_left_over(node))
+        return tuple(node for node in found if unit.claim is None or not self._cluster.is_left_over(node))
 
     async def _holds(self, unit: DisruptionCandidate, now: float) -> tuple[Hold, ...]:
         waited_for = [node for node in unit.nodes if grace_period_of(node, unit.claim, self._policy) is None]
-        pods = {node.name: self._observed.pods_on(node.name) for node in waited_for}
+        pods = {node.name: self._cluster.pods_on(node.name) for node in waited_for}
         those = tuple(chain.from_iterable(pods.values()))
         # Whatever changes during a long search is news that wakes it.
         self._waiting.put(unit.key, pods, {pod.namespace for pod in those})
-        budgets = await self._observed.slices.run(self._observed.matcher.by_pod(those))
+        budgets = await self._cluster.slices.run(self._cluster.matcher.by_pod(those))
         self._waiting.drop(unit.key)
         found = (holds_of(pods[node.name], budgets, now, self._policy) for node in waited_for)
         return tuple(chain.from_iterable(found))
@@ -329,7 +329,7 @@ class DisruptionController:
         self._marks.decided(nodes, pending)
 
     def _rank(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger]) -> Rank:
-        created = min([unit.held.state.created, *(node.created for node in unit.nodes)])
+        created = min([unit.tracked.latest.created, *(node.created for node in unit.nodes)])
         return rank_of(due, created, unit.key.name, has_failed=standing.has_failed)
 
     async def _look_at_pace(self) -> Requeue | None:
@@ -350,8 +350,8 @@ class DisruptionController:
 
     def _standing(self, unit: DisruptionCandidate) -> Standing:
         standing = self._standings.get(unit.key)
-        if standing is None or standing.uid != unit.held.uid:
-            standing = self._standings[unit.key] = Standing(unit.held.uid, self._backoff(FIRST_RETRY, LAST_RETRY))
+        if standing is None or standing.uid != unit.tracked.uid:
+            standing = self._standings[unit.key] = Standing(unit.tracked.uid, self._backoff(FIRST_RETRY, LAST_RETRY))
         return standing
 
     def _tell_of_expiry(self, unit: DisruptionCandidate) -> None:
@@ -365,7 +365,7 @@ class DisruptionController:
             self._unreadable[unit.key] = (unit.claim.uid, unit.claim.expire_after)
             if not is_told:
                 message = f"never expires, as its expireAfter cannot be read: {error}"
-                announce(self._context, (unit.held,), EventReason.INVALID_EXPIRE_AFTER, message, "Warning")
+                emit_event(self._context, (unit.tracked,), EventReason.INVALID_EXPIRE_AFTER, message, "Warning")
 
     def _at(self, *instants: float | None) -> Requeue | None:
         known = [instant for instant in instants if instant is not None]
@@ -387,7 +387,7 @@ class DisruptionController:
         for claim in (old, new):
             if claim is not None:
                 self._queue.add(CandidateKey("claim", claim.name))
-                for node in self._observed.nodes_of(claim):
+                for node in self._cluster.nodes_of(claim):
                     self._look_at_node(node)
 
     def _clock_jumped(self) -> None:
@@ -397,29 +397,29 @@ class DisruptionController:
     def configured(self) -> None:
         """To be told that the settings have changed: the nodes are counted, and every unit is looked at, anew."""
         self._brake = CircuitBreaker(self._context.settings.node_selector, self._policy.health)
-        for node in self._observed.nodes.values():
+        for node in self._cluster.nodes.values():
             self._brake.note(None, node)
         self._look_at_all()
 
     def _look_at_all(self) -> None:
-        for node in self._observed.nodes.values():
+        for node in self._cluster.nodes.values():
             self._look_at_node(node)
-        for claim in self._observed.claims.values():
+        for claim in self._cluster.claims.values():
             self._queue.add(CandidateKey("claim", claim.name))
         self._queue.add(BRAKE)
         self._queue.add(PACE)
 
     def _look_at_node(self, node: Node) -> None:
         """At its own unit, at those of its claims, and of other nodes of those: which one is left over may change."""
-        claims = self._observed.claims_of(node)
+        claims = self._cluster.claims_of(node)
         for claim in claims:
             self._queue.add(CandidateKey("claim", claim.name))
-            for other in self._observed.nodes_of(claim):
+            for other in self._cluster.nodes_of(claim):
                 if other.name != node.name:
                     self._queue.add(CandidateKey("node", other.name))
         key = CandidateKey("node", node.name)
         # One that was a unit by itself until its claim came has something to forget.
-        if len(claims) != 1 or key in self._standings or self._observed.is_left_over(node):
+        if len(claims) != 1 or key in self._standings or self._cluster.is_left_over(node):
             self._queue.add(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

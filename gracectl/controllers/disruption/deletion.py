@@ -11,7 +11,7 @@ import msgspec
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.disruption.candidate import DisruptionCandidate
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import AdmissionDenied, ApiError, Conflict, Forbidden, Invalid, NotFound
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
@@ -68,7 +68,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 def is_agreed(unit: DisruptionCandidate, standing: Standing) -> bool:
     """Whether the server has agreed to delete this very state."""
-    return bool(standing.agreed_at == unit.held.state.resource_version)
+    return bool(standing.agreed_at == unit.tracked.latest.resource_version)
 
 
 async def end(
@@ -79,16 +79,16 @@ async def end(
     Returns the word of a node disruption budget that does not allow it now. None: a change that the watch will show has
     to be looked at first.
     """
-    held = unit.held
-    if is_forced and not _is_overdue(context, held.state):
-        await _pull_deadline(context, held)
+    tracked = unit.tracked
+    if is_forced and not _is_overdue(context, tracked.latest):
+        await _pull_deadline(context, tracked)
         return None  # our write wakes us, and all of this is looked at again
     for node in unit.nodes:
-        if (refusal := await context.gate.admit(node, is_watching=True)) is not None:
+        if (refusal := await context.admitter.admit(node, is_watching=True)) is not None:
             return refusal
     try:
-        version = held.state.resource_version
-        await context.client.delete(held.resource, held.state.key, uid=held.uid, resource_version=version)
+        version = tracked.latest.resource_version
+        await context.client.delete(tracked.resource, tracked.latest.key, uid=tracked.uid, resource_version=version)
     except NotFound:
         return None
     except Conflict:
@@ -112,7 +112,7 @@ async def _refused(context: StepContext, unit: DisruptionCandidate, standing: St
     standing.next_try = context.clock.monotonic() + seconds
     message = f"is to end, but its deletion is refused, and tried again: {refusal}"
     tell(context, unit, standing, EventReason.DISRUPTION_REFUSED, message)
-    await give_back(context, unit.held)
+    await give_back(context, unit.tracked)
     return Requeue(seconds)
 
 
@@ -121,7 +121,7 @@ def _is_overdue(context: StepContext, thing: Node | NodeClaim) -> bool:
     return deadline is not None and deadline <= context.clock.now()
 
 
-async def _pull_deadline(context: StepContext, held: AnyTracked) -> None:
+async def _pull_deadline(context: StepContext, tracked: AnyTracked) -> None:
     """Write that everything must be over now, so that the termination, once begun, waits for nobody."""
     text = format_time(context.clock.now())
 
@@ -131,7 +131,7 @@ async def _pull_deadline(context: StepContext, held: AnyTracked) -> None:
         before = thing.annotations.get(names.TERMINATION_TIMESTAMP, "")
         return _annotated(text, f"{text} {before}".rstrip())
 
-    await patch_with_retry(context.client, held.resource, held.state, pulled)
+    await patch_with_retry(context.client, tracked.resource, tracked.latest, pulled)
 
 
 def is_pulled(thing: Node | NodeClaim) -> bool:
@@ -139,7 +139,7 @@ def is_pulled(thing: Node | NodeClaim) -> bool:
     return names.FORCED_DEADLINE in thing.annotations
 
 
-async def give_back(context: StepContext, held: AnyTracked) -> None:
+async def give_back(context: StepContext, tracked: AnyTracked) -> None:
     """The end does not come now: a deadline that we have left on it would make a later one merciless."""
 
     def given_back(thing: Node | NodeClaim) -> MergePatch | None:
@@ -149,8 +149,8 @@ async def give_back(context: StepContext, held: AnyTracked) -> None:
         shown = thing.annotations.get(names.TERMINATION_TIMESTAMP)
         return _annotated((before or None) if shown == ours else shown, None)
 
-    if is_pulled(held.state):
-        await patch_with_retry(context.client, held.resource, held.state, given_back)
+    if is_pulled(tracked.latest):
+        await patch_with_retry(context.client, tracked.resource, tracked.latest, given_back)
 
 
 def tell(
@@ -165,10 +165,10 @@ def tell(
     if standing.told.get(reason) == gist:
         return
     standing.told[reason] = gist
-    announce(context, unit.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
+    emit_event(context, unit.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
 
 
-def tell_of_elapsed(
+def report_elapsed(
     context: StepContext, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]
 ) -> None:
     """Once the last of the protections has ended that end by themselves: whose those were, and what still keeps it.
@@ -187,10 +187,10 @@ def tell_of_elapsed(
     if timed or not over or unit.is_contested:
         return
     elapsed = sorted(over.values(), key=lambda hold: hold.until or 0.0)
-    held = f", but {explain_holds(holds)}" if holds else ""
-    message = f"is to end ({due[0].words}): {explain_elapsed(elapsed)}{held}"
+    tracked = f", but {explain_holds(holds)}" if holds else ""
+    message = f"is to end ({due[0].words}): {explain_elapsed(elapsed)}{tracked}"
     news = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
-    announce(context, unit.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)
+    emit_event(context, unit.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)
 
 
 def _annotated(deadline: str | None, forced: str | None) -> MergePatch:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.disruption.candidate import CandidateKey
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.errors import NotServed
@@ -51,12 +51,12 @@ class Pace:
 
     def __init__(self, context: StepContext, wake: Callable[[], None]) -> None:
         self._context = context
-        self._observed = context.observed
+        self._cluster = context.cluster
         self._wake = wake
         self._selector = context.settings.node_selector
         self._managed: set[str] = set()  # names of nodes
         self._places: list[Place] = []
-        self._held: dict[str, Place] = {}  # by uid of a node or claim that is being deleted
+        self._by_uid: dict[str, Place] = {}  # by uid of a node or claim that is being deleted
         self._on_node: dict[str, Place] = {}
         self._waiting: dict[CandidateKey, Rank] = {}
         self._denied: set[CandidateKey] = set()
@@ -64,9 +64,9 @@ class Pace:
         self._doubts: dict[CandidateKey, float] = {}
         self._earlier: Place | None = None  # of all that ended before this tenure
         self._is_confirmed = False
-        self._observed.nodes.subscribe(self._node_changed, replay=True)
-        self._observed.claims.subscribe(self._claim_changed, replay=True)
-        self._observed.pods.subscribe(self._pod_changed)
+        self._cluster.nodes.subscribe(self._node_changed, replay=True)
+        self._cluster.claims.subscribe(self._claim_changed, replay=True)
+        self._cluster.pods.subscribe(self._pod_changed)
 
     # -- for the units -------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Pace:
         return len(self._places) + len(self._granted) + len(self._doubts)
 
     def _is_taken(self, place: Place, now: float) -> bool:
-        starting = (pod for controller in place.controllers for pod in self._observed.starting_of(controller))
+        starting = (pod for controller in place.controllers for pod in self._cluster.starting_of(controller))
         return place.is_taken(place.gone is None or is_replaced(starting, place.since), now, self._settings)
 
     async def _confirm(self) -> None:
@@ -165,22 +165,22 @@ class Pace:
         And the pods that are starting may be replacements of what has ended before."""
         if self._is_confirmed:
             return
-        nodes = await read_all(self._context.client, NODES, keep=is_held)
+        nodes = await read_all(self._context.client, NODES, keep=is_finalizing)
         claims: list[NodeClaim] = []
-        if len(self._observed.claims):
+        if len(self._cluster.claims):
             try:
-                claims = await read_all(self._context.client, self._context.claim_resource(), keep=is_held)
+                claims = await read_all(self._context.client, self._context.claim_resource(), keep=is_finalizing)
             except NotServed:
                 claims = []
         for node in nodes:
-            if (seen := self._observed.node(node.name)) is not None and seen.uid == node.uid:
+            if (seen := self._cluster.node(node.name)) is not None and seen.uid == node.uid:
                 self._node_changed(seen, node)
         for claim in claims:
-            if (known := self._observed.claim(claim.name)) is not None and known.uid == claim.uid:
+            if (known := self._cluster.claim(claim.name)) is not None and known.uid == claim.uid:
                 self._claim_changed(known, claim)
         now, patience = self._context.clock.now(), self._settings.patience_seconds
         since = now - patience
-        starting = [pod for pod in self._observed.starting_of("") if not is_replaced((pod,), since)]
+        starting = [pod for pod in self._cluster.starting_of("") if not is_replaced((pod,), since)]
         if starting:
             waited = max(patience - EARLIER_SECONDS, 0.0)
             self._earlier = Place(since, {controller_of(pod) for pod in starting}, gone=now - waited)
@@ -198,11 +198,11 @@ class Pace:
         if is_managed != (new.name in self._managed):
             (self._managed.add if is_managed else self._managed.discard)(new.name)
             self._wake()
-        if is_held(new):
-            if is_managed and new.uid not in self._held:
-                place = self._begin(new, (claim.uid for claim in self._observed.claims_of(new)))
+        if is_finalizing(new):
+            if is_managed and new.uid not in self._by_uid:
+                place = self._begin(new, (claim.uid for claim in self._cluster.claims_of(new)))
                 self._on_node[new.name] = place
-                for pod in self._observed.pods_on(new.name):
+                for pod in self._cluster.pods_on(new.name):
                     _note(place, pod)
         elif new.deletion_timestamp is not None:
             self._over(new)
@@ -210,10 +210,10 @@ class Pace:
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         claim = new or old
         assert claim is not None
-        if new is None or (new.deletion_timestamp is not None and not is_held(new)):
+        if new is None or (new.deletion_timestamp is not None and not is_finalizing(new)):
             self._over(claim)
-        elif is_held(new) and new.uid not in self._held and self._observed.is_managed(new, self._selector):
-            self._begin(new, (node.uid for node in self._observed.nodes_of(new)))
+        elif is_finalizing(new) and new.uid not in self._by_uid and self._cluster.is_managed(new, self._selector):
+            self._begin(new, (node.uid for node in self._cluster.nodes_of(new)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -230,20 +230,20 @@ class Pace:
     def _begin(self, thing: Node | NodeClaim, kin: Iterable[str]) -> Place:
         """A claim and its nodes take one place."""
         assert thing.deletion_timestamp is not None
-        place = next((self._held[uid] for uid in kin if uid in self._held), None)
+        place = next((self._by_uid[uid] for uid in kin if uid in self._by_uid), None)
         if place is None:
             place = Place(min(thing.deletion_timestamp, self._context.clock.now()), set())
             self._places.append(place)
-        self._held[thing.uid] = place
+        self._by_uid[thing.uid] = place
         return place
 
     def _over(self, thing: Node | NodeClaim) -> None:
-        place = self._held.pop(thing.uid, None)
+        place = self._by_uid.pop(thing.uid, None)
         if place is None:
             return
         if self._on_node.get(thing.name) is place and isinstance(thing, Node):
             del self._on_node[thing.name]
-        if all(each is not place for each in self._held.values()):
+        if all(each is not place for each in self._by_uid.values()):
             place.gone = self._context.clock.now()
             self._wake()
 

@@ -13,7 +13,7 @@ from typing import Final
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.conditions import drop_conditions, set_condition
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError
 from gracectl.kube.patching import patch_with_retry
@@ -53,16 +53,16 @@ class PendingNodes:
         self._context = context
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._pending: dict[str, Pending] = {}
-        self._held: dict[str, TrackedObject[Node]] = {}
+        self._tracked: dict[str, TrackedObject[Node]] = {}
         self._managed: set[str] = set()
         self._open: set[str] = set()
         self._closing: dict[str, int] = {}  # cordoned by us, in which version, and the watch does not show that yet
         self._without_room: set[str] = set()
-        context.observed.nodes.subscribe(self._node_changed, replay=True)
+        context.cluster.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
         """Mark nodes until cancelled."""
-        await self._context.observed.wait_live()
+        await self._context.cluster.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def statistics(self) -> QueueStatistics:
@@ -82,52 +82,52 @@ class PendingNodes:
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Make the marks of the node what they should be; safe to repeat."""
-        node = self._context.observed.node(name)
+        node = self._context.cluster.node(name)
         if node is None:
             return None
-        held = self._held.get(name)
-        if held is None or held.uid != node.uid:
-            held = self._held[name] = TrackedObject(NODES, node)
-        held.refresh(node)
+        tracked = self._tracked.get(name)
+        if tracked is None or tracked.uid != node.uid:
+            tracked = self._tracked[name] = TrackedObject(NODES, node)
+        tracked.refresh(node)
         pending = self._pending.get(name)
-        await self._mend_cordon(held, pending)
+        await self._mend_cordon(tracked, pending)
         if pending is None:
-            if condition_of(held.state.conditions, names.TERMINATION_PENDING) is not None:
-                await drop_conditions(self._context, held, (names.TERMINATION_PENDING,))
+            if condition_of(tracked.latest.conditions, names.TERMINATION_PENDING) is not None:
+                await drop_conditions(self._context, tracked, (names.TERMINATION_PENDING,))
             return None
         word = ConditionUpdate(names.TERMINATION_PENDING, names.TRUE, pending.reason, pending.message)
-        await set_condition(self._context, (held,), word)
-        shown = condition_of(held.state.conditions, word.type)
+        await set_condition(self._context, (tracked,), word)
+        shown = condition_of(tracked.latest.conditions, word.type)
         is_said = shown is not None and (shown.reason, shown.message) == (word.reason, word.message)
         return None if is_said else Requeue(self._context.settings.status_interval_seconds)
 
-    async def _mend_cordon(self, held: TrackedObject[Node], pending: Pending | None) -> None:
-        if uncordoned(held.state) is not None:
-            if await self._write(held, uncordoned) and not held.state.unschedulable:
+    async def _mend_cordon(self, tracked: TrackedObject[Node], pending: Pending | None) -> None:
+        if uncordoned(tracked.latest) is not None:
+            if await self._write(tracked, uncordoned) and not tracked.latest.unschedulable:
                 message = "takes pods again: it is not labelled terminable any more"
-                announce(self._context, (held,), EventReason.UNCORDONED, message)
-        elif pending is not None and cordoned(held.state) is not None:
-            if pending.reason is not Reason.PROTECTION and not self._has_room(held.name):
-                self._without_room.add(held.name)
+                emit_event(self._context, (tracked,), EventReason.UNCORDONED, message)
+        elif pending is not None and cordoned(tracked.latest) is not None:
+            if pending.reason is not Reason.PROTECTION and not self._has_room(tracked.name):
+                self._without_room.add(tracked.name)
                 return
-            self._closing[held.name] = UNKNOWN
+            self._closing[tracked.name] = UNKNOWN
             try:
-                is_there = await self._write(held, cordoned)
+                is_there = await self._write(tracked, cordoned)
             finally:
-                self._closing.pop(held.name, None)
-            if is_there and is_recorded(held.state):
-                self._closing[held.name] = int(held.state.resource_version)
+                self._closing.pop(tracked.name, None)
+            if is_there and is_recorded(tracked.latest):
+                self._closing[tracked.name] = int(tracked.latest.resource_version)
                 message = "takes no more pods: it is labelled terminable, and its termination waits"
-                announce(self._context, (held,), EventReason.CORDONED, message)
+                emit_event(self._context, (tracked,), EventReason.CORDONED, message)
 
-    async def _write(self, held: TrackedObject[Node], needed: Callable[[Node], Patched | None]) -> bool:
+    async def _write(self, tracked: TrackedObject[Node], needed: Callable[[Node], Patched | None]) -> bool:
         def patch(node: Node) -> MergePatch | None:
             body = needed(node)
             return None if body is None else MergePatch(body)
 
-        after = await patch_with_retry(self._context.client, held.abandonable, held.state, patch)
+        after = await patch_with_retry(self._context.client, tracked.abandonable, tracked.latest, patch)
         if after is not None:
-            held.wrote(after)
+            tracked.wrote(after)
         return after is not None
 
     def _has_room(self, name: str) -> bool:
@@ -140,7 +140,7 @@ class PendingNodes:
         self._managed.discard(node.name)
         self._open.discard(node.name)
         if new is None:
-            for found in (self._pending, self._held):
+            for found in (self._pending, self._tracked):
                 found.pop(node.name, None)
             self._without_room.discard(node.name)
         elif self._context.settings.node_selector.matches(new.labels):

@@ -110,7 +110,7 @@ async def endings(client: KubeClient, seen: Survey) -> tuple[Ending, ...]:
         )
         for node in nodes
     ]
-    told = {ending.claim for ending in found}
+    told = {state.claim for state in found}
     found += [Ending(claim=claim.name, instance=claim.provider_id) for claim in claims if claim.name not in told]
     return tuple(found)
 
@@ -150,8 +150,8 @@ class FinalizerCleanup:
             try:
                 seen = await survey(self._client)
                 left = self._left(seen)
-                for ending in await endings(self._client, _only(seen, left)):
-                    self.endings.setdefault((ending.node, ending.claim), ending)
+                for state in await endings(self._client, _only(seen, left)):
+                    self.endings.setdefault((state.node, state.claim), state)
             except ApiError as error:
                 in_vain += 1
                 if not is_transient(error) or in_vain >= IN_VAIN:

@@ -15,7 +15,7 @@ from gracectl.controllers.cluster.tracked import H, TrackedObject
 from gracectl.controllers.node.finalizer import addition, lacks
 from gracectl.controllers.pipeline.failures import Failures
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.resources import NODES
@@ -41,17 +41,17 @@ class FinalizerController:
 
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
         self._context = context
-        self._observed = observed = context.observed
+        self._cluster = cluster = context.cluster
         self._selector = context.settings.node_selector
         self._failures = Failures()  # by uid
         self._nodes: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._claims: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        observed.nodes.subscribe(self._node_changed, replay=True)
-        observed.claims.subscribe(self._claim_changed, replay=True)
+        cluster.nodes.subscribe(self._node_changed, replay=True)
+        cluster.claims.subscribe(self._claim_changed, replay=True)
 
     async def run(self) -> None:
         """Keep finalizers in place until cancelled."""
-        await self._observed.wait_live()
+        await self._cluster.wait_live()
         clock = self._context.clock
         async with anyio.create_task_group() as group:
             group.start_soon(run_workers, self._nodes, self.keep_node, Shares[str](clock, PLACES), (ApiError,))
@@ -63,29 +63,29 @@ class FinalizerController:
 
     async def keep_node(self, name: str) -> None:
         """Add the finalizer to the node if it is missing; safe to repeat."""
-        node = self._observed.node(name)
+        node = self._cluster.node(name)
         if node is not None and lacks(node) and self._selector.matches(node.labels):
             await self._add(TrackedObject(NODES, node), f"node {name}")
 
     async def keep_claim(self, name: str) -> None:
         """The same for a claim."""
-        claim = self._observed.claim(name)
+        claim = self._cluster.claim(name)
         if claim is not None and lacks(claim) and self._is_managed(claim):
             await self._add(TrackedObject(self._context.claim_resource(), claim), f"node claim {name}")
 
-    async def _add(self, held: TrackedObject[H], subject: str) -> None:
+    async def _add(self, tracked: TrackedObject[H], subject: str) -> None:
         try:
-            after = await patch_with_retry(self._context.client, held.resource, held.state, addition)
+            after = await patch_with_retry(self._context.client, tracked.resource, tracked.latest, addition)
         except NotLeading:
             raise
         except ApiError as error:
-            if self._failures.failed(held.uid, type(error).__name__, self._context.clock.monotonic()):
+            if self._failures.failed(tracked.uid, type(error).__name__, self._context.clock.monotonic()):
                 message = f"finalizer cannot be added: {error}; it is tried again, and a deletion would not be held"
-                announce(self._context, (held,), names.EventReason.STEP_FAILING, message, "Warning")
+                emit_event(self._context, (tracked,), names.EventReason.STEP_FAILING, message, "Warning")
             raise
-        self._failures.succeeded(held.uid)
+        self._failures.succeeded(tracked.uid)
         if after is not None and names.FINALIZER in after.finalizers:
-            logger.info("finalizer added: the deletion of %s will wait for its drain", subject, extra=held.log_keys)
+            logger.info("finalizer added: the deletion of %s will wait for its drain", subject, extra=tracked.log_keys)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
@@ -96,7 +96,7 @@ class FinalizerController:
             self._nodes.add(new.name)
         # It may be the node that makes its claim a managed one.
         if old is None or old.labels != new.labels or old.provider_id != new.provider_id:
-            for claim in self._observed.claims_of(new):
+            for claim in self._cluster.claims_of(new):
                 self._claim_changed(None, claim)
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
@@ -106,4 +106,4 @@ class FinalizerController:
             self._claims.add(new.name)
 
     def _is_managed(self, claim: NodeClaim) -> bool:
-        return self._observed.is_managed(claim, self._selector)
+        return self._cluster.is_managed(claim, self._selector)

@@ -15,7 +15,7 @@ from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.node.finalizer import addition
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import delete, patch_with_retry
 from gracectl.model import names
@@ -29,73 +29,73 @@ PATIENCE_SECONDS = 1.0
 """A server that is slow to answer for its claims must not hold up the node: the deletion goes on beside its walk."""
 
 
-async def end_claim(context: StepContext, termination: NodeState) -> Answer:
+async def end_claim(context: StepContext, state: NodeState) -> Answer:
     """Make sure that the claim that ends with the node is being deleted; goes on in any case."""
-    claim = context.observed.claim_ending_with(termination.node)
+    claim = context.cluster.claim_ending_with(state.node)
     if claim is None:
         # A claim that we knew and that is gone has left its deadline in the annotation of the node.
-        termination.claim = None
-        claims = context.observed.claims_of(termination.node)
+        state.claim = None
+        claims = context.cluster.claims_of(state.node)
         if len(claims) > 1:
-            _tell_of_several(context, termination, claims)
+            _tell_of_several(context, state, claims)
         return Proceed()
-    held = termination.claim
-    if held is None or held.uid != claim.uid:
-        held = termination.claim = TrackedObject(context.claim_resource(), claim)
-    held.resource = context.claim_resource()
-    held.refresh(claim)
-    if held.state.deletion_timestamp is not None or context.clock.monotonic() < termination.next_claim:
+    tracked = state.claim
+    if tracked is None or tracked.uid != claim.uid:
+        tracked = state.claim = TrackedObject(context.claim_resource(), claim)
+    tracked.resource = context.claim_resource()
+    tracked.refresh(claim)
+    if tracked.latest.deletion_timestamp is not None or context.clock.monotonic() < state.next_claim:
         return Proceed()
-    key = ("claim", held.uid)
+    key = ("claim", tracked.uid)
     if not context.background.is_under_way(key):
         with suppress(TimeoutError):
-            await context.background.attend(key, lambda: _try_to_delete(context, termination, held), PATIENCE_SECONDS)
+            await context.background.attend(key, lambda: _try_to_delete(context, state, tracked), PATIENCE_SECONDS)
     return Proceed()
 
 
-async def _try_to_delete(context: StepContext, termination: NodeState, held: TrackedObject[NodeClaim]) -> None:
+async def _try_to_delete(context: StepContext, state: NodeState, tracked: TrackedObject[NodeClaim]) -> None:
     try:
-        await delete_claim(context, held)
+        await delete_claim(context, tracked)
     except NotLeading:
         raise
     except ApiError as error:
-        termination.next_claim = context.clock.monotonic() + RETRY_SECONDS
-        _tell_of_failure(context, termination, held, error)
+        state.next_claim = context.clock.monotonic() + RETRY_SECONDS
+        _tell_of_failure(context, state, tracked, error)
 
 
 def _tell_of_failure(
-    context: StepContext, termination: NodeState, held: TrackedObject[NodeClaim], error: ApiError
+    context: StepContext, state: NodeState, tracked: TrackedObject[NodeClaim], error: ApiError
 ) -> None:
     message = (
-        f"node claim {held.name} cannot be deleted with node {termination.node.name}: {error}; it is tried again, and "
+        f"node claim {tracked.name} cannot be deleted with node {state.node.name}: {error}; it is tried again, and "
         "the node, which drains meanwhile, stays until then"
     )
-    announce(context, termination.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
+    emit_event(context, state.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
 
 
-def _tell_of_several(context: StepContext, termination: NodeState, claims: Sequence[NodeClaim]) -> None:
+def _tell_of_several(context: StepContext, state: NodeState, claims: Sequence[NodeClaim]) -> None:
     listed = ", ".join(sorted(each.name for each in claims))
-    if (termination.held.uid, listed) in termination.complained:
+    if (state.tracked.uid, listed) in state.reported:
         return
-    termination.complained.add((termination.held.uid, listed))
+    state.reported.add((state.tracked.uid, listed))
     message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
-    announce(context, (termination.held,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
+    emit_event(context, (state.tracked,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
 
 
-async def delete_claim(context: StepContext, held: TrackedObject[NodeClaim]) -> None:
+async def delete_claim(context: StepContext, tracked: TrackedObject[NodeClaim]) -> None:
     """Delete a claim that our finalizer holds, so that its deletionTimestamp stands until its nodes are gone."""
     # A claim that nobody holds would be gone at once, and the clock with it.
-    kept = await patch_with_retry(context.client, held.abandonable, held.state, addition)
+    kept = await patch_with_retry(context.client, tracked.abandonable, tracked.latest, addition)
     if kept is None:
         return
-    held.wrote(kept)
+    tracked.wrote(kept)
     if kept.deletion_timestamp is not None:
         return
-    await delete(context.client, held.abandonable, kept)
+    await delete(context.client, tracked.abandonable, kept)
     try:
         # The answer to a deletion does not always hold the object; when its clock began must be known now.
-        after = await context.client.get(held.resource, kept.key)
+        after = await context.client.get(tracked.resource, kept.key)
     except NotFound:
         return
-    if after.uid == held.uid:
-        held.wrote(after)
+    if after.uid == tracked.uid:
+        tracked.wrote(after)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.node.deadline import shown_deadline
 from gracectl.controllers.node.drain import order_deletions, withdraw
@@ -24,7 +24,7 @@ from gracectl.controllers.node.unmanaged import complaint
 from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.remaining_pods import RemainingPods, count_remaining
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
@@ -73,18 +73,18 @@ class NodeController:
         self._walking: set[str] = set()  # a node is in two queues, and walked from one
         self._overlooked: WorkQueue[str] = WorkQueue(context.clock)
         self._walk, self._kept = NodePipeline(context), MaintenancePipeline(context)
-        self.registry: Registry[NodeState] = Registry("node", context.clock, context.tallies.end_times)
-        observed = context.observed
-        observed.nodes.subscribe(self._node_changed, replay=True)
-        observed.pods.subscribe(self._pod_changed)
-        observed.budgets.subscribe(self._budget_changed)
-        observed.attachments.subscribe(self._attachment_changed)
-        observed.claims.subscribe(self._claim_changed, replay=True)
+        self.registry: Registry[NodeState] = Registry("node", context.clock, context.statistics.durations)
+        cluster = context.cluster
+        cluster.nodes.subscribe(self._node_changed, replay=True)
+        cluster.pods.subscribe(self._pod_changed)
+        cluster.budgets.subscribe(self._budget_changed)
+        cluster.attachments.subscribe(self._attachment_changed)
+        cluster.claims.subscribe(self._claim_changed, replay=True)
         context.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
         """Carry terminations out until cancelled. Nothing is decided before all caches are live."""
-        await self._context.observed.wait_live()
+        await self._context.cluster.wait_live()
         async with anyio.create_task_group() as group:
             group.start_soon(run_workers, self._overlooked, self._delete_overlooked, 1)
             group.start_soon(run_workers, self._overdue, self.reconcile, OVERDUE_WORKERS, (ApiError,))
@@ -103,7 +103,7 @@ class NodeController:
     def remaining(self) -> RemainingPods:
         """The pods that hold nodes, as the last plan of each shows them."""
         endings = [self.registry.get(name) for name in self.registry]
-        return count_remaining(ending.plan for ending in endings if ending is not None and ending.plan is not None)
+        return count_remaining(state.plan for state in endings if state is not None and state.plan is not None)
 
     def statistics(self) -> QueueStatistics:
         """The work queue's."""
@@ -124,71 +124,73 @@ class NodeController:
             self._walking.discard(name)
 
     async def _reconcile(self, name: str) -> Requeue | None:
-        termination = self._current(name)
-        if termination is None:
+        state = self._current(name)
+        if state is None:
             return None
-        if isinstance(termination, MaintenanceState):
-            return await self._kept.go(termination)
-        began_in_time = not termination.is_overdue(self._context.clock.now())
+        if isinstance(state, MaintenanceState):
+            return await self._kept.go(state)
+        began_in_time = not state.is_overdue(self._context.clock.now())
         try:
-            return await self._walk.go(termination)
+            return await self._walk.go(state)
         finally:
-            if began_in_time and termination.deadline is not None:
+            if began_in_time and state.deadline is not None:
                 # Whatever the walk has come to, and however long a step that has failed backs off.
-                self._overdue.add_after(name, termination.deadline.at - self._context.clock.now())
+                self._overdue.add_after(name, state.deadline.at - self._context.clock.now())
 
     def _current(self, name: str) -> NodeState | None:
         """The end of the node that has this name now, begun if need be; None if nobody ends it here, nor keeps it."""
-        node = self._context.observed.node(name)
-        termination = self.registry.get(name)
-        if termination is not None and (node is None or not termination.is_of(node)):
-            if node is None or node.uid != termination.uid or not is_held(node):
+        node = self._context.cluster.node(name)
+        state = self.registry.get(name)
+        if state is not None and (node is None or not state.is_of(node)):
+            if node is None or node.uid != state.uid or not is_finalizing(node):
                 withdraw(self._context, name)
-            self.registry.close(termination)
-            self._context.departures.close(name, is_over=not termination.is_kept)
-            termination = None
+            self.registry.close(state)
+            self._context.pod_outcomes.close(name, is_over=not state.is_kept)
+            state = None
         if node is None or not _is_asked_for(node):
             self.registry.forget(name)
             return None
         if not self._context.settings.node_selector.matches(node.labels):
             self._leave_alone(node)
             return None
-        termination = termination or self._open(node)
-        termination.held.refresh(node)
-        return termination
+        state = state or self._open(node)
+        state.tracked.refresh(node)
+        return state
 
     async def _delete_overlooked(self, name: str) -> Requeue | None:
         """Do for a node that cannot be cordoned, or for which no worker is free, what the deadline demands of its
         drain; awaits nothing."""
-        termination = self.registry.get(name) if name in self._walking else self._current(name)
-        if termination is None:
+        state = self.registry.get(name) if name in self._walking else self._current(name)
+        if state is None:
             return None
-        if termination.is_kept:
+        if state.is_kept:
             return Requeue(CORDON_PATIENCE_SECONDS)  # deleted just now, and what its keeping has begun is breaking off
-        since = self._context.clock.monotonic() - termination.looked_at
-        if not self._walk.is_replaced(termination) and (termination.cordoned_at is None or since >= OVERLOOKED_SECONDS):
-            order_deletions(self._context, termination)
+        since = self._context.clock.monotonic() - state.looked_at
+        if not self._walk.is_replaced(state) and (state.cordoned_at is None or since >= OVERLOOKED_SECONDS):
+            order_deletions(self._context, state)
         return Requeue(CORDON_PATIENCE_SECONDS)
 
     def _open(self, node: Node) -> NodeState:
         wait, now = InstanceWait.of(self._context.settings.instance, self._backoff), self._context.clock.now()
-        return self.registry.open(NodeState(node, wait, now) if is_held(node) else MaintenanceState(node, wait, now))
+        return self.registry.open(
+            NodeState(node, wait, now) if is_finalizing(node) else MaintenanceState(node, wait, now)
+        )
 
     def _leave_alone(self, node: Node) -> None:
         """Held or to be kept, but not managed (any more): nobody of it is asked to leave, and somebody is told once."""
         withdraw(self._context, node.name)
-        self._context.departures.close(node.name, is_over=False)
+        self._context.pod_outcomes.close(node.name, is_over=False)
         reason, message = complaint(node)
         if self.registry.leave_alone(node, reason):
-            announce(self._context, (TrackedObject(NODES, node),), reason, message, "Warning")
+            emit_event(self._context, (TrackedObject(NODES, node),), reason, message, "Warning")
 
     def configured(self) -> None:
         """To be told that the settings have changed: every node is looked at anew, and in any case by its deadline."""
         for name in self.registry:
             self._queue.add(name)
-            if (termination := self.registry.get(name)) is not None:
-                termination.instance.configure(self._context.settings.instance)
-        for node in self._context.observed.nodes.values():
+            if (state := self.registry.get(name)) is not None:
+                state.instance.configure(self._context.settings.instance)
+        for node in self._context.cluster.nodes.values():
             self._wake_at_deadline(node)
 
     # What makes a node worth another look.
@@ -197,9 +199,9 @@ class NodeController:
         """Deadlines are instants of the server: when its clock turns out to be another, they are nearer or further."""
         for name in self.registry:
             self._queue.add(name)
-            termination = self.registry.get(name)
-            if termination is not None and termination.deadline is not None:
-                self._overdue.add_after(name, termination.deadline.at - self._context.clock.now())
+            state = self.registry.get(name)
+            if state is not None and state.deadline is not None:
+                self._overdue.add_after(name, state.deadline.at - self._context.clock.now())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -210,7 +212,7 @@ class NodeController:
                 self._queue.add(node.name)
         if new is not None:
             self._heed(new)
-            if is_held(new):
+            if is_finalizing(new):
                 self._overlooked.add_after(new.name, CORDON_PATIENCE_SECONDS)
                 self._wake_at_deadline(new)
 
@@ -219,14 +221,14 @@ class NodeController:
         kept = self.registry.get(node.name)
         if isinstance(kept, MaintenanceState):
             self._kept.heed(kept, node)
-            if not is_kept(node) and not is_held(node):
+            if not is_kept(node) and not is_finalizing(node):
                 withdraw(self._context, node.name)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         # Nearly always one node: a pod never leaves its own, but comes to it.
         for name in {pod.node_name for pod in (old, new) if pod is not None}:
-            if (termination := self.registry.get(name)) is not None:
-                until = _calm_until(termination, is_urgent=not _is_on_its_way(old, new))
+            if (state := self.registry.get(name)) is not None:
+                until = _calm_until(state, is_urgent=not _is_on_its_way(old, new))
                 self._queue.add_after(name, until - self._context.clock.monotonic())
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
@@ -237,21 +239,21 @@ class NodeController:
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         for claim in (old, new):
             if claim is not None:
-                for node in self._context.observed.nodes_of(claim):
+                for node in self._context.cluster.nodes_of(claim):
                     if node.name in self.registry:
                         self._queue.add(node.name)
                         self._wake_at_deadline(node)
 
     def _wake_at_deadline(self, node: Node) -> None:
         """So that a node is looked at then, even if none of the workers was free to look at it until then."""
-        if not is_held(node) or not self._context.settings.node_selector.matches(node.labels):
+        if not is_finalizing(node) or not self._context.settings.node_selector.matches(node.labels):
             return
         deadline = shown_deadline(self._context, node)
         if deadline is None:
             return
-        termination, now = self.registry.get(node.name), self._context.clock.now()
+        state, now = self.registry.get(node.name), self._context.clock.now()
         # Whoever knows that it has passed is on his way.
-        if termination is None or not termination.is_overdue(now):
+        if state is None or not state.is_overdue(now):
             self._overdue.add_after(node.name, deadline.at - now)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
@@ -260,18 +262,18 @@ class NodeController:
         if budget is None or (old is not None and new is not None and old.generation == new.generation):
             return
         for name in self.registry:
-            termination = self.registry.get(name)
-            if termination is not None and any(
-                pod.namespace == budget.namespace for pod in self._context.observed.pods_on(name)
+            state = self.registry.get(name)
+            if state is not None and any(
+                pod.namespace == budget.namespace for pod in self._context.cluster.pods_on(name)
             ):
                 # As news of a pod: its author may change it many times a second.
-                until = _calm_until(termination, is_urgent=True)
+                until = _calm_until(state, is_urgent=True)
                 self._queue.add_after(name, until - self._context.clock.monotonic())
 
 
 def _is_asked_for(node: Node) -> bool:
     """Whether somebody wants something of us: its end, its drain, or to have it back."""
-    return is_held(node) or is_in_maintenance(node)
+    return is_finalizing(node) or is_in_maintenance(node)
 
 
 def _is_on_its_way(old: Pod | None, new: Pod | None) -> bool:
@@ -287,7 +289,7 @@ def _is_on_its_way(old: Pod | None, new: Pod | None) -> bool:
     )
 
 
-def _calm_until(termination: NodeState, *, is_urgent: bool) -> float:
+def _calm_until(state: NodeState, *, is_urgent: bool) -> float:
     """Until when (monotonic) news of its pods may wait."""
-    is_crowded = termination.plan is not None and len(termination.plan.left) > MANY_PODS
-    return -math.inf if is_urgent and not is_crowded else termination.looked_at + CALM_SECONDS
+    is_crowded = state.plan is not None and len(state.plan.left) > MANY_PODS
+    return -math.inf if is_urgent and not is_crowded else state.looked_at + CALM_SECONDS

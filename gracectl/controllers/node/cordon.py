@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, StepContext, Wait
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
@@ -20,61 +20,59 @@ from gracectl.policy.cordon import SPELT, Mark, annotation, lacking, recorded, r
 from gracectl.policy.kept import is_given_back, is_kept, marks_of
 
 
-async def cordon(context: StepContext, termination: NodeState) -> Answer:
+async def cordon(context: StepContext, state: NodeState) -> Answer:
     """Set spec.unschedulable, the taint and the load balancer label in one write.
 
     A webhook (in the very write) or a controller may undo it: then it is written again, less and less often, and the
     drain goes on as long as anything keeps new pods off. Without that the node waits, for its deadline at the latest.
     """
-    needed: Callable[[Node], JsonPatch | None] = missing_on_kept if termination.is_kept else missing
-    before = termination.node
-    if needed(before) and context.clock.monotonic() >= termination.next_cordon:
-        after = await _written(context, termination, needed)
+    needed: Callable[[Node], JsonPatch | None] = missing_on_kept if state.is_kept else missing
+    before = state.node
+    if needed(before) and context.clock.monotonic() >= state.next_cordon:
+        after = await _written(context, state, needed)
         if after is None:
             return Release("the node is gone")
-        if termination.is_kept and not is_kept(after):
+        if state.is_kept and not is_kept(after):
             return Wait(0.0, "nobody asks for its cordon any more")
-        termination.next_cordon = context.clock.monotonic() + termination.recordon.next()
-        undone = tuple(lacking(after)) or (tuple(lacking(before)) if termination.cordoned_at is not None else ())
+        state.next_cordon = context.clock.monotonic() + state.recordon.next()
+        undone = tuple(lacking(after)) or (tuple(lacking(before)) if state.cordoned_at is not None else ())
         if undone:
-            _tell_of_undoing(context, termination, undone)
+            _tell_of_undoing(context, state, undone)
         else:
-            message = f"takes no more pods and no traffic from outside: it {termination.fate}"
-            announce(context, (termination.held,), names.EventReason.CORDONED, message)
-    if not takes_pods(termination.node) or termination.is_overdue(context.clock.now()):
-        if termination.cordoned_at is None:
-            termination.cordoned_at = context.clock.now()
+            message = f"takes no more pods and no traffic from outside: it {state.fate}"
+            emit_event(context, (state.tracked,), names.EventReason.CORDONED, message)
+    if not takes_pods(state.node) or state.is_overdue(context.clock.now()):
+        if state.cordoned_at is None:
+            state.cordoned_at = context.clock.now()
         return Proceed()
-    wait = max(termination.next_cordon - context.clock.monotonic(), 0.0)
+    wait = max(state.next_cordon - context.clock.monotonic(), 0.0)
     return Wait(wait, "its cordon is undone by a webhook or another controller, and it would take new pods")
 
 
-def _tell_of_undoing(context: StepContext, termination: NodeState, undone: Collection[Mark]) -> None:
+def _tell_of_undoing(context: StepContext, state: NodeState, undone: Collection[Mark]) -> None:
     listed = " and ".join(SPELT[mark] for mark in undone)
-    takes = takes_pods(termination.node)
+    takes = takes_pods(state.node)
     goes_on = "no pod is asked to leave until the node takes no new ones" if takes else "the drain goes on"
     message = (
         f"{listed}: taken off again by a webhook or another controller; it is written again, less and less often, and "
         f"{goes_on}"
     )
-    announce(context, (termination.held,), names.EventReason.CORDON_UNDONE, message, "Warning", news=recorded(undone))
+    emit_event(context, (state.tracked,), names.EventReason.CORDON_UNDONE, message, "Warning", news=recorded(undone))
 
 
-async def _written(
-    context: StepContext, termination: NodeState, needed: Callable[[Node], JsonPatch | None]
-) -> Node | None:
+async def _written(context: StepContext, state: NodeState, needed: Callable[[Node], JsonPatch | None]) -> Node | None:
     """The node with what was needed; None when it is gone."""
 
     async def write() -> Node | None:
-        after = await patch_with_retry(context.client, termination.held.abandonable, termination.node, needed)
+        after = await patch_with_retry(context.client, state.tracked.abandonable, state.node, needed)
         if after is not None:
-            termination.held.wrote(after)
+            state.tracked.wrote(after)
         return after
 
-    if termination.is_kept:
+    if state.is_kept:
         return await write()  # the return of the node breaks it off
     # The deadline does not: the server may be as slow as its webhooks.
-    return await context.background.attend(("cordon", termination.uid), write)
+    return await context.background.attend(("cordon", state.uid), write)
 
 
 def missing(node: Node) -> JsonPatch | None:

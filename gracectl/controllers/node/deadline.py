@@ -13,7 +13,7 @@ import anyio
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
 from gracectl.controllers.pipeline.state import LAST_WORD_SECONDS, AnyState, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
@@ -31,20 +31,20 @@ PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
 tried again if it could not."""
 
 
-async def set_deadline(context: StepContext, termination: NodeState) -> Answer:
+async def set_deadline(context: StepContext, state: NodeState) -> Answer:
     """Find out the deadline, write it to node and claim, and tell people what will happen then."""
-    claim = termination.claim.state if termination.claim else None
-    found = deadline_of(termination.node, claim, context.settings.policy)
-    await publish(context, termination, found, termination.observer.traceparent)
+    claim = state.claim.latest if state.claim else None
+    found = deadline_of(state.node, claim, context.settings.policy)
+    await publish(context, state, found, state.observer.traceparent)
     return Proceed()
 
 
 def shown_deadline(context: StepContext, node: Node) -> Deadline | None:
     """The deadline of a node as the caches alone show it, whatever a termination of it has found out."""
-    return deadline_of(node, context.observed.claim_ending_with(node), context.settings.policy)
+    return deadline_of(node, context.cluster.claim_ending_with(node), context.settings.policy)
 
 
-async def publish(context: StepContext, ending: AnyState, found: Deadline | None, traceparent: str | None) -> None:
+async def publish(context: StepContext, state: AnyState, found: Deadline | None, traceparent: str | None) -> None:
     """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
     write it, with the `traceparent` if there is one, to all objects of a node's or claim's end.
 
@@ -52,35 +52,35 @@ async def publish(context: StepContext, ending: AnyState, found: Deadline | None
     cannot be written is tried again at once, as its successor may know it from there only; a claim, or a mere
     traceparent, holds up nothing.
     """
-    before = ending.deadline
-    ending.deadline = tightest(before, found)
-    for held in ending.objects:
-        _warn_of_unreadable(context, ending, held)
-    if ending.deadline is None:
-        for held in ending.objects if traceparent is not None else ():
-            await _try_to_write(context, held, None, traceparent)
+    before = state.deadline
+    state.deadline = tightest(before, found)
+    for tracked in state.objects:
+        _warn_of_unreadable(context, state, tracked)
+    if state.deadline is None:
+        for tracked in state.objects if traceparent is not None else ():
+            await _try_to_write(context, tracked, None, traceparent)
         return
-    if _is_news(ending, before):
+    if _is_news(state, before):
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
-        told = words(ending.deadline, context.clock.now())
-        announce(context, ending.objects, reason, told, news=format_time(ending.deadline.at))
-    with anyio.move_on_after(max(ending.deadline.at - context.clock.now(), LAST_WORD_SECONDS)):
-        for held in ending.objects:
-            owed = ending.deadline.at if _lacking(held.state, ending.deadline.at, None) else None
-            if isinstance(held.state, Node) and owed is not None:
-                await _write(context, held, owed, traceparent)
+        told = words(state.deadline, context.clock.now())
+        emit_event(context, state.objects, reason, told, news=format_time(state.deadline.at))
+    with anyio.move_on_after(max(state.deadline.at - context.clock.now(), LAST_WORD_SECONDS)):
+        for tracked in state.objects:
+            owed = state.deadline.at if _lacking(tracked.latest, state.deadline.at, None) else None
+            if isinstance(tracked.latest, Node) and owed is not None:
+                await _write(context, tracked, owed, traceparent)
             else:
-                await _try_to_write(context, held, owed, traceparent)
+                await _try_to_write(context, tracked, owed, traceparent)
 
 
-def _is_news(ending: AnyState, before: Deadline | None) -> bool:
+def _is_news(state: AnyState, before: Deadline | None) -> bool:
     """Whether people have not been told of this deadline; in a former life of ours they were if it stands on all
     objects."""
-    assert ending.deadline is not None
-    at = ending.deadline.at
+    assert state.deadline is not None
+    at = state.deadline.at
     if before is not None:
         return before.at != at
-    return not ending.is_resumed or any(written(held.state) != at for held in ending.objects)
+    return not state.is_resumed or any(written(tracked.latest) != at for tracked in state.objects)
 
 
 def words(deadline: Deadline, now: float) -> str:
@@ -100,48 +100,48 @@ def words(deadline: Deadline, now: float) -> str:
     )
 
 
-def _warn_of_unreadable(context: StepContext, ending: AnyState, held: TrackedObject[H]) -> None:
-    text = unreadable(held.state)
-    if text is None or (held.uid, text) in ending.complained:
+def _warn_of_unreadable(context: StepContext, state: AnyState, tracked: TrackedObject[H]) -> None:
+    text = unreadable(tracked.latest)
+    if text is None or (tracked.uid, text) in state.reported:
         return
-    ending.complained.add((held.uid, text))
+    state.reported.add((tracked.uid, text))
     then = "there is no deadline"
-    if ending.deadline is not None:
-        then = f"{format_time(ending.deadline.at)} is written instead"
+    if state.deadline is not None:
+        then = f"{format_time(state.deadline.at)} is written instead"
     message = (
         f'annotation {names.TERMINATION_TIMESTAMP} is "{text[:100]}", which is no instant such as '
         f"2026-01-01T00:00:00Z: {then}"
     )
-    announce(context, (held,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
+    emit_event(context, (tracked,), names.EventReason.INVALID_TERMINATION_TIMESTAMP, message, "Warning")
 
 
 async def _try_to_write(
-    context: StepContext, held: TrackedObject[H], deadline: float | None, traceparent: str | None
+    context: StepContext, tracked: TrackedObject[H], deadline: float | None, traceparent: str | None
 ) -> None:
     """Not for long, and not with every look at a node whose pods come and go."""
-    if context.clock.monotonic() < held.next_try or _lacking(held.state, deadline, traceparent) is None:
+    if context.clock.monotonic() < tracked.next_try or _lacking(tracked.latest, deadline, traceparent) is None:
         return
-    if context.background.is_under_way(_key(held)):
+    if context.background.is_under_way(_key(tracked)):
         return
     try:
-        await _write(context, held, deadline, traceparent, PATIENCE_SECONDS)
+        await _write(context, tracked, deadline, traceparent, PATIENCE_SECONDS)
     except NotLeading:
         raise
     except TimeoutError:
         return
     except ApiError as error:
-        held.next_try = context.clock.monotonic() + RETRY_SECONDS
+        tracked.next_try = context.clock.monotonic() + RETRY_SECONDS
         what = "traceparent" if deadline is None else "deadline"
-        logger.warning("the %s could not be written: %s", what, error, extra=held.log_keys)
+        logger.warning("the %s could not be written: %s", what, error, extra=tracked.log_keys)
 
 
-def _key(held: AnyTracked) -> tuple[str, str]:
-    return ("deadline", held.uid)
+def _key(tracked: AnyTracked) -> tuple[str, str]:
+    return ("deadline", tracked.uid)
 
 
 async def _write(
     context: StepContext,
-    held: TrackedObject[H],
+    tracked: TrackedObject[H],
     deadline: float | None,
     traceparent: str | None,
     seconds: float = math.inf,
@@ -149,17 +149,17 @@ async def _write(
     """TimeoutError after so many seconds; the write goes on then, and so it does at the deadline itself."""
 
     async def write() -> None:
-        after = await patch_with_retry(context.client, held.abandonable, held.state, lacking)
+        after = await patch_with_retry(context.client, tracked.abandonable, tracked.latest, lacking)
         if after is not None:
-            held.wrote(after)
+            tracked.wrote(after)
 
     def lacking(thing: H) -> MergePatch | None:
         return _lacking(thing, deadline, traceparent)
 
-    key = _key(held)
+    key = _key(tracked)
     if context.background.is_under_way(key):
         await context.background.attend(key, write, seconds)  # perhaps of another deadline
-        if lacking(held.state) is None:
+        if lacking(tracked.latest) is None:
             return
     await context.background.attend(key, write, seconds)
 

@@ -16,9 +16,9 @@ from gracectl.controllers.node.deadline import shown_deadline
 from gracectl.controllers.pipeline.state import TOLD_OF_STANDSTILL, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import announce
-from gracectl.controllers.reporting.pod_events import announce_ambiguity
-from gracectl.controllers.reporting.protection import tell_of_protection
+from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.reporting.pod_events import report_multiple_budgets
+from gracectl.controllers.reporting.protection import report_protection
 from gracectl.eviction.deletion import ScheduledDeletion
 from gracectl.eviction.lane import Candidate
 from gracectl.kube.conditions import ConditionUpdate
@@ -36,49 +36,49 @@ nodes, would hold it up. The watch brings the news of it sooner."""
 MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 
 
-async def drain(context: StepContext, termination: NodeState) -> Answer:
+async def drain(context: StepContext, state: NodeState) -> Answer:
     """Offer the pods whose turn it is; done when nothing is waited for and the minimum time has passed."""
-    view = await _view_of(context, termination)
+    view = await _view_of(context, state)
     now = context.clock.now()
     decision = plan(view, now)
-    is_first_look = termination.plan is None
-    termination.plan, termination.looked_at = decision, context.clock.monotonic()
-    termination.observer.planned(decision, now, context.departures.note(termination.node.name, decision))
-    context.evictor.want(termination.node.name, candidates(decision.leaving, termination))
-    context.deleter.want(termination.node.name, doomed(decision, termination.node.name))
-    _tell_of_plan(context, termination, is_first=is_first_look)
+    is_first_look = state.plan is None
+    state.plan, state.looked_at = decision, context.clock.monotonic()
+    state.observer.planned(decision, now, context.pod_outcomes.note(state.node.name, decision))
+    context.evictor.want(state.node.name, candidates(decision.leaving, state))
+    context.deleter.want(state.node.name, doomed(decision, state.node.name))
+    _tell_of_plan(context, state, is_first=is_first_look)
     if decision.overdue:
-        _tell_of_the_end(context, termination, decision)
-        if not termination.instance.was_tried:
+        _tell_of_the_end(context, state, decision)
+        if not state.instance.was_tried:
             # First the instance is asked to end, then conditions are written: a server that does not answer takes long,
             # and for the last deletions it has what is left of a second (see time_left).
-            await context.deleter.settle(termination.node.name)
+            await context.deleter.settle(state.node.name)
             return Proceed()
-    patience = termination.time_left(context.clock)
+    patience = state.time_left(context.clock)
     if decision.drained:
-        termination.still_since = None
-        await set_condition(context, termination.objects, _last_word(termination, decision), seconds=patience)
+        state.still_since = None
+        await set_condition(context, state.objects, _last_word(state, decision), seconds=patience)
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
         message = explain(decision)
-        _tell_of_standstill(context, termination, decision, message)
+        _tell_of_standstill(context, state, decision, message)
         word = ConditionUpdate(names.DRAINED, names.FALSE, "Draining", message)
-        await set_condition(context, termination.objects, word, seconds=patience)
+        await set_condition(context, state.objects, word, seconds=patience)
     return Wait(_until_next_look(context, decision), waits_for)
 
 
-def _tell_of_plan(context: StepContext, termination: NodeState, *, is_first: bool) -> None:
+def _tell_of_plan(context: StepContext, state: NodeState, *, is_first: bool) -> None:
     """What is new in the termination's plan, on whom it concerns."""
-    decision = termination.plan
+    decision = state.plan
     assert decision is not None
-    if is_first and decision.left and not decision.overdue and not termination.is_resumed:
-        announce(context, termination.objects, names.EventReason.DRAINING, explain(decision))
+    if is_first and decision.left and not decision.overdue and not state.is_resumed:
+        emit_event(context, state.objects, names.EventReason.DRAINING, explain(decision))
     # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
-    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), termination):
-        announce_ambiguity(context.recorder, candidate)
-    tell_of_protection(context, termination, decision)
+    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
+        report_multiple_budgets(context.recorder, candidate)
+    report_protection(context, state, decision)
 
 
 def _until_next_look(context: StepContext, decision: Plan) -> float:
@@ -92,13 +92,13 @@ def _until_next_look(context: StepContext, decision: Plan) -> float:
     return max(interval, 0.0)
 
 
-def order_deletions(context: StepContext, termination: NodeState) -> None:
+def order_deletions(context: StepContext, state: NodeState) -> None:
     """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
     comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
-    node = termination.node
-    deadline = tightest(termination.deadline, shown_deadline(context, node))
+    node = state.node
+    deadline = tightest(state.deadline, shown_deadline(context, node))
     if deadline is not None:
-        view = view_without_budgets(context, termination, deadline)
+        view = view_without_budgets(context, state, deadline)
         context.deleter.want(node.name, doomed(plan(view, context.clock.now()), node.name))
 
 
@@ -108,64 +108,64 @@ def withdraw(context: StepContext, node: str) -> None:
     context.deleter.withdraw(node)
 
 
-def _tell_of_the_end(context: StepContext, termination: NodeState, decision: Plan) -> None:
+def _tell_of_the_end(context: StepContext, state: NodeState, decision: Plan) -> None:
     """The deadline has come: what is left has been told to end at once, nobody waits for it, and people hear of it."""
-    if decision.left and not termination.left_behind:
-        termination.left_behind = left_behind(decision)
+    if decision.left and not state.left_behind:
+        state.left_behind = left_behind(decision)
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
-        announce(context, termination.objects, reason, termination.left_behind, "Warning")
+        emit_event(context, state.objects, reason, state.left_behind, "Warning")
 
 
-def _last_word(termination: NodeState, decision: Plan) -> ConditionUpdate:
+def _last_word(state: NodeState, decision: Plan) -> ConditionUpdate:
     """What was left at the deadline stays to be read, also when it is gone."""
-    if termination.left_behind:
+    if state.left_behind:
         status = names.FALSE if decision.left else names.TRUE
-        return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", termination.left_behind)
-    return ConditionUpdate(names.DRAINED, names.TRUE, *termination.emptied)
+        return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", state.left_behind)
+    return ConditionUpdate(names.DRAINED, names.TRUE, *state.emptied)
 
 
-def _tell_of_standstill(context: StepContext, termination: NodeState, decision: Plan, message: str) -> None:
+def _tell_of_standstill(context: StepContext, state: NodeState, decision: Plan, message: str) -> None:
     now = context.clock.monotonic()
     if any(entry.outcome in MOVING for entry in decision.left):
-        termination.still_since = None
-    elif termination.still_since is None:
-        termination.still_since = now
-    elif now >= termination.still_since + STANDSTILL_SECONDS:
-        termination.still_since = TOLD_OF_STANDSTILL  # once in each standstill: the condition keeps saying it
+        state.still_since = None
+    elif state.still_since is None:
+        state.still_since = now
+    elif now >= state.still_since + STANDSTILL_SECONDS:
+        state.still_since = TOLD_OF_STANDSTILL  # once in each standstill: the condition keeps saying it
         blocked = f"nobody has left for {STANDSTILL_SECONDS:g} s; {message}"
-        announce(context, termination.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
+        emit_event(context, state.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
 
 
-def view_without_budgets(context: StepContext, termination: NodeState, deadline: Deadline | None) -> NodeView:
+def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadline | None) -> NodeView:
     """What the caches show of the node at this instant, and what the termination knows beyond that, for decisions that
     no budget changes: which pods stay, and which are deleted for the deadline."""
-    view = context.observed.view_without_budgets(termination.node, context.settings.policy, deadline)
-    return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
+    view = context.cluster.view_without_budgets(state.node, context.settings.policy, deadline)
+    return msgspec.structs.replace(view, cordoned_at=state.cordoned_at)
 
 
-async def _view_of(context: StepContext, termination: NodeState) -> NodeView:
+async def _view_of(context: StepContext, state: NodeState) -> NodeView:
     """The same with budgets, as long as they count."""
-    node, deadline = termination.node, termination.deadline
-    if termination.is_overdue(context.clock.now()):
-        return view_without_budgets(context, termination, deadline)
+    node, deadline = state.node, state.deadline
+    if state.is_overdue(context.clock.now()):
+        return view_without_budgets(context, state, deadline)
     # Deletions for the deadline do not depend on budgets, and do not wait for them.
-    meanwhile = partial(order_deletions, context, termination)
-    view = await context.observed.view_in_slices(node, context.settings.policy, deadline, meanwhile)
-    return msgspec.structs.replace(view, cordoned_at=termination.cordoned_at)
+    meanwhile = partial(order_deletions, context, state)
+    view = await context.cluster.view_in_slices(node, context.settings.policy, deadline, meanwhile)
+    return msgspec.structs.replace(view, cordoned_at=state.cordoned_at)
 
 
-def candidates(entries: Iterable[PodPlan], termination: NodeState) -> list[Candidate]:
+def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[Candidate]:
     """Pods whose turn it is, as the evictor wants them."""
     return [
         Candidate(
             namespace=entry.pod.namespace,
             name=entry.pod.name,
             uid=entry.pod.uid,
-            node=termination.node.name,
+            node=state.node.name,
             budgets=entry.budgets,
-            terminating_since=termination.started,
+            terminating_since=state.started,
             deadline=entry.deadline,
-            fate=termination.fate,
+            fate=state.fate,
         )
         for entry in entries
     ]

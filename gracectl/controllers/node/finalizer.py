@@ -16,23 +16,23 @@ CLAIM_SECONDS = 5.0
 """A node whose claim cannot be deleted is looked at again this often."""
 
 
-async def release(context: StepContext, termination: NodeState) -> Answer:
+async def release(context: StepContext, state: NodeState) -> Answer:
     """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself.
 
     Not before its claim is being deleted: when the node is gone, nobody would think of that any more.
     """
-    claim = termination.claim
-    if claim is not None and claim.state.deletion_timestamp is None:
+    claim = state.claim
+    if claim is not None and claim.latest.deletion_timestamp is None:
         return Wait(CLAIM_SECONDS, f"node claim {claim.name} cannot be deleted")
-    await let_go(context, termination.held)
+    await let_go(context, state.tracked)
     return Proceed()
 
 
-async def let_go(context: StepContext, held: AnyTracked) -> None:
+async def let_go(context: StepContext, tracked: AnyTracked) -> None:
     """Take our finalizer off."""
-    after = await patch_with_retry(context.client, held.resource, held.state, removal)
+    after = await patch_with_retry(context.client, tracked.resource, tracked.latest, removal)
     if after is not None:
-        held.wrote(after)
+        tracked.wrote(after)
 
 
 def removal(thing: Node | NodeClaim) -> JsonPatch | None:

@@ -21,11 +21,11 @@ from gracectl.cloud.provider import (
     ProviderRefused,
     ProviderUnavailable,
 )
-from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.pipeline.state import AnyState, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.foreign import harmless
@@ -56,30 +56,30 @@ PATIENCE_SECONDS = 60.0
 """A provider that does not answer must not hold a worker for ever."""
 
 
-async def notice_loss(context: StepContext, termination: NodeState) -> Answer:
+async def notice_loss(context: StepContext, state: NodeState) -> Answer:
     """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
-    node, wait, now = termination.node, termination.instance, context.clock.monotonic()
-    if is_known_gone(termination):
+    node, wait, now = state.node, state.instance, context.clock.monotonic()
+    if is_known_gone(state):
         return Release("its instance is gone")
-    if node.ready or not termination.provider_id or now < wait.next_notice:
+    if node.ready or not state.provider_id or now < wait.next_notice:
         return Proceed()
-    if wait.asked_at is not None and termination.plan is not None and termination.plan.drained:
+    if wait.asked_at is not None and state.plan is not None and state.plan.drained:
         return Proceed()  # the step that has asked for its end asks for the rest
-    wait.turn_to(termination.provider_id)
+    wait.turn_to(state.provider_id)
     wait.next_notice = now + NOTICE_SECONDS
     try:
-        state = await _answer(context.provider.state(termination.provider_id), NOTICE_PATIENCE_SECONDS)
+        instance_state = await _answer(context.provider.state(state.provider_id), NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
         logger.warning("provider %s cannot tell: %s", context.provider.name, error, extra={"node": node.name})
         return Proceed()
-    if state is not InstanceState.GONE:
+    if instance_state is not InstanceState.GONE:
         return Proceed()
     wait.is_gone = True
-    logger.info("nothing is left to drain: its instance is gone already", extra=termination.held.log_keys)
+    logger.info("nothing is left to drain: its instance is gone already", extra=state.tracked.log_keys)
     return Release("its instance is gone already")
 
 
-async def end_nodes_instance(context: StepContext, termination: NodeState) -> Answer:
+async def end_nodes_instance(context: StepContext, state: NodeState) -> Answer:
     """End the instance of a node, unless another node stands for it.
 
     A node that came back under another name leaves its old object behind: the end of that must not end the machine
@@ -87,113 +87,113 @@ async def end_nodes_instance(context: StepContext, termination: NodeState) -> An
     first by name waits for the others, until its deadline; one that goes without the instance is none of them, so that
     there is always one that ends it, also where the last two were deleted one after the other.
     """
-    node = termination.node
+    node = state.node
     context.without_instance.pop(node.uid, None)
-    found = context.observed.others_on(node, termination.provider_id)
+    found = context.cluster.others_on(node, state.provider_id)
     others = tuple(other for other in found if other.uid not in context.without_instance)
-    all_end = all(is_held(other) for other in others)
-    if not others or (all_end and termination.is_overdue(context.clock.now())):
-        return await end_instance(context, termination)
+    all_end = all(is_finalizing(other) for other in others)
+    if not others or (all_end and state.is_overdue(context.clock.now())):
+        return await end_instance(context, state)
     if all_end and all(other.name > node.name for other in others):
         listed = ", ".join(sorted(other.name for other in others))
         return Wait(OTHERS_SECONDS, f"other nodes of the same instance are ending, too: {listed}")
-    context.without_instance[node.uid] = termination
-    return leave_instance(context, termination, others)
+    context.without_instance[node.uid] = state
+    return leave_instance(context, state, others)
 
 
-def leave_instance(context: StepContext, ending: AnyState, others: Sequence[Node]) -> Proceed:
+def leave_instance(context: StepContext, state: AnyState, others: Sequence[Node]) -> Proceed:
     """Let a node or claim go without its instance, for which others stand; people are told."""
     listed = ", ".join(sorted(other.name for other in others))
     message = f"it goes without its instance, for which another node stands ({listed})"
-    announce(context, ending.objects[:1], names.EventReason.INSTANCE_SHARED, message)
+    emit_event(context, state.objects[:1], names.EventReason.INSTANCE_SHARED, message)
     return Proceed()
 
 
-async def end_instance(context: StepContext, ending: AnyState) -> Answer:
+async def end_instance(context: StepContext, state: AnyState) -> Answer:
     """Ask for the end of the instance, then until it is over."""
-    provider_id, wait, now = ending.provider_id, ending.instance, context.clock.monotonic()
+    provider_id, wait, now = state.provider_id, state.instance, context.clock.monotonic()
     wait.turn_to(provider_id)
-    if is_known_gone(ending):
-        await record_gone(context, ending)
+    if is_known_gone(state):
+        await record_gone(context, state)
         return Proceed()
     if now < wait.next_call:
-        return Wait(wait.next_call - now, ending.waits_for)
+        return Wait(wait.next_call - now, state.waits_for)
     if context.provider.needs_provider_id and not provider_id:
-        message = f"{ending.lack}, so nobody knows which instance to end"
+        message = f"{state.lack}, so nobody knows which instance to end"
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
-        return await _failed(context, ending, error)
+        return await _failed(context, state, error)
     try:
-        if await _asked(context, ending) is InstanceState.GONE:
+        if await _asked(context, state) is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
         if context.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
             wait.is_gone = True
-            announce(context, ending.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
-            await record_gone(context, ending)
+            emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
+            await record_gone(context, state)
         return Proceed()
     except ProviderError as error:
-        return await _failed(context, ending, error)
+        return await _failed(context, state, error)
     wait.retry.reset()
     wait.next_call = context.clock.monotonic() + wait.poll.next()
     return Wait(wait.next_call - context.clock.monotonic(), f"instance {provider_id} is ending")
 
 
-def is_known_gone(ending: AnyState) -> bool:
+def is_known_gone(state: AnyState) -> bool:
     """Whether the provider has said that the instance is gone, to us or, as the object has it, before a restart."""
-    if ending.instance.is_gone:
+    if state.instance.is_gone:
         return True
-    shown = condition_of(ending.held.state.conditions, names.INSTANCE_TERMINATING)
-    gone = _gone(ending)
+    shown = condition_of(state.tracked.latest.conditions, names.INSTANCE_TERMINATING)
+    gone = _gone(state)
     return shown is not None and (shown.reason, shown.message) == (gone.reason, gone.message)
 
 
-async def record_gone(context: StepContext, ending: AnyState) -> None:
+async def record_gone(context: StepContext, state: AnyState) -> None:
     """Write down that the instance is gone: the finalizer may have to wait, and a restart come in between."""
-    await set_condition(context, ending.objects, _gone(ending), is_final=True)
+    await set_condition(context, state.objects, _gone(state), is_final=True)
 
 
-def _gone(ending: AnyState) -> ConditionUpdate:
+def _gone(state: AnyState) -> ConditionUpdate:
     return ConditionUpdate(
-        names.INSTANCE_TERMINATING, names.TRUE, names.INSTANCE_GONE, f"instance {ending.provider_id} is gone"
+        names.INSTANCE_TERMINATING, names.TRUE, names.INSTANCE_GONE, f"instance {state.provider_id} is gone"
     )
 
 
-async def _asked(context: StepContext, ending: AnyState) -> InstanceState:
+async def _asked(context: StepContext, state: AnyState) -> InstanceState:
     """What has become of the instance, which is asked to end unless somebody else has done so already."""
-    wait = ending.instance
-    if wait.asked_at is None and ending.looks_first:
-        state = await _answer(context.provider.state(ending.provider_id), PATIENCE_SECONDS)
-        if state is InstanceState.ENDING:
-            await _accepted(context, ending)
-        if state in (InstanceState.ENDING, InstanceState.GONE):
-            return state
+    wait = state.instance
+    if wait.asked_at is None and state.looks_first:
+        instance_state = await _answer(context.provider.state(state.provider_id), PATIENCE_SECONDS)
+        if instance_state is InstanceState.ENDING:
+            await _accepted(context, state)
+        if instance_state in (InstanceState.ENDING, InstanceState.GONE):
+            return instance_state
     if wait.asked_at is None or context.clock.monotonic() >= wait.asked_at + REMIND_SECONDS:
-        await _answer(context.provider.terminate(ending.provider_id, _identity(ending.source)), PATIENCE_SECONDS)
-        await _accepted(context, ending)
-    return await _answer(context.provider.state(ending.provider_id), PATIENCE_SECONDS)
+        await _answer(context.provider.terminate(state.provider_id, _identity(state.source)), PATIENCE_SECONDS)
+        await _accepted(context, state)
+    return await _answer(context.provider.state(state.provider_id), PATIENCE_SECONDS)
 
 
-async def _accepted(context: StepContext, ending: AnyState) -> None:
-    is_first = ending.instance.asked_at is None
-    ending.instance.asked_at = context.clock.monotonic()
-    message = f"instance {ending.provider_id} is asked to end"
+async def _accepted(context: StepContext, state: AnyState) -> None:
+    is_first = state.instance.asked_at is None
+    state.instance.asked_at = context.clock.monotonic()
+    message = f"instance {state.provider_id} is asked to end"
     if is_first:
-        announce(context, ending.objects, names.EventReason.INSTANCE_TERMINATING, message)
+        emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATING, message)
     word = ConditionUpdate(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
-    await set_condition(context, ending.objects, word)
+    await set_condition(context, state.objects, word)
 
 
-async def _failed(context: StepContext, ending: AnyState, error: ProviderError) -> Answer:
-    wait = ending.instance
-    ending.observer.failed("instance", error, context.clock.now())
+async def _failed(context: StepContext, state: AnyState, error: ProviderError) -> Answer:
+    wait = state.instance
+    state.observer.failed("instance", error, context.clock.now())
     seconds = wait.retry.next()
     wait.next_call = context.clock.monotonic() + seconds
     message = f"provider {context.provider.name}: {error}"
-    if ending.provider_id:
+    if state.provider_id:
         message += "; it is asked again until the instance is gone"
-    announce(context, ending.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
+    emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
     word = ConditionUpdate(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
-    await set_condition(context, ending.objects, word)
+    await set_condition(context, state.objects, word)
     return Wait(seconds, message)
 
 

@@ -16,7 +16,7 @@ from gracectl.controllers.pipeline.runner import walk
 from gracectl.controllers.pipeline.state import KEPT, InstanceWait, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.conditions import drop_conditions
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.step_failures import report_step_failure
 from gracectl.kube.errors import NotFound
 from gracectl.kube.patching import patch_with_retry
@@ -92,10 +92,10 @@ class MaintenanceState(NodeState):
 
     def begin_anew(self, now: float) -> None:
         """It was given back, and is asked for once more: that is another drain."""
-        self.plan = self.guards = self.cordoned_at = self.still_since = None
+        self.plan = self.protected_pods = self.cordoned_at = self.still_since = None
         self.next_cordon = 0.0
         self.recordon.reset()
-        self.misspelt = {}
+        self.invalid_annotations = {}
         self.is_resumed = self.is_resting = self.is_returned = False
         self.started = kept_since(self.node, now)
         self.forget_steps(now)
@@ -106,7 +106,7 @@ async def rest(context: StepContext, kept: MaintenanceState) -> Answer:
     _, message = kept.emptied
     if not kept.is_resting:
         kept.is_resting = True
-        announce(context, kept.objects, names.EventReason.DRAINED, message)
+        emit_event(context, kept.objects, names.EventReason.DRAINED, message)
     return Wait(REST_SECONDS, message)
 
 
@@ -121,13 +121,13 @@ async def uncordon(context: StepContext, kept: MaintenanceState) -> Answer:
         return superfluous(node, format_time(context.clock.now()) if is_ill else None)
 
     if needed(before):
-        after = await patch_with_retry(context.client, kept.held.abandonable, before, needed)
+        after = await patch_with_retry(context.client, kept.tracked.abandonable, before, needed)
         if after is None:
             return Release("the node is gone")
-        kept.held.wrote(after)
+        kept.tracked.wrote(after)
         if not is_given_back(after):
             return Wait(0.0, "nobody asks for its return any more")
-        announce(context, kept.objects, names.EventReason.UNCORDONED, _words(before, after))
+        emit_event(context, kept.objects, names.EventReason.UNCORDONED, _words(before, after))
     return Proceed()
 
 
@@ -141,10 +141,10 @@ def _words(before: Node, after: Node) -> str:
 
 async def clean_up(context: StepContext, kept: MaintenanceState) -> Answer:
     """Our conditions come off, and then the record: as long as it stands, a successor of ours would do all this."""
-    await drop_conditions(context, kept.held, OURS)
-    after = await patch_with_retry(context.client, kept.held.abandonable, kept.node, forgotten)
+    await drop_conditions(context, kept.tracked, OURS)
+    after = await patch_with_retry(context.client, kept.tracked.abandonable, kept.node, forgotten)
     if after is not None:
-        kept.held.wrote(after)
+        kept.tracked.wrote(after)
     return Proceed()
 
 
@@ -190,7 +190,7 @@ class MaintenancePipeline:
             return False
         if node.uid != kept.uid:
             return False
-        kept.held.wrote(node)
+        kept.tracked.wrote(node)
         if is_kept(node):
             kept.begin_anew(self._context.clock.now())
         return is_kept(node)

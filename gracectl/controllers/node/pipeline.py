@@ -49,48 +49,48 @@ class NodePipeline:
         self._context = context
         self._places = ProviderSlots(context.settings.workers)
 
-    async def go(self, termination: NodeState) -> Requeue | None:
+    async def go(self, state: NodeState) -> Requeue | None:
         """Bring the end of a node as far as it comes now; when to look at it again. Raises ApiError."""
-        answer = await walk(STEPS, termination, self._take, self._context, report_step_failure)
+        answer = await walk(STEPS, state, self._take, self._context, report_step_failure)
         if isinstance(answer, Release):
-            withdraw(self._context, termination.node.name)
-            await record_gone(self._context, termination)
-            answer = await walk((RELEASE,), termination, self._take, self._context, report_step_failure)
+            withdraw(self._context, state.node.name)
+            await record_gone(self._context, state)
+            answer = await walk((RELEASE,), state, self._take, self._context, report_step_failure)
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
-    def is_replaced(self, termination: NodeState) -> bool:
+    def is_replaced(self, state: NodeState) -> bool:
         """Whether the name of its node belongs to another one by now."""
-        node = self._context.observed.node(termination.node.name)
-        return node is not None and node.uid != termination.uid
+        node = self._context.cluster.node(state.node.name)
+        return node is not None and node.uid != state.uid
 
-    async def _take(self, step: Step[NodeState], termination: NodeState) -> Answer:
+    async def _take(self, step: Step[NodeState], state: NodeState) -> Answer:
         """Run a step, but let none that comes before the end of the instance outlast the deadline.
 
         Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
         may be abandoned: the next walk finds out what came of it.
         """
-        if self.is_replaced(termination):
+        if self.is_replaced(state):
             return Wait(0.0, "its name belongs to another node")  # whose pods would be taken for those of this one
-        is_overdue = termination.is_overdue(self._context.clock.now())
+        is_overdue = state.is_overdue(self._context.clock.now())
         if step is RELEASE:
-            return await step.run(self._context, termination)
+            return await step.run(self._context, state)
         if step is INSTANCE:
             # At the deadline the provider is asked, whoever else waits for it.
-            return await self._places.run(step, self._context, termination, is_urgent=is_overdue)
+            return await self._places.run(step, self._context, state, is_urgent=is_overdue)
         try:
-            with anyio.move_on_after(termination.time_left(self._context.clock)):
+            with anyio.move_on_after(state.time_left(self._context.clock)):
                 if step is NOTICE:
-                    answer = await self._places.run(step, self._context, termination)
+                    answer = await self._places.run(step, self._context, state)
                     return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
-                return await step.run(self._context, termination)
+                return await step.run(self._context, state)
             failure = "no answer in time"
         except NotLeading:
             raise
         except ApiError as error:
-            if not termination.is_overdue(self._context.clock.now()):
+            if not state.is_overdue(self._context.clock.now()):
                 raise
             failure = str(error)
-            termination.observer.failed(step.name, error, self._context.clock.now())
-        extra = {"node": termination.node.name}
+            state.observer.failed(step.name, error, self._context.clock.now())
+        extra = {"node": state.node.name}
         logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
         return Proceed()

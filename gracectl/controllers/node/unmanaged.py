@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.model import names
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
@@ -14,7 +14,7 @@ REMEDY = "change nodeSelector or the node's labels"
 
 def complaint(node: Node) -> tuple[EventReason, str]:
     """Which of our marks the node carries, what comes of that, and what helps."""
-    if is_held(node):
+    if is_finalizing(node):
         return EventReason.UNMANAGED_NODE_HELD, (
             f"finalizer {names.FINALIZER} holds this node, but {MISMATCH}, so nobody drains it; {REMEDY}, or take the "
             "finalizer off by hand"

@@ -12,7 +12,7 @@ from gracectl.controllers.node.drain import view_without_budgets
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import VOLUME_CLAIMS
@@ -21,38 +21,38 @@ from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.plan import plan
 
 
-async def detach(context: StepContext, termination: NodeState) -> Answer:
+async def detach(context: StepContext, state: NodeState) -> Answer:
     """Done when no volume of a drained pod is attached to the node, or the deadline has passed."""
-    is_overdue = termination.is_overdue(context.clock.now())
-    if is_overdue and not termination.instance.was_tried:
+    is_overdue = state.is_overdue(context.clock.now())
+    if is_overdue and not state.instance.was_tried:
         return Proceed()  # first the instance is asked to end, then people are told what was left behind
-    attached = await _attached(context, termination)
-    patience = termination.time_left(context.clock)
+    attached = await _attached(context, state)
+    patience = state.time_left(context.clock)
     if not attached:
         word = ConditionUpdate(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
-        await set_condition(context, termination.objects, word, seconds=patience)
+        await set_condition(context, state.objects, word, seconds=patience)
         return Proceed()
     if is_overdue:
         message = f"the deadline has passed; still attached: {_listed(attached)}"
         word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
-        await set_condition(context, termination.objects, word)
+        await set_condition(context, state.objects, word)
         return Proceed()
     message = f"waits until volumes of pods that have left are detached: {_listed(attached)}"
-    if message != termination.waits_for:
-        announce(context, termination.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
+    if message != state.waits_for:
+        emit_event(context, state.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
     word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
-    await set_condition(context, termination.objects, word, seconds=patience)
+    await set_condition(context, state.objects, word, seconds=patience)
     # The instant of the deadline is not missed: every node that has one is looked at then.
     return Wait(context.settings.status_interval_seconds, message)
 
 
-async def _attached(context: StepContext, termination: NodeState) -> tuple[VolumeAttachment, ...]:
+async def _attached(context: StepContext, state: NodeState) -> tuple[VolumeAttachment, ...]:
     """The volumes of drained pods that are still attached, whether or not there is time to wait for them."""
-    attachments = context.observed.attachments_on(termination.node.name)
+    attachments = context.cluster.attachments_on(state.node.name)
     if not attachments:
         return ()
-    staying = await staying_volumes(context, termination)
-    view = view_without_budgets(context, termination, None)
+    staying = await staying_volumes(context, state)
+    view = view_without_budgets(context, state, None)
     view = msgspec.structs.replace(view, attachments=attachments, staying_volumes=staying)
     return plan(view, context.clock.now()).detaching
 
@@ -61,9 +61,9 @@ def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
     return ", ".join(sorted(each.volume_name or each.name for each in attachments))
 
 
-async def staying_volumes(context: StepContext, termination: NodeState) -> frozenset[str]:
+async def staying_volumes(context: StepContext, state: NodeState) -> frozenset[str]:
     """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
-    entries = plan(view_without_budgets(context, termination, termination.deadline), context.clock.now()).pods
+    entries = plan(view_without_budgets(context, state, state.deadline), context.clock.now()).pods
     claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
     volumes = set()
     for key in sorted(claims):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.nodeclaim.steps import (
     end_claims_instance,
@@ -21,7 +21,7 @@ from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.runner import walk
 from gracectl.controllers.pipeline.state import InstanceWait, NodeClaimState, Progress
 from gracectl.controllers.pipeline.steps import Answer, Release, Step, StepContext, Wait
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.step_failures import report_step_failure
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
@@ -60,16 +60,16 @@ class NodeClaimController:
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._places = ProviderSlots(context.settings.workers)
-        times = context.tallies.end_times
+        times = context.statistics.durations
         self.registry: Registry[NodeClaimState] = Registry("node claim", context.clock, times)
-        context.observed.claims.subscribe(self._claim_changed, replay=True)
-        context.observed.nodes.subscribe(self._node_changed, replay=True)
-        context.gate.budgets.subscribe(self._node_budget_changed)
+        context.cluster.claims.subscribe(self._claim_changed, replay=True)
+        context.cluster.nodes.subscribe(self._node_changed, replay=True)
+        context.admitter.budgets.subscribe(self._node_budget_changed)
 
     async def run(self) -> None:
         """End claims until cancelled. Nothing is decided before all caches are live."""
-        await self._context.observed.wait_live()
-        await self._context.gate.wait_live()
+        await self._context.cluster.wait_live()
+        await self._context.admitter.wait_live()
         places: Shares[str] = Shares(self._context.clock, self._context.settings.workers)
         await run_workers(self._queue, self.reconcile, places, expected=(ApiError,))
 
@@ -84,7 +84,7 @@ class NodeClaimController:
     def held_by_node_budgets(self) -> int:
         """How many claims wait until a budget allows the end of their nodes."""
         endings = (self.registry.get(name) for name in self.registry)
-        return sum(1 for ending in endings if ending is not None and ending.budgets)
+        return sum(1 for state in endings if state is not None and state.budgets)
 
     def statistics(self) -> QueueStatistics:
         """The work queue's."""
@@ -92,45 +92,45 @@ class NodeClaimController:
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Bring the end of the claim called `name` one step further, if it is ours to end."""
-        claim = self._context.observed.claim(name)
-        ending = self.registry.get(name)
-        if ending is not None and (claim is None or claim.uid != ending.uid or not is_held(claim)):
-            self.registry.close(ending)
-            ending = None
-        if claim is None or not is_held(claim):
+        claim = self._context.cluster.claim(name)
+        state = self.registry.get(name)
+        if state is not None and (claim is None or claim.uid != state.uid or not is_finalizing(claim)):
+            self.registry.close(state)
+            state = None
+        if claim is None or not is_finalizing(claim):
             return None
-        if not self._is_ours(claim, ending):
+        if not self._is_ours(claim, state):
             self._leave_alone(claim)
             return None
-        ending = ending or self._open(claim)
-        ending.held.resource = self._context.claim_resource()
-        ending.held.refresh(claim)
+        state = state or self._open(claim)
+        state.tracked.resource = self._context.claim_resource()
+        state.tracked.refresh(claim)
         # Taken off by ourselves, and not shown by the watch yet: there is nothing left to do.
-        return await self._walk(ending) if is_held(ending.claim) else None
+        return await self._walk(state) if is_finalizing(state.claim) else None
 
-    async def _walk(self, ending: NodeClaimState) -> Requeue | None:
-        answer = await walk(STEPS, ending, self._take, self._context, report_step_failure)
+    async def _walk(self, state: NodeClaimState) -> Requeue | None:
+        answer = await walk(STEPS, state, self._take, self._context, report_step_failure)
         if isinstance(answer, Release):
-            answer = await walk((RELEASE,), ending, self._take, self._context, report_step_failure)
+            answer = await walk((RELEASE,), state, self._take, self._context, report_step_failure)
         return Requeue(answer.seconds) if isinstance(answer, Wait) else None
 
-    async def _take(self, step: Step[NodeClaimState], ending: NodeClaimState) -> Answer:
+    async def _take(self, step: Step[NodeClaimState], state: NodeClaimState) -> Answer:
         if step is INSTANCE:
-            return await self._places.run(step, self._context, ending)
-        return await step.run(self._context, ending)
+            return await self._places.run(step, self._context, state)
+        return await step.run(self._context, state)
 
-    def _is_ours(self, claim: NodeClaim, ending: NodeClaimState | None) -> bool:
+    def _is_ours(self, claim: NodeClaim, state: NodeClaimState | None) -> bool:
         """Its nodes decide; when they are gone, the claim is still that of managed nodes."""
-        observed = self._context.observed
-        if observed.is_managed(claim, self._context.settings.node_selector):
+        cluster = self._context.cluster
+        if cluster.is_managed(claim, self._context.settings.node_selector):
             return True
-        was_ours = ending is not None or any(condition_of(claim.conditions, type_) for type_ in OURS)
-        return was_ours and not observed.nodes_of(claim)
+        was_ours = state is not None or any(condition_of(claim.conditions, type_) for type_ in OURS)
+        return was_ours and not cluster.nodes_of(claim)
 
     def _open(self, claim: NodeClaim) -> NodeClaimState:
         wait = InstanceWait.of(self._context.settings.instance, self._backoff)
-        ending = NodeClaimState(self._context.claim_resource(), claim, wait, self._context.clock.now())
-        return self.registry.open(ending)
+        state = NodeClaimState(self._context.claim_resource(), claim, wait, self._context.clock.now())
+        return self.registry.open(state)
 
     def _leave_alone(self, claim: NodeClaim) -> None:
         """Held, but not managed (any more): its node and its instance stay, and somebody is told once."""
@@ -140,15 +140,15 @@ class NodeClaimController:
                 f"finalizer {names.FINALIZER} holds this claim, but nodeSelector matches neither its node nor its own "
                 "labels, so nobody ends it; change nodeSelector or the labels, or take the finalizer off by hand"
             )
-            held = TrackedObject(self._context.claim_resource(), claim)
-            announce(self._context, (held,), reason, message, "Warning")
+            tracked = TrackedObject(self._context.claim_resource(), claim)
+            emit_event(self._context, (tracked,), reason, message, "Warning")
 
     def configured(self) -> None:
         """To be told that the settings have changed: every claim is looked at anew."""
         for name in self.registry:
             self._queue.add(name)
-            if (ending := self.registry.get(name)) is not None:
-                ending.instance.configure(self._context.settings.instance)
+            if (state := self.registry.get(name)) is not None:
+                state.instance.configure(self._context.settings.instance)
 
     # What makes a claim worth another look.
 
@@ -156,20 +156,20 @@ class NodeClaimController:
         claim = new or old
         if old is not None and new is None:
             self.registry.forget(old.name)
-        if claim is not None and (claim.name in self.registry or is_held(claim)):
+        if claim is not None and (claim.name in self.registry or is_finalizing(claim)):
             self._queue.add(claim.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         for node in (old, new):
             if node is not None:
-                for claim in self._context.observed.claims_of(node):
-                    if is_held(claim):
+                for claim in self._context.cluster.claims_of(node):
+                    if is_finalizing(claim):
                         self._queue.add(claim.name)
 
     def _node_budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
         budget = new or old
         if budget is not None and may_let_go(old, new):
             for name in self.registry:  # whose end was begun first comes first
-                ending = self.registry.get(name)
-                if ending is not None and budget.name in ending.budgets:
+                state = self.registry.get(name)
+                if state is not None and budget.name in state.budgets:
                     self._queue.add(name)

@@ -8,14 +8,14 @@ Invariant: the claim's finalizer goes when the provider has said that the instan
 
 from __future__ import annotations
 
-from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.node.deadline import publish
 from gracectl.controllers.node.finalizer import addition, let_go
 from gracectl.controllers.node.instance import end_instance, is_known_gone, leave_instance
 from gracectl.controllers.pipeline.state import NodeClaimState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import announce
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import delete, patch_with_retry
@@ -39,9 +39,9 @@ NODES_SECONDS = 60.0
 """Nodes that are ending tell so themselves; in case that is missed, a claim looks for them this often."""
 
 
-async def yield_to_rivals(context: StepContext, ending: NodeClaimState) -> Answer:
+async def yield_to_rivals(context: StepContext, state: NodeClaimState) -> Answer:
     """Of several claims for one instance, all but the last one go without it."""
-    rivals = context.observed.rivals_of(ending.claim)
+    rivals = context.cluster.rivals_of(state.claim)
     if not rivals:
         return Proceed()
     listed = ", ".join(sorted(each.name for each in rivals))
@@ -49,57 +49,57 @@ async def yield_to_rivals(context: StepContext, ending: NodeClaimState) -> Answe
         f"another node claim stands for the same instance ({listed}): this one goes, and gracectl ends neither "
         "node nor instance (but a node that has it in its ownerReferences, as Karpenter's do, the cluster deletes)"
     )
-    announce(context, ending.objects, names.EventReason.SEVERAL_CLAIMS, message, "Warning")
+    emit_event(context, state.objects, names.EventReason.SEVERAL_CLAIMS, message, "Warning")
     return Release(message)
 
 
-async def set_claim_deadline(context: StepContext, ending: NodeClaimState) -> Answer:
+async def set_claim_deadline(context: StepContext, state: NodeClaimState) -> Answer:
     """The earliest deadline of the claim's nodes; of one that never had a node, its own."""
-    claim = ending.claim
-    nodes = context.observed.nodes_of(claim)
+    claim = state.claim
+    nodes = context.cluster.nodes_of(claim)
     if not nodes and (at := written(claim)) is not None:
         # Its nodes are gone, and the group of their labels with them: what they have left counts.
-        ending.deadline = tightest(ending.deadline, Deadline(at))
+        state.deadline = tightest(state.deadline, Deadline(at))
         return Proceed()
     found = [deadline_of(node, claim, context.settings.policy) for node in nodes or (None,)]
     known = [deadline for deadline in found if deadline is not None]
     earliest = min(known, key=lambda deadline: deadline.at, default=None)
-    if nodes and all(is_held(node) for node in nodes):
+    if nodes and all(is_finalizing(node) for node in nodes):
         # Their own terminations write it, here too: two that write the same would be in each other's way.
-        ending.deadline = tightest(ending.deadline, earliest)
+        state.deadline = tightest(state.deadline, earliest)
     else:
         # With a node it is the node's trace, which its own termination writes.
-        traceparent = None if nodes else ending.observer.traceparent
-        await publish(context, ending, earliest, traceparent)
+        traceparent = None if nodes else state.observer.traceparent
+        await publish(context, state, earliest, traceparent)
     return Proceed()
 
 
-async def end_nodes(context: StepContext, ending: NodeClaimState) -> Answer:
+async def end_nodes(context: StepContext, state: NodeClaimState) -> Answer:
     """Delete all nodes of the claim, and wait until they are gone.
 
     The node of a claim that has not registered runs no pods worth a drain: it is not deleted, but not hurried either if
     somebody else deletes it.
     """
-    nodes = context.observed.nodes_of(ending.claim)
-    if not has_registered(ending.claim):
+    nodes = context.cluster.nodes_of(state.claim)
+    if not has_registered(state.claim):
         nodes = tuple(node for node in nodes if node.deletion_timestamp is not None)
-    ending.see(nodes)
+    state.see(nodes)
     if not nodes:
-        return await _check_that_none_is_left(context, ending)
-    if context.clock.monotonic() < ending.next_deletion:
-        return Wait(ending.next_deletion - context.clock.monotonic(), ending.waits_for)
-    refusals, held = await _delete_nodes(context, ending)
-    ending.budgets = {refusal.budget for refusal in held.values()}
+        return await _check_that_none_is_left(context, state)
+    if context.clock.monotonic() < state.next_deletion:
+        return Wait(state.next_deletion - context.clock.monotonic(), state.waits_for)
+    refusals, blocked = await _delete_nodes(context, state)
+    state.budgets = {refusal.budget for refusal in blocked.values()}
     if refusals:
-        ending.next_deletion = context.clock.monotonic() + NODE_RETRY_SECONDS
+        state.next_deletion = context.clock.monotonic() + NODE_RETRY_SECONDS
         failures = "; ".join(f"node {name} cannot be deleted: {error}" for name, error in refusals.items())
         message = f"{failures}; tried again every {NODE_RETRY_SECONDS:g} s"
-        announce(context, ending.objects, names.EventReason.NODE_DELETION_FAILED, message, "Warning")
+        emit_event(context, state.objects, names.EventReason.NODE_DELETION_FAILED, message, "Warning")
         word = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDeletionFailed", message)
-        await set_condition(context, ending.objects, word)
+        await set_condition(context, state.objects, word)
         return Wait(NODE_RETRY_SECONDS, message)
-    if held:
-        return await _wait_for_budgets(context, ending, held)
+    if blocked:
+        return await _wait_for_budgets(context, state, blocked)
     listed = ", ".join(sorted(node.name for node in nodes))
     return Wait(NODES_SECONDS, f"its nodes are ending: {listed}")
 
@@ -110,10 +110,10 @@ def has_registered(claim: NodeClaim) -> bool:
     return registered is None or registered.status == names.TRUE
 
 
-async def _check_that_none_is_left(context: StepContext, ending: NodeClaimState) -> Answer:
+async def _check_that_none_is_left(context: StepContext, state: NodeClaimState) -> Answer:
     """Nodes and claims are watched apart: the node that a claim names may be there, and not shown yet."""
-    claim = ending.claim
-    if ending.has_seen_node or not claim.node_name or not has_registered(claim):
+    claim = state.claim
+    if state.has_seen_node or not claim.node_name or not has_registered(claim):
         return Proceed()
     try:
         node = await context.client.get(NODES, ("", claim.node_name))
@@ -121,61 +121,61 @@ async def _check_that_none_is_left(context: StepContext, ending: NodeClaimState)
         node = None
     if node is not None and belongs(node, claim):
         return Wait(UNSEEN_SECONDS, f"node {node.name} is there, and the watch has not shown it yet")
-    ending.has_seen_node = True
+    state.has_seen_node = True
     return Proceed()
 
 
-async def _wait_for_budgets(context: StepContext, ending: NodeClaimState, held: dict[str, Refusal]) -> Wait:
+async def _wait_for_budgets(context: StepContext, state: NodeClaimState, blocked: dict[str, Refusal]) -> Wait:
     """Say what keeps the nodes; they go when their budgets change, or when the deadline demands it."""
-    message = "; ".join(f"node {name} is to end, but {refusal}" for name, refusal in held.items())
-    gist = " ".join(f"{name} {refusal.budget} {refusal.leave}" for name, refusal in held.items())
-    if gist != ending.told_of_budgets:
-        ending.told_of_budgets = gist
-        announce(context, ending.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
+    message = "; ".join(f"node {name} is to end, but {refusal}" for name, refusal in blocked.items())
+    gist = " ".join(f"{name} {refusal.budget} {refusal.leave}" for name, refusal in blocked.items())
+    if gist != state.told_of_budgets:
+        state.told_of_budgets = gist
+        emit_event(context, state.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
     await set_condition(
-        context, ending.objects, ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
+        context, state.objects, ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
     )
-    due = [at for node in ending.nodes if node.name in held and (at := forced_at(context, ending, node)) is not None]
+    due = [at for node in state.nodes if node.name in blocked and (at := forced_at(context, state, node)) is not None]
     return Wait(min([NODES_SECONDS, *(max(at - context.clock.now(), 0.0) for at in due)]), message)
 
 
-def forced_at(context: StepContext, ending: NodeClaimState, node: Node) -> float | None:
+def forced_at(context: StepContext, state: NodeClaimState, node: Node) -> float | None:
     """From when on the node has to end whatever its budgets say, so that its pods have their time before the deadline.
 
     None without a deadline.
     """
-    if ending.deadline is None:
+    if state.deadline is None:
         return None
-    now, deadline = context.clock.now(), ending.deadline
-    decision = plan(context.observed.view_without_budgets(node, context.settings.policy, deadline), now)
+    now, deadline = context.clock.now(), state.deadline
+    decision = plan(context.cluster.view_without_budgets(node, context.settings.policy, deadline), now)
     return min((entry.delete_at for entry in decision.pods if entry.delete_at is not None), default=deadline.at)
 
 
-def _is_due(context: StepContext, ending: NodeClaimState, node: Node) -> bool:
-    at = forced_at(context, ending, node)
+def _is_due(context: StepContext, state: NodeClaimState, node: Node) -> bool:
+    at = forced_at(context, state, node)
     return at is not None and at <= context.clock.now()
 
 
-async def _delete_nodes(context: StepContext, ending: NodeClaimState) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
+async def _delete_nodes(context: StepContext, state: NodeClaimState) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
     """Delete the nodes that nobody has deleted; returns by name why it was not possible, and what does not allow it."""
     refusals: dict[str, ApiError] = {}
-    held: dict[str, Refusal] = {}
-    for node in ending.nodes:
-        if node.deletion_timestamp is None and node.uid not in ending.deleted:
+    blocked: dict[str, Refusal] = {}
+    for node in state.nodes:
+        if node.deletion_timestamp is None and node.uid not in state.deleted:
             try:
-                refusal = await context.gate.admit(node, is_watching=True)
-                if refusal is not None and _is_due(context, ending, node):
-                    refusal = await context.gate.admit(node, is_forced=True, is_watching=True)
+                refusal = await context.admitter.admit(node, is_watching=True)
+                if refusal is not None and _is_due(context, state, node):
+                    refusal = await context.admitter.admit(node, is_forced=True, is_watching=True)
                 if refusal is not None:
-                    held[node.name] = refusal
+                    blocked[node.name] = refusal
                     continue
                 await delete_node(context, node)
-                ending.deleted.add(node.uid)
+                state.deleted.add(node.uid)
             except NotLeading:
                 raise
             except ApiError as error:
                 refusals[node.name] = error
-    return refusals, held
+    return refusals, blocked
 
 
 async def delete_node(context: StepContext, node: Node) -> None:
@@ -191,19 +191,19 @@ async def delete_node(context: StepContext, node: Node) -> None:
     await delete(context.client, NODES, node)
 
 
-async def end_claims_instance(context: StepContext, ending: NodeClaimState) -> Answer:
+async def end_claims_instance(context: StepContext, state: NodeClaimState) -> Answer:
     """End what the claim's node has not ended; of a claim that was never launched there is nothing.
 
     A claim that does not know its instance itself knows it from its node. That may have gone without it, as another
     node stands for it: then so does the claim.
     """
-    if not ending.provider_id or is_known_gone(ending):
+    if not state.provider_id or is_known_gone(state):
         return Proceed()
-    others = context.observed.strangers_on(ending.provider_id, ending.claim)
-    return leave_instance(context, ending, others) if others else await end_instance(context, ending)
+    others = context.cluster.strangers_on(state.provider_id, state.claim)
+    return leave_instance(context, state, others) if others else await end_instance(context, state)
 
 
-async def release_claim(context: StepContext, ending: NodeClaimState) -> Answer:
+async def release_claim(context: StepContext, state: NodeClaimState) -> Answer:
     """Let the claim go; the API server removes it when nobody else holds it."""
-    await let_go(context, ending.held)
+    await let_go(context, state.tracked)
     return Proceed()

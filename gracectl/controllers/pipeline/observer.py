@@ -23,7 +23,7 @@ class TerminationObserver:
     def failed(self, step: str, error: Exception, now: float) -> None:
         """The step has failed; it is tried again."""
 
-    def planned(self, decision: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
+    def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
         """A new plan of the drain; `departed`: outcomes, by UID, of the pods that it no longer lists."""
 
 
@@ -33,11 +33,11 @@ NO_OBSERVER: Final = TerminationObserver()
 class RegistryListener(Protocol):
     """Listener to a registry: may set the observer of a termination when it is opened."""
 
-    def opened(self, ending: Any) -> None:
+    def opened(self, state: Any) -> None:
         """The termination begins, or is resumed after a restart."""
 
-    def closed(self, ending: Any) -> None:
+    def closed(self, state: Any) -> None:
         """The termination is over."""
 
-    def abandoned(self, ending: Any) -> None:
+    def abandoned(self, state: Any) -> None:
         """The termination is not over, but no longer this controller's."""

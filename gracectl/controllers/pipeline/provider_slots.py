@@ -20,12 +20,12 @@ class ProviderSlots:
         self._count = max(workers * 3 // 4, 1)
         self._taken = 0
 
-    async def run(self, step: Step[E], context: StepContext, ending: E, *, is_urgent: bool = False) -> Answer:
+    async def run(self, step: Step[E], context: StepContext, state: E, *, is_urgent: bool = False) -> Answer:
         """Take a step that speaks to the provider, or wait until there is a place for it."""
-        if self._taken >= self._count and not (is_urgent and not ending.instance.was_tried):
-            return Wait(LATER_SECONDS, ending.waits_for or "many others wait for the provider")
+        if self._taken >= self._count and not (is_urgent and not state.instance.was_tried):
+            return Wait(LATER_SECONDS, state.waits_for or "many others wait for the provider")
         self._taken += 1
         try:
-            return await step.run(context, ending)
+            return await step.run(context, state)
         finally:
             self._taken -= 1

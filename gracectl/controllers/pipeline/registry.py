@@ -53,28 +53,28 @@ class Registry(Generic[E]):
         """The end of that name, if it is under way."""
         return self._under_way.get(name)
 
-    def open(self, ending: E) -> E:
+    def open(self, state: E) -> E:
         """It begins, or is taken up again after a restart."""
-        self._under_way[ending.held.name] = ending
-        self._left_alone.pop(ending.held.name, None)
+        self._under_way[state.tracked.name] = state
+        self._left_alone.pop(state.tracked.name, None)
         for listener in self._listeners:
-            listener.opened(ending)
-        logger.info("%s %s", self._kind, ending.fate, extra={**ending.held.log_keys, "uid": ending.uid})
-        return ending
+            listener.opened(state)
+        logger.info("%s %s", self._kind, state.fate, extra={**state.tracked.log_keys, "uid": state.uid})
+        return state
 
-    def close(self, ending: E) -> None:
+    def close(self, state: E) -> None:
         """It is over."""
-        del self._under_way[ending.held.name]
+        del self._under_way[state.tracked.name]
         now = self._clock.now()
-        ending.finish(now)
-        progress = msgspec.structs.replace(ending.progress(now), finished=now)
+        state.finish(now)
+        progress = msgspec.structs.replace(state.progress(now), finished=now)
         self._finished.append(progress)
         self._times.note(progress.kind, now - progress.started, progress.seconds)
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
-        extra = {**ending.held.log_keys, "uid": ending.uid, "seconds": seconds}
-        logger.info("%s %s", self._kind, ending.outcome, extra=extra)
+        extra = {**state.tracked.log_keys, "uid": state.uid, "seconds": seconds}
+        logger.info("%s %s", self._kind, state.outcome, extra=extra)
         for listener in self._listeners:
-            listener.closed(ending)
+            listener.closed(state)
 
     def leave_alone(self, thing: Node | NodeClaim, reason: EventReason) -> bool:
         """It is not ours (any more), and people are to hear of that for this reason; whether that is news."""
@@ -93,7 +93,7 @@ class Registry(Generic[E]):
     def under_way(self) -> tuple[Progress, ...]:
         """Where each end stands now, oldest first."""
         now = self._clock.now()
-        standing = (ending.progress(now) for ending in self._under_way.values())
+        standing = (state.progress(now) for state in self._under_way.values())
         return tuple(sorted(standing, key=lambda progress: (progress.started, progress.name)))
 
     def finished(self) -> tuple[Progress, ...]:

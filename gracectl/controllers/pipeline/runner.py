@@ -15,7 +15,7 @@ from gracectl.kube.errors import ApiError, NotLeading
 
 async def walk(
     steps: Iterable[Step[E]],
-    ending: E,
+    state: E,
     take: Callable[[Step[E], E], Awaitable[Answer]],
     context: StepContext,
     report_failure: Callable[[StepContext, E, str, ApiError], Awaitable[None]],
@@ -25,18 +25,18 @@ async def walk(
     A step that raises is reported by `report_failure`, and the error is raised again: the queue retries with backoff.
     """
     for step in steps:
-        ending.pass_through(step.name, context.clock.now())
+        state.pass_through(step.name, context.clock.now())
         try:
-            answer = await take(step, ending)
+            answer = await take(step, state)
         except NotLeading:
             raise
         except ApiError as error:
-            ending.observer.failed(step.name, error, context.clock.now())
-            await report_failure(context, ending, step.name, error)
+            state.observer.failed(step.name, error, context.clock.now())
+            await report_failure(context, state, step.name, error)
             raise
-        ending.failures.succeeded(step.name)
+        state.failures.succeeded(step.name)
         if isinstance(answer, Wait):
-            ending.rest_at(step.name, context.clock.now(), answer.reason)
+            state.rest_at(step.name, context.clock.now(), answer.reason)
         if not isinstance(answer, Proceed):
             return answer
     return None

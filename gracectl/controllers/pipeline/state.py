@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import is_held
+from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
 from gracectl.controllers.pipeline.failures import Failures
 from gracectl.controllers.pipeline.observer import NO_OBSERVER, TerminationObserver
@@ -113,19 +113,19 @@ class TerminationState(ABC, Generic[H]):
     """Whether somebody else may have ended the instance already, so that the provider is looked at before it is asked.
     """
 
-    def __init__(self, held: TrackedObject[H], instance: InstanceWait, now: float) -> None:
-        begun = held.state.deletion_timestamp
-        self.held = held
-        self.uid = held.uid
+    def __init__(self, tracked: TrackedObject[H], instance: InstanceWait, now: float) -> None:
+        begun = tracked.latest.deletion_timestamp
+        self.tracked = tracked
+        self.uid = tracked.uid
         self.started = now if begun is None else begun
         self.instance = instance
         self.deadline: Deadline | None = None
         # A predecessor of ours has come as far as the drain, and has told people of it.
-        drained = condition_of(held.state.conditions, names.DRAINED)
+        drained = condition_of(tracked.latest.conditions, names.DRAINED)
         self.is_resumed = drained is not None and drained.reason != names.STEP_FAILING
         self.observer: TerminationObserver = NO_OBSERVER
         self.failures = Failures()  # by step
-        self.complained: set[tuple[str, str]] = set()  # by uid, what is told once: unreadable annotations, rivals
+        self.reported: set[tuple[str, str]] = set()  # by uid, what is told once: unreadable annotations, rivals
         self.waits_for = ""
         self._step = ""
         self._step_since = now
@@ -196,7 +196,7 @@ class TerminationState(ABC, Generic[H]):
         """Where it stands at `now`."""
         running = {self._step: self._seconds[self._step] + now - self._step_since} if self._step else {}
         return Progress(
-            name=self.held.name,
+            name=self.tracked.name,
             uid=self.uid,
             kind=self.kind,
             step=self._step,
@@ -247,10 +247,8 @@ class NodeState(TerminationState[Node]):
         self.next_cordon = 0.0  # before this instant (monotonic) a cordon that was undone is let be
         self.recordon = Backoff(*RECORDON_SECONDS, jitter=0.0)
         self.plan: Plan | None = None
-        self.guards: Mapping[str, ProtectedPod] | None = (
-            None  # by uid, the protected pods that are waited for; None before
-        )
-        self.misspelt: Mapping[str, str] = {}  # by uid, the values of which people were told that nobody understands
+        self.protected_pods: Mapping[str, ProtectedPod] | None = None  # by pod UID; None before the first plan
+        self.invalid_annotations: Mapping[str, str] = {}  # by pod UID, the values of do-not-disrupt that were reported
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # once the deadline has passed: what was left then, for people
         # Since when (monotonic) nobody leaves though somebody should.
@@ -260,7 +258,7 @@ class NodeState(TerminationState[Node]):
     @property
     def node(self) -> Node:
         """The node as fresh as we know it."""
-        return self.held.state
+        return self.tracked.latest
 
     @property
     def lack(self) -> str:
@@ -270,7 +268,7 @@ class NodeState(TerminationState[Node]):
     @property
     def provider_id(self) -> str:
         """Which instance: the node's, else its claim's; empty when nobody knows."""
-        return self.node.provider_id or (self.claim.state.provider_id if self.claim else "")
+        return self.node.provider_id or (self.claim.latest.provider_id if self.claim else "")
 
     @property
     def source(self) -> Node | None:
@@ -280,7 +278,7 @@ class NodeState(TerminationState[Node]):
     @property
     def objects(self) -> tuple[AnyTracked, ...]:
         """The node, and its claim if it has one."""
-        return (self.held, self.claim) if self.claim else (self.held,)
+        return (self.tracked, self.claim) if self.claim else (self.tracked,)
 
     @property
     def emptied(self) -> tuple[str, str]:
@@ -289,7 +287,7 @@ class NodeState(TerminationState[Node]):
 
     def is_of(self, node: Node) -> bool:
         """Whether this state of a node is one that has this end."""
-        return node.uid == self.uid and is_held(node)
+        return node.uid == self.uid and is_finalizing(node)
 
     def time_left(self, clock: Clock) -> float:
         """The seconds that what comes before the end of the instance may take from now on; inf without a deadline.
@@ -335,7 +333,7 @@ class NodeClaimState(TerminationState[NodeClaim]):
     @property
     def claim(self) -> NodeClaim:
         """The claim as fresh as we know it."""
-        return self.held.state
+        return self.tracked.latest
 
     @property
     def lack(self) -> str:
@@ -355,7 +353,7 @@ class NodeClaimState(TerminationState[NodeClaim]):
     @property
     def objects(self) -> tuple[AnyTracked, ...]:
         """The claim alone: the nodes tell people themselves."""
-        return (self.held,)
+        return (self.tracked,)
 
     def see(self, nodes: tuple[Node, ...]) -> None:
         """These nodes are to end before the claim does."""

@@ -61,6 +61,6 @@ class ProtectionDurations:
 class TerminationStatistics(msgspec.Struct, frozen=True):
     """See the module; made once."""
 
-    guard_times: ProtectionDurations = msgspec.field(default_factory=ProtectionDurations)
-    end_times: TerminationDurations = msgspec.field(default_factory=TerminationDurations)
-    departures: PodOutcomeCounts = msgspec.field(default_factory=PodOutcomeCounts)
+    protection_durations: ProtectionDurations = msgspec.field(default_factory=ProtectionDurations)
+    durations: TerminationDurations = msgspec.field(default_factory=TerminationDurations)
+    pod_outcomes: PodOutcomeCounts = msgspec.field(default_factory=PodOutcomeCounts)

@@ -33,10 +33,10 @@ class StepContext(msgspec.Struct, frozen=True):
     """What the steps work with; made once by the composition root."""
 
     client: KubeClient
-    observed: ClusterCache
+    cluster: ClusterCache
     evictor: Evictor
     deleter: PodDeleter
-    gate: Admitter
+    admitter: Admitter
     """Whether a node may end, as far as budgets for nodes go."""
     provider: Provider
     recorder: EventRecorder
@@ -45,9 +45,9 @@ class StepContext(msgspec.Struct, frozen=True):
     """The settings of this moment; see `settings`."""
     claim_resource: Callable[[], Resource[NodeClaim]]
     """The version of node claims that the cluster serves."""
-    tallies: TerminationStatistics
+    statistics: TerminationStatistics
     """What outlives these tools: how long ends have taken, how pods have left."""
-    departures: PodOutcomeTracker
+    pod_outcomes: PodOutcomeTracker
     background: Background
     """Carries writes that a walk does not wait for to the end."""
     without_instance: WeakValueDictionary[str, AnyState]

@@ -40,41 +40,41 @@ async def set_condition(
     """
     now = context.clock.now()
     due = [
-        held
-        for held in objects
-        if _is_due(context, held, word, now, is_final=is_final)
-        and not context.background.is_under_way(_key(held, word))
+        tracked
+        for tracked in objects
+        if _is_due(context, tracked, word, now, is_final=is_final)
+        and not context.background.is_under_way(_key(tracked, word))
     ]
     if not due:
         return  # nearly always: each look at a node ends here
     async with anyio.create_task_group() as group:
-        for held in due:
-            group.start_soon(_set, context, held, word, min(seconds, PATIENCE_SECONDS))
+        for tracked in due:
+            group.start_soon(_set, context, tracked, word, min(seconds, PATIENCE_SECONDS))
 
 
-async def drop_conditions(context: StepContext, held: TrackedObject[Node], types: Sequence[str]) -> None:
+async def drop_conditions(context: StepContext, tracked: TrackedObject[Node], types: Sequence[str]) -> None:
     """Take conditions off a node. Raises ApiError: a condition that is no longer true must not stay.
 
     All of them are named, whether or not we have seen them: one that we have written may not be shown yet.
     """
     for type_ in types:
-        held.told.pop(type_, None)
+        tracked.told.pop(type_, None)
     try:
         after = await context.client.patch(
-            held.abandonable, held.state.key, unsaid(types), subresource="status", uid=held.uid
+            tracked.abandonable, tracked.latest.key, unsaid(types), subresource="status", uid=tracked.uid
         )
     except NotFound:
         return
-    held.wrote(after)
+    tracked.wrote(after)
 
 
-def _is_due(context: StepContext, held: AnyTracked, word: ConditionUpdate, now: float, *, is_final: bool) -> bool:
+def _is_due(context: StepContext, tracked: AnyTracked, word: ConditionUpdate, now: float, *, is_final: bool) -> bool:
     """Whether it says something new there, and is not only other words too soon."""
-    shown = condition_of(held.state.conditions, word.type)
+    shown = condition_of(tracked.latest.conditions, word.type)
     if shown is not None and (shown.status, shown.reason, shown.message) == (word.status, word.reason, word.message):
         return False
     # What we wrote last counts even if the watch, or a write of somebody else, shows an older state.
-    told = held.told.get(word.type)
+    told = tracked.told.get(word.type)
     return (
         is_final
         or told is None
@@ -83,47 +83,53 @@ def _is_due(context: StepContext, held: AnyTracked, word: ConditionUpdate, now: 
     )
 
 
-async def _set(context: StepContext, held: TrackedObject[H], word: ConditionUpdate, seconds: float) -> None:
+async def _set(context: StepContext, tracked: TrackedObject[H], word: ConditionUpdate, seconds: float) -> None:
     now = context.clock.now()
-    shown, told = condition_of(held.state.conditions, word.type), held.told.get(word.type)
+    shown, told = condition_of(tracked.latest.conditions, word.type), tracked.told.get(word.type)
     turned = now
     if told is not None and told.status == word.status:
         turned = told.turned
     elif told is None and shown is not None and shown.status == word.status and shown.last_transition is not None:
         turned = shown.last_transition
-    held.told[word.type] = Told(word.status, at=now, turned=turned)
+    tracked.told[word.type] = Told(word.status, at=now, turned=turned)
     with suppress(TimeoutError):
-        await context.background.attend(_key(held, word), lambda: _try_to_write(context, held, word, turned), seconds)
+        await context.background.attend(
+            _key(tracked, word), lambda: _try_to_write(context, tracked, word, turned), seconds
+        )
 
 
-def _key(held: AnyTracked, word: ConditionUpdate) -> tuple[str, str]:
-    return (word.type, held.uid)
+def _key(tracked: AnyTracked, word: ConditionUpdate) -> tuple[str, str]:
+    return (word.type, tracked.uid)
 
 
-async def _try_to_write(context: StepContext, held: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
+async def _try_to_write(context: StepContext, tracked: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
     try:
         # Shielded: told to stop, we still say what we have begun to say, as long as the fence lets us.
         with anyio.CancelScope(shield=True):
-            await _write(context, held, word, turned)
+            await _write(context, tracked, word, turned)
     except (NotFound, NotLeading):
         return
     except ApiError as error:
-        logger.warning("condition %s could not be written: %s", word.type, error, extra=held.log_keys)
+        logger.warning("condition %s could not be written: %s", word.type, error, extra=tracked.log_keys)
 
 
-async def _write(context: StepContext, held: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
-    resource = held.abandonable
+async def _write(context: StepContext, tracked: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
+    resource = tracked.abandonable
     after: H | None
-    if held.resource.group:
+    if tracked.resource.group:
         # Custom resources have no strategic merge, and their conditions no heartbeat.
         after = await patch_with_retry(
-            context.client, resource, held.state, lambda thing: _placed(thing, word.entry(turned)), subresource="status"
+            context.client,
+            resource,
+            tracked.latest,
+            lambda thing: _placed(thing, word.entry(turned)),
+            subresource="status",
         )
     else:
         patch = said(word, turned, context.clock.now())
-        after = await context.client.patch(resource, held.state.key, patch, subresource="status", uid=held.uid)
+        after = await context.client.patch(resource, tracked.latest.key, patch, subresource="status", uid=tracked.uid)
     if after is not None:
-        held.wrote(after)
+        tracked.wrote(after)
 
 
 def _placed(thing: H, condition: dict[str, str]) -> Patch:

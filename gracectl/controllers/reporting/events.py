@@ -13,7 +13,7 @@ from gracectl.model.names import EventReason
 logger = logging.getLogger(__name__)
 
 
-def announce(
+def emit_event(
     context: StepContext,
     objects: Sequence[AnyTracked],
     reason: EventReason,
@@ -28,5 +28,5 @@ def announce(
     """
     level = logging.WARNING if type_ == "Warning" else logging.INFO
     logger.log(level, "%s: %s", reason, message, extra=objects[0].log_keys)
-    for held in objects:
-        context.recorder.record(held.subject, reason, message, type_, news=news)
+    for tracked in objects:
+        context.recorder.record(tracked.subject, reason, message, type_, news=news)

@@ -19,7 +19,7 @@ from gracectl.model.meta import OwnerReference
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.evictability import ignored
-from gracectl.policy.protection import misspelt, shown
+from gracectl.policy.protection import invalid_annotation, shown
 from gracectl.policy.settings import ProtectionSettings
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
@@ -42,12 +42,12 @@ class InvalidAnnotationReporter:
         self._queue: WorkQueue[Key] = WorkQueue(context.clock)
         self._pace = TokenBucket(context.clock, TOLD_PER_SECOND, TOLD_AT_ONCE)
         self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
-        context.observed.pods.subscribe(self._pod_changed)
-        context.observed.nodes.subscribe(self._node_changed, replay=True)
+        context.cluster.pods.subscribe(self._pod_changed)
+        context.cluster.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
         """Tell people until cancelled."""
-        await self._context.observed.wait_live()
+        await self._context.cluster.wait_live()
         await run_workers(self._queue, self.look, 1)
 
     def statistics(self) -> QueueStatistics:
@@ -56,13 +56,13 @@ class InvalidAnnotationReporter:
 
     async def look(self, key: Key) -> None:
         """Tell of the pod of that name if its value is nonsense and nobody has been told of it for its workload."""
-        pod = self._context.observed.pods.get(*key)
-        value = None if pod is None else misspelt(pod)
+        pod = self._context.cluster.pods.get(*key)
+        value = None if pod is None else invalid_annotation(pod)
         if pod is None or value is None or not self._is_waited_for(pod):
             return
         topic = _topic(pod, value)
         if topic not in self._told:
-            tell_of_misspelling(self._context, pod)
+            report_invalid_annotation(self._context, pod)
             await self._pace.acquire()
         self._told[topic] = None
         self._told.move_to_end(topic)
@@ -71,7 +71,7 @@ class InvalidAnnotationReporter:
 
     def _is_waited_for(self, pod: Pod) -> bool:
         """Whether it would hold the end of a managed node."""
-        node = self._context.observed.node(pod.node_name)
+        node = self._context.cluster.node(pod.node_name)
         if node is None or not self._context.settings.node_selector.matches(node.labels):
             return False
         return pod.deletion_timestamp is None and ignored(pod, self._context.clock.now()) is None
@@ -91,7 +91,7 @@ class InvalidAnnotationReporter:
         """Its pods may have come before it, or it has become ours."""
         if new is None or (old is not None and old.labels == new.labels):
             return
-        for pod in self._context.observed.pods_on(new.name):
+        for pod in self._context.cluster.pods_on(new.name):
             self._pod_changed(None, pod)
 
 
@@ -106,9 +106,9 @@ def controller_of(pod: Pod) -> OwnerReference | None:
     return next((owner for owner in pod.owners if owner.controller), None)
 
 
-def tell_of_misspelling(context: StepContext, pod: Pod) -> None:
+def report_invalid_annotation(context: StepContext, pod: Pod) -> None:
     """A Warning on the pod: what its value is, what it means now, and what would be right."""
-    value, message = shown(misspelt(pod) or ""), explained(pod, context.settings.policy.protection)
+    value, message = shown(invalid_annotation(pod) or ""), explained(pod, context.settings.policy.protection)
     extra = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name}
     logger.warning("pod: %s", message, extra=extra)
     reason = names.EventReason.INVALID_DO_NOT_DISRUPT_ANNOTATION
@@ -126,7 +126,7 @@ def explained(pod: Pod, settings: ProtectionSettings) -> str:
     owner = controller_of(pod)
     others = "" if owner is None else f", on all pods of {owner.kind} {owner.name} that have it"
     return (
-        f'annotation {names.DO_NOT_DISRUPT} is "{shown(misspelt(pod) or "")}", which is neither "true" nor a positive '
-        f'duration, so it {means}; write "true" if that is meant, a duration such as "4h" or "1h30m" to protect it for '
-        f"that long from its {settings.reference}, or take it off{others}"
+        f'annotation {names.DO_NOT_DISRUPT} is "{shown(invalid_annotation(pod) or "")}", which is neither "true" nor a '
+        f'positive duration, so it {means}; write "true" if that is meant, a duration such as "4h" or "1h30m" to '
+        f"protect it for that long from its {settings.reference}, or take it off{others}"
     )

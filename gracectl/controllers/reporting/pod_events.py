@@ -33,7 +33,7 @@ class PodEventReporter:
         pod = deletion.pod
         type_: EventType = "Warning" if is_cut(deletion) else "Normal"
         reason, news = EventReason.DELETED_FOR_DEADLINE, str(deletion.granted)  # every second that is taken is news
-        self._recorder.record(_subject(pod), reason, told_of(deletion), type_, news=news)
+        self._recorder.record(_subject(pod), reason, deletion_message(deletion), type_, news=news)
         figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
         logger.info("pod deleted for the deadline", extra={**_keys(pod), **figures})
 
@@ -50,7 +50,7 @@ class PodEventReporter:
             case BudgetExhausted():
                 logger.debug("eviction refused by a budget: %s", refusal, extra=_keys(candidate))
             case MultipleBudgets():
-                announce_ambiguity(self._recorder, candidate)
+                report_multiple_budgets(self._recorder, candidate)
             case _:
                 message = f"could not be evicted from node {candidate.node}: {refusal}"
                 self._recorder.record(_subject(candidate), EventReason.EVICTION_FAILED, message, "Warning")
@@ -67,7 +67,7 @@ def is_cut(deletion: Deletion) -> bool:
     return deletion.before.ends > deletion.pod.deadline
 
 
-def told_of(deletion: Deletion) -> str:
+def deletion_message(deletion: Deletion) -> str:
     """What the owner of a deleted pod reads."""
     before, granted, requested = deletion.before, f"{deletion.granted} s", f"{deletion.requested} s"
     if before is None:
@@ -92,7 +92,7 @@ def _demand(pod: ScheduledDeletion) -> str:
     return f"node {pod.node} must end by {end}"
 
 
-def announce_ambiguity(recorder: EventRecorder, candidate: Candidate) -> None:
+def report_multiple_budgets(recorder: EventRecorder, candidate: Candidate) -> None:
     """Tell the owner of the pod which budgets stand in each other's way; the server names none of them."""
     listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
     message = (

@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import ClusterCache, is_held
+from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.protection import Kind, Lasting, protection_of
 from gracectl.policy.settings import ProtectionSettings
@@ -41,20 +41,20 @@ class ProtectedPodCounts(msgspec.Struct, frozen=True):
 
 
 def count_protected_pods(
-    observed: ClusterCache, selector: LabelSelector, settings: ProtectionSettings, now: float
+    cluster: ClusterCache, selector: LabelSelector, settings: ProtectionSettings, now: float
 ) -> Sliced[ProtectedPodCounts]:
     """Count the protected pods on the nodes that `selector` matches, as a drain would see them at `now`."""
     protected: Counter[Group] = Counter()
     terminating: Counter[Group] = Counter()
     longest: dict[Kind, float] = dict.fromkeys(get_args(Kind), 0.0)
     of_node: dict[str, bool | None] = {}  # whether it is being terminated; None: it is not ours
-    for number, pod in enumerate(observed.pods_that_ask(), start=1):
+    for number, pod in enumerate(cluster.pods_that_ask(), start=1):
         if number % SLICE == 0:
             yield
         if pod.node_name not in of_node:
-            node = observed.node(pod.node_name)
+            node = cluster.node(pod.node_name)
             is_ours = node is not None and selector.matches(node.labels)
-            of_node[pod.node_name] = is_held(node) if node is not None and is_ours else None
+            of_node[pod.node_name] = is_finalizing(node) if node is not None and is_ours else None
         is_ending = of_node[pod.node_name]
         if is_ending is None or pod.deletion_timestamp is not None:
             continue

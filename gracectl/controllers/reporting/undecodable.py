@@ -21,16 +21,16 @@ MEANINGS: Final = {
 }
 
 
-def tell_of_undecodable(context: StepContext) -> None:
+def report_undecodable(context: StepContext) -> None:
     """Emit an Event on each object that is set aside now, and whenever another one is."""
-    observed = context.observed
+    cluster = context.cluster
     followed: tuple[tuple[Cache[Any], Resource[Any]], ...] = (
-        (observed.pods, PODS),
-        (observed.nodes, NODES),
-        (observed.claims, context.claim_resource()),
-        (observed.budgets, BUDGETS),
-        (observed.attachments, VOLUME_ATTACHMENTS),
-        (context.gate.budgets, NODE_BUDGETS),
+        (cluster.pods, PODS),
+        (cluster.nodes, NODES),
+        (cluster.claims, context.claim_resource()),
+        (cluster.budgets, BUDGETS),
+        (cluster.attachments, VOLUME_ATTACHMENTS),
+        (context.admitter.budgets, NODE_BUDGETS),
     )
     for cache, resource in followed:
         cache.subscribe_undecodable(partial(_tell, context, cache, resource))

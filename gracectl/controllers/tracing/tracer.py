@@ -45,15 +45,15 @@ class Tracer:
         self._claims: dict[str, _Open] = {}
         self._news = anyio.Event()
 
-    def opened(self, ending: AnyState) -> None:
+    def opened(self, state: AnyState) -> None:
         """It begins, or is taken up again: give it its journal. Of a node that is only drained nobody tells."""
-        if isinstance(ending, NodeState):
-            ending.observer = self._open_node(ending)
-        elif isinstance(ending, NodeClaimState):
-            ending.observer = self._open_claim(ending)
+        if isinstance(state, NodeState):
+            state.observer = self._open_node(state)
+        elif isinstance(state, NodeClaimState):
+            state.observer = self._open_claim(state)
 
-    def _open_node(self, termination: NodeState) -> SpanObserver:
-        node = termination.node
+    def _open_node(self, state: NodeState) -> SpanObserver:
+        node = state.node
         if self._sink is None or node.deletion_timestamp is None:
             return SILENT
         trace = Trace.of(node.uid, node.deletion_timestamp)
@@ -61,35 +61,35 @@ class Tracer:
             return SILENT
         past = _past_of(node, trace, is_orderly=self._is_orderly())
         subject = known(k8s__node__name=node.name, k8s__node__uid=node.uid)
-        journal = TerminationTrace(self._sink, trace, "terminate node", termination.started, subject, past)
+        journal = TerminationTrace(self._sink, trace, "terminate node", state.started, subject, past)
         journal.skip_waits(self._clock.now())
-        self._nodes[node.name] = (termination, journal)
+        self._nodes[node.name] = (state, journal)
         self._news.set()
         return journal
 
-    def _open_claim(self, ending: NodeClaimState) -> SpanObserver:
-        claim = ending.claim
+    def _open_claim(self, state: NodeClaimState) -> SpanObserver:
+        claim = state.claim
         if self._sink is None or claim.deletion_timestamp is None:
             return SILENT
         trace = Trace.of(claim.uid, claim.deletion_timestamp)
         subject = known(k8s__nodeclaim__name=claim.name, k8s__nodeclaim__uid=claim.uid)
-        own = TerminationTrace(self._sink, trace, "terminate node claim", ending.started, subject, None)
+        own = TerminationTrace(self._sink, trace, "terminate node claim", state.started, subject, None)
         own.skip_waits(self._clock.now())
-        journal = NodeClaimTrace(self._sink, own, lambda: _trace_of_node(ending))
-        self._claims[claim.name] = (ending, journal)
+        journal = NodeClaimTrace(self._sink, own, lambda: _trace_of_node(state))
+        self._claims[claim.name] = (state, journal)
         self._news.set()
         return journal
 
-    def closed(self, ending: AnyState) -> None:
+    def closed(self, state: AnyState) -> None:
         """The termination is over: write its last spans."""
-        journal = self._forget(ending)
+        journal = self._forget(state)
         if journal is not None:
-            error = ending.left_behind if isinstance(ending, NodeState) else ""
-            journal.close(self._clock.now(), _last_words(ending), error)
+            error = state.left_behind if isinstance(state, NodeState) else ""
+            journal.close(self._clock.now(), _last_words(state), error)
 
-    def abandoned(self, ending: AnyState) -> None:
+    def abandoned(self, state: AnyState) -> None:
         """The termination is no longer this controller's, and not over: another process may continue its trace."""
-        self._forget(ending)
+        self._forget(state)
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """The trace that a line of the log belongs to which has these keys."""
@@ -106,9 +106,9 @@ class Tracer:
             now = self._clock.now()
             self._news = news = anyio.Event()
             waiting = (*self._nodes.values(), *self._claims.values())
-            for ending, journal in waiting:
+            for state, journal in waiting:
                 if journal.next_wait <= now:
-                    journal.waits(now, _standing(ending, now))
+                    journal.waits(now, _standing(state, now))
             due = min((journal.next_wait for _, journal in waiting), default=math.inf)
             with anyio.move_on_after(max(due - now, 0.0)):
                 await news.wait()
@@ -135,11 +135,11 @@ class Tracer:
         found = self._nodes.get(node)
         return SILENT if found is None else found[1]
 
-    def _forget(self, ending: AnyState) -> SpanObserver | None:
+    def _forget(self, state: AnyState) -> SpanObserver | None:
         for journals in (self._nodes, self._claims):
-            found = journals.get(ending.held.name)
-            if found is not None and found[0] is ending:
-                del journals[ending.held.name]
+            found = journals.get(state.tracked.name)
+            if found is not None and found[0] is state:
+                del journals[state.tracked.name]
                 return found[1]
         return None
 
@@ -154,7 +154,7 @@ def _past_of(node: Node, trace: Trace, *, is_orderly: bool) -> Past | None:
     began: dict[str, float] = {}
     taken = {*BEFORE_DRAIN} if is_cordoned else set()
     detached = condition_of(node.conditions, names.VOLUMES_DETACHED)
-    ending = condition_of(node.conditions, names.INSTANCE_TERMINATING)
+    state = condition_of(node.conditions, names.INSTANCE_TERMINATING)
     is_drained = drained is not None and drained.status == names.TRUE
     if is_drained:
         taken.add("drain")
@@ -162,33 +162,33 @@ def _past_of(node: Node, trace: Trace, *, is_orderly: bool) -> Past | None:
         began["drain"] = drained.last_transition
     if detached is not None and detached.status == names.TRUE:
         taken.add("volumes")
-    if ending is not None and ending.last_transition is not None:
-        began["instance"] = ending.last_transition
+    if state is not None and state.last_transition is not None:
+        began["instance"] = state.last_transition
     at = drained.last_transition if is_drained and drained is not None else None
     return Past(taken=frozenset(taken), began=began, drained_at=at, is_orderly=is_orderly)
 
 
-def _trace_of_node(ending: NodeClaimState) -> Trace | None:
+def _trace_of_node(state: NodeClaimState) -> Trace | None:
     """The trace of the end of the claim's node, if it has, or has had, one that ends."""
-    for node in ending.nodes:
+    for node in state.nodes:
         if node.deletion_timestamp is not None:
             return Trace.of(node.uid, node.deletion_timestamp)
-    return _written(ending.claim)
+    return _written(state.claim)
 
 
 def _written(thing: Node | NodeClaim) -> Trace | None:
     return Trace.read(thing.annotations.get(names.TRACEPARENT, ""))
 
 
-def _standing(ending: AnyState, now: float) -> dict[str, Value]:
+def _standing(state: AnyState, now: float) -> dict[str, Value]:
     """What somebody reads who looks at a trace that is still open."""
-    progress = ending.progress(now)
+    progress = state.progress(now)
     found = known(
         gracectl__step=progress.step,
         gracectl__waited_for=progress.waits_for or None,
         gracectl__deadline=None if progress.deadline is None else format_time(progress.deadline),
     )
-    decision = ending.plan if isinstance(ending, NodeState) else None
+    decision = state.plan if isinstance(state, NodeState) else None
     if decision is not None and decision.left:
         outcomes = [entry.outcome for entry in decision.left]
         found["gracectl.pods.left"] = len(outcomes)
@@ -197,11 +197,11 @@ def _standing(ending: AnyState, now: float) -> dict[str, Value]:
     return found
 
 
-def _last_words(ending: AnyState) -> dict[str, Value]:
-    claim = ending.claim if isinstance(ending, NodeState) else None
+def _last_words(state: AnyState) -> dict[str, Value]:
+    claim = state.claim if isinstance(state, NodeState) else None
     return known(
-        gracectl__instance=ending.provider_id or None,
-        gracectl__deadline=None if ending.ends_by is None else format_time(ending.ends_by),
-        gracectl__deadline__passed=True if isinstance(ending, NodeState) and ending.left_behind else None,
+        gracectl__instance=state.provider_id or None,
+        gracectl__deadline=None if state.ends_by is None else format_time(state.ends_by),
+        gracectl__deadline__passed=True if isinstance(state, NodeState) and state.left_behind else None,
         k8s__nodeclaim__name=claim.name if claim is not None else None,
     )

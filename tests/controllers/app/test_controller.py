@@ -187,7 +187,7 @@ async def test_a_server_that_does_not_answer_is_told_soon(kind: str) -> None:
 async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
     async with staged("n1") as stage:
         controller = a_fresh(stage)
-        controller._observed.pods.subscribe(fail)
+        controller._cluster.pods.subscribe(fail)
         await stage.create({**POD})
         with pytest.raises(ComponentFailed) as caught:
             await controller.run(anyio.Event())

@@ -14,7 +14,7 @@ from gracectl.model import names
 from gracectl.model.durations import parse_seconds
 from gracectl.model.pod import LONGEST_DURATION
 from gracectl.policy import protection as module
-from gracectl.policy.protection import asks_for_protection, misspelt, protection_of, shown
+from gracectl.policy.protection import asks_for_protection, invalid_annotation, protection_of, shown
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
 
 SETTINGS = ProtectionSettings()
@@ -80,7 +80,7 @@ def test_a_duration_longer_than_any_that_is_meant_protects_for_ever_and_is_never
         protection = protection_of(pod, NOW, SETTINGS)
         assert protection is not None
         assert (protection.is_valid, protection.until is not None) == (is_valid, is_valid)
-        assert misspelt(pod) == (None if is_valid else value)
+        assert invalid_annotation(pod) == (None if is_valid else value)
     assert parses == [longest]
 
 
@@ -165,7 +165,7 @@ def test_it_lasts_for_a_time_or_for_ever_or_for_ever_by_mistake(
 @pytest.mark.parametrize("value", ["", "false", "0", "-1h", "4 hours", "x" * 300])
 def test_what_nobody_understands_is_known_also_beside_another_word(value: str) -> None:
     pod = a_pod(labels={names.DO_NOT_EVICT: "true"}, annotations={names.DO_NOT_DISRUPT: value})
-    assert misspelt(pod) == value
+    assert invalid_annotation(pod) == value
     assert len(shown(value)) <= 60
 
 
@@ -183,7 +183,7 @@ def test_who_asks_for_protection_is_found_without_reading_what_he_says(fields: d
     pod = a_pod(**fields)
     assert asks_for_protection(pod) == asks
     assert asks or protection_of(pod, NOW, SETTINGS) is None
-    assert misspelt(pod) is None
+    assert invalid_annotation(pod) is None
 
 
 @pytest.mark.parametrize(
