@@ -11,7 +11,7 @@ import anyio.lowlevel
 from benchmarks.micro.conftest import Measure
 from benchmarks.micro.pods import uid_of
 from benchmarks.micro.still import StillClock
-from gracectl.runtime.wheel import TimerWheel
+from gracectl.runtime.timer_wheel import TimerWheel
 
 TIMERS = 10_000
 HOUR = 3600.0

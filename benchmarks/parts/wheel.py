@@ -23,7 +23,7 @@ import msgspec
 from benchmarks.report import Figure, Outcome
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.queue import WorkQueue
-from gracectl.runtime.wheel import TimerWheel
+from gracectl.runtime.timer_wheel import TimerWheel
 
 PORTION = 100
 NEAREST, FARTHEST = 600.0, 4200.0

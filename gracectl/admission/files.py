@@ -13,7 +13,7 @@ from typing import Final
 
 from gracectl.admission.identity import Identity, Material
 from gracectl.admission.settings import CertificateFiles
-from gracectl.runtime.certificates import Pair
+from gracectl.runtime.certificates import KeyPair
 from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class FiledCertificate:
         certificate = Path(files.cert_file).read_bytes()
         key = Path(files.key_file).read_bytes()
         authorities = Path(files.ca_file).read_bytes() if files.ca_file else b""
-        return Material(Pair(certificate, key), authorities)
+        return Material(KeyPair(certificate, key), authorities)
 
     def _complain(self, text: str) -> None:
         if text == self._complaint:

@@ -14,7 +14,16 @@ from typing import Final
 import msgspec
 
 from gracectl.model.times import format_time
-from gracectl.runtime.certificates import Facts, Pair, authorities_in, check, facts_of, load, unexpired, vouching
+from gracectl.runtime.certificates import (
+    CertificateInfo,
+    KeyPair,
+    authorities_in,
+    certificate_info,
+    check,
+    issuers_of,
+    load,
+    unexpired,
+)
 from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -26,7 +35,7 @@ RETAINED_SECONDS: Final = 900.0
 class Material(msgspec.Struct, frozen=True):
     """A pair, and the authorities by which it is to be trusted (PEM; empty: nobody says)."""
 
-    pair: Pair
+    pair: KeyPair
     authorities: bytes = b""
 
 
@@ -48,8 +57,8 @@ class Identity:
         self._clock = clock
         self._settling = settling
         self._hosts = frozenset(filter(None, hosts))
-        self._shown: Pair | None = None
-        self._facts: Facts | None = None
+        self._shown: KeyPair | None = None
+        self._facts: CertificateInfo | None = None
         self._known: dict[bytes, _Known] = {}
 
     @property
@@ -58,12 +67,12 @@ class Identity:
         return self._shown is not None
 
     @property
-    def facts(self) -> Facts | None:
+    def facts(self) -> CertificateInfo | None:
         """What the certificate says that is shown."""
         return self._facts
 
     @property
-    def shown(self) -> Pair | None:
+    def shown(self) -> KeyPair | None:
         """What is shown."""
         return self._shown
 
@@ -78,7 +87,7 @@ class Identity:
         ValueError if it cannot be used: what was shown is shown still.
         """
         named = authorities_in(material.authorities)
-        facts = facts_of(material.pair.certificate)
+        facts = certificate_info(material.pair.certificate)
         now = self._clock.monotonic()
         for authority in named:
             self._known.setdefault(authority, _Known(now, now)).last = now
@@ -110,7 +119,7 @@ class Identity:
         """What API servers are to trust now: every authority that has been named lately, and those of what is shown.
         Empty if nobody has named any."""
         now = self._clock.monotonic()
-        vouchers = vouching(self._shown.certificate, self._known) if self._shown else ()
+        vouchers = issuers_of(self._shown.certificate, self._known) if self._shown else ()
         for authority in [each for each, known in self._known.items() if known.last + RETAINED_SECONDS < now]:
             if authority not in vouchers:
                 del self._known[authority]
@@ -118,12 +127,12 @@ class Identity:
 
     def _is_trusted(self, material: Material, named: tuple[bytes, ...]) -> bool:
         """Whether one who vouches for a pair has been known for long enough; where nobody is named, nobody can wait."""
-        vouchers = vouching(material.pair.certificate, named)
+        vouchers = issuers_of(material.pair.certificate, named)
         trusted_since = min((self._known[each].first for each in vouchers), default=float("-inf"))
         return trusted_since + self._settling <= self._clock.monotonic()
 
     @staticmethod
-    def _words(facts: Facts) -> str:
+    def _words(facts: CertificateInfo) -> str:
         return ", ".join(sorted(facts.names)) or "no name"
 
 

@@ -11,7 +11,16 @@ from typing import Final
 
 import msgspec
 
-from gracectl.runtime.certificates import Facts, Pair, authorities_in, check, facts_of, issue, unexpired, vouching
+from gracectl.runtime.certificates import (
+    CertificateInfo,
+    KeyPair,
+    authorities_in,
+    certificate_info,
+    check,
+    issue,
+    issuers_of,
+    unexpired,
+)
 
 LIFE_SECONDS: Final = 90 * 86_400.0
 SPENT_SHARE: Final = 2 / 3
@@ -23,9 +32,9 @@ SETTLING_SECONDS: Final = 60.0
 class Kept(msgspec.Struct, frozen=True):
     """What is kept of certificates: the pair that is shown, the one that comes next, and whom to trust (PEM)."""
 
-    pair: Pair
+    pair: KeyPair
     authorities: bytes
-    upcoming: Pair | None = None
+    upcoming: KeyPair | None = None
 
 
 def begun(hosts: tuple[str, ...], now: float) -> Kept:
@@ -50,24 +59,24 @@ def following(kept: Kept, hosts: tuple[str, ...], now: float, trusted_for: float
         if not _is_usable(kept.upcoming, authorities, hosts, now):
             return Kept(kept.pair, kept.authorities)
         return Kept(kept.upcoming, kept.authorities) if trusted_for >= SETTLING_SECONDS else None
-    if is_spent(facts_of(kept.pair.certificate), now):
+    if is_spent(certificate_info(kept.pair.certificate), now):
         issued = issue(hosts, now, LIFE_SECONDS)
         return Kept(kept.pair, _bundle((*authorities, issued.authority), now), issued.pair)
     good = _bundle(authorities, now)
     return Kept(kept.pair, good) if good != kept.authorities else None
 
 
-def is_spent(facts: Facts, now: float) -> bool:
+def is_spent(facts: CertificateInfo, now: float) -> bool:
     """Whether so much of a life is over that it is time for the next one."""
     return now >= facts.begins + (facts.ends - facts.begins) * SPENT_SHARE
 
 
-def _is_usable(pair: Pair, authorities: tuple[bytes, ...], hosts: tuple[str, ...], now: float) -> bool:
+def _is_usable(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, ...], now: float) -> bool:
     """Whether those who trust these authorities take the pair for one of these hosts now."""
     try:
         check(pair)
-        facts = facts_of(pair.certificate)
-        vouchers = vouching(pair.certificate, unexpired(authorities, now))
+        facts = certificate_info(pair.certificate)
+        vouchers = issuers_of(pair.certificate, unexpired(authorities, now))
     except ValueError:
         return False
     return facts.ends > now and facts.names >= frozenset(hosts) and bool(vouchers)

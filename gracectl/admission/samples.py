@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gracectl.admission.server import VERDICTS, ReceptionStatistics
 from gracectl.admission.webhooks import WEBHOOKS
-from gracectl.runtime.certificates import Facts
+from gracectl.runtime.certificates import CertificateInfo
 from gracectl.telemetry.metrics import ADMISSION_CERTIFICATE, ADMISSION_LATENCY, ADMISSION_REQUESTS, Sample
 
 
-def admission_samples(reception: ReceptionStatistics, certificate: Facts | None) -> Iterator[Sample]:
+def admission_samples(reception: ReceptionStatistics, certificate: CertificateInfo | None) -> Iterator[Sample]:
     """Of the server and of its certificate."""
     for short in (webhook.short for webhook in WEBHOOKS):
         for verdict in VERDICTS:

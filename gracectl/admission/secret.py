@@ -19,7 +19,7 @@ from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.requests import Key
 from gracectl.kube.resources import SECRETS
 from gracectl.model import names
-from gracectl.runtime.certificates import Pair
+from gracectl.runtime.certificates import KeyPair
 from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -114,8 +114,8 @@ class SharedCertificate:
 def _found(body: dict[str, Any]) -> Found:
     data = body.get("data") or {}
     certificate, key, authorities, next_certificate, next_key = (_decoded(data.get(field)) for field in FIELDS)
-    upcoming = Pair(next_certificate, next_key) if next_certificate and next_key else None
-    return Found(body, Kept(Pair(certificate, key), authorities, upcoming))
+    upcoming = KeyPair(next_certificate, next_key) if next_certificate and next_key else None
+    return Found(body, Kept(KeyPair(certificate, key), authorities, upcoming))
 
 
 def _decoded(text: object) -> bytes:
@@ -126,6 +126,6 @@ def _decoded(text: object) -> bytes:
 
 
 def _data(kept: Kept) -> dict[str, str]:
-    upcoming = kept.upcoming or Pair(b"", b"")
+    upcoming = kept.upcoming or KeyPair(b"", b"")
     values = (kept.pair.certificate, kept.pair.key, kept.authorities, upcoming.certificate, upcoming.key)
     return {field: b64encode(value).decode() for field, value in zip(FIELDS, values, strict=True) if value}

@@ -9,7 +9,7 @@ import msgspec
 
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.settings import ELSEWHERE, Name, NamespaceIfAny
-from gracectl.runtime.certificates import written_alike
+from gracectl.runtime.certificates import canonical_host
 from gracectl.telemetry.settings import HIGHEST_PORT, Address, parse_address
 
 HTTPS_PORT: Final = 443
@@ -102,7 +102,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     def hosts(self) -> tuple[str, ...]:
         """The names that our certificate must bear, the one that an API server looks for first."""
         if self.service is None:
-            return (written_alike(urlsplit(self.url).hostname or ""),)
+            return (canonical_host(urlsplit(self.url).hostname or ""),)
         short = f"{self.service.name}.{self.namespace}"
         return (f"{short}.svc", f"{short}.svc.cluster.local", short)
 

@@ -6,7 +6,7 @@ import anyio
 
 from gracectl.agent.bus import Bus
 from gracectl.agent.logind import Logind
-from gracectl.runtime.groups import ungrouped
+from gracectl.runtime.supervise import ungrouped
 
 PATIENCE_SECONDS = 3.0
 """A person waits for the answer."""

@@ -26,7 +26,7 @@ from gracectl.agent.raising import raise_delay
 from gracectl.agent.troubles import Trouble, Troubles
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.groups import ungrouped
+from gracectl.runtime.supervise import ungrouped
 
 logger = logging.getLogger(__name__)
 

@@ -33,10 +33,10 @@ from gracectl.kube.samples import api_samples, clock_samples, event_samples, wat
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Transport
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.pulse import Pulse
+from gracectl.runtime.loop_monitor import LoopMonitor
 from gracectl.runtime.supervise import Component, ComponentStatus, run_components
 from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
-from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse
+from gracectl.telemetry.health import Check, check_of_components, check_of_event_loop
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.probes import probes
 from gracectl.telemetry.samples import NO_SPANS, connection_samples, process_samples
@@ -80,7 +80,7 @@ class NodeAgent:
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
         self._begun = clock.monotonic()
-        self._pulse, self._roll = Pulse(clock), ComponentStatus()
+        self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
         self._stop = anyio.Event()
         means = AgentMeans(
             machine=machine,
@@ -116,7 +116,7 @@ class NodeAgent:
             parts |= {"rights": self._look_at_rights, "settings": self._follower.run}
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_after, stop)
-                await run_components(parts, self._stop, roll=self._roll)
+                await run_components(parts, self._stop, status=self._component_status)
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
@@ -132,7 +132,11 @@ class NodeAgent:
             await self._servers.open()
         except CannotListen as error:
             raise ConfigError(f"{error}; choose another address") from error
-        return {"metrics and probes": self._servers.run, "pulse": self._pulse.run} if self._servers.are_wanted else {}
+        return (
+            {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
+            if self._servers.are_wanted
+            else {}
+        )
 
     def _disabled(self, reason: str) -> None:
         logger.info("graceful shutdown is disabled: %s; the agent ends", reason)
@@ -170,13 +174,15 @@ class NodeAgent:
             following_samples(self._follower),
             connection_samples(self._servers.statistics()),
             event_samples(self._recorder.statistics()),
-            process_samples(self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()),
+            process_samples(
+                self._loop_monitor.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
+            ),
         )
 
     def health(self) -> Iterator[Check]:
         """Whether the process lives."""
-        yield check_of_pulse(self._pulse.statistics(), self._clock.monotonic())
-        yield check_of_parts(self._roll.statistics())
+        yield check_of_event_loop(self._loop_monitor.statistics(), self._clock.monotonic())
+        yield check_of_components(self._component_status.statistics())
 
     def readiness(self) -> Iterator[Check]:
         """Whether the machine would wait for its pods, long enough, and they are known."""

@@ -59,10 +59,10 @@ from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.metrics import gate_samples
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
-from gracectl.runtime.pulse import Pulse
+from gracectl.runtime.loop_monitor import LoopMonitor
 from gracectl.runtime.supervise import Component, ComponentStatus, run_components
 from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
-from gracectl.telemetry.health import Check, check_of_parts, check_of_pulse, check_of_queues, check_of_timers
+from gracectl.telemetry.health import Check, check_of_components, check_of_event_loop, check_of_queues, check_of_timers
 from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.probes import probes
 from gracectl.telemetry.samples import NO_SPANS, connection_samples, process_samples
@@ -134,7 +134,7 @@ class Controller:
             reflectors.of_node_budgets(self._gate.budgets),
         )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
-        self._pulse, self._roll = Pulse(clock), ComponentStatus()
+        self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
         self._begun = clock.monotonic()
         self._stop = anyio.Event()
         self._fence = fence = Fence(clock)
@@ -156,7 +156,7 @@ class Controller:
             termination=settings.termination,
             claim_resource=lambda: reflectors.claims.resource,
             statistics=self._tallies,
-            roll=self._roll,
+            component_status=self._component_status,
             spans=spans,
             is_orderly=lambda: self._election is not None and self._election.was_released,
             rng=rng,
@@ -261,7 +261,7 @@ class Controller:
             parts |= {"events": self._recorder.run, "leadership": self._lead}
             parts |= {"settings": self._follower.run} if self._follower else {}
             parts["end of all writes"] = self._limit_writes  # the last, and so the first to be told to stop
-            await run_components(parts, stop, roll=self._roll)
+            await run_components(parts, stop, status=self._component_status)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._servers.close()
@@ -341,7 +341,7 @@ class Controller:
             raise ConfigError(f"{error}; put a PEM file there, or correct the path") from error
         if not self._servers.are_wanted:
             return {}
-        return {"metrics and probes": self._servers.run, "pulse": self._pulse.run}
+        return {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
 
     async def wait_live(self) -> None:
         """Return when every cache has taken over its first complete list."""
@@ -400,7 +400,7 @@ class Controller:
         yield from connection_samples(listeners)
         yield from event_samples(self._recorder.statistics())
         yield from process_samples(
-            self._pulse.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
+            self._loop_monitor.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
         )
         election = None if self._election is None else self._election.statistics()
         yield from following_samples(self._follower)
@@ -416,8 +416,8 @@ class Controller:
         patience = max(_PATIENCE, _PATIENT_REQUESTS * self._settings.client.request_timeout_seconds)
         if eviction.qps:
             patience = max(patience, eviction.max_in_flight / eviction.qps)
-        yield check_of_pulse(self._pulse.statistics(), now)
-        yield check_of_parts(self._roll.statistics())
+        yield check_of_event_loop(self._loop_monitor.statistics(), now)
+        yield check_of_components(self._component_status.statistics())
         yield check_of_queues(work.queues, patience)
         yield check_of_timers(work.deleter.wheel, now)
 

@@ -31,7 +31,7 @@ from gracectl.cli.rehearsals.telling import Logind, Rehearsed
 from gracectl.cli.traces import traced
 from gracectl.config import ConfigError, Settings
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.signals import set_on_signal
+from gracectl.runtime.supervise import set_on_signal
 from gracectl.telemetry import logs
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from gracectl.cli.providers import provider_of
 from gracectl.cli.traces import traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
-from gracectl.runtime.signals import set_on_signal
+from gracectl.runtime.supervise import set_on_signal
 from gracectl.telemetry import logs
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.controllers.rbac import MissingPermissions
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, Unreachable
-from gracectl.runtime.groups import leaves
-from gracectl.runtime.supervise import ComponentFailed
+from gracectl.runtime.supervise import ComponentFailed, leaves
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from gracectl.cli.output import say
 from gracectl.cli.program import program
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
-from gracectl.runtime.signals import set_on_signal
+from gracectl.runtime.supervise import set_on_signal
 
 DEFAULT = "demo"
 LARGE = 300

@@ -63,7 +63,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     termination: TerminationSettings
     claim_resource: Callable[[], Resource[NodeClaim]]
     statistics: TerminationStatistics
-    roll: ComponentStatus
+    component_status: ComponentStatus
     spans: SpanSink | None
     """Where traces go; None: nobody wants them."""
     is_orderly: Callable[[], bool]
@@ -126,7 +126,7 @@ class ControllerManager:
         self.claims = NodeClaimController(context, backoff)
         for registry in (self.terminations.registry, self.claims.registry):
             registry.subscribe(self.tracer)
-        self._roll = means.roll
+        self._component_status = means.component_status
         self._pending = PendingNodes(context, backoff)
         self._voluntary = DisruptionController(context, backoff, self._pending)
         self._keeper = FinalizerController(context, backoff)
@@ -149,7 +149,7 @@ class ControllerManager:
             "node disruption budgets": self._counting.run,
             "journals": self.tracer.run,
         }
-        await run_components(parts, anyio.Event(), roll=self._roll)
+        await run_components(parts, anyio.Event(), status=self._component_status)
 
     def configure(self, eviction: EvictionSettings, termination: TerminationSettings) -> None:
         """From this moment on these settings count, for what is under way as well. Nothing begins anew: what is armed,

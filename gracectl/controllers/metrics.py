@@ -20,7 +20,7 @@ from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.samples import deadline_samples, eviction_samples
 from gracectl.policy.pending import Reason
-from gracectl.runtime.histogram import nothing_in
+from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
     BLOCKED_PODS,
@@ -144,7 +144,7 @@ def _samples_of_times(statistics: TerminationStatistics) -> Iterator[Sample]:
     for kind in TERMINATION_KINDS:
         yield Sample(TERMINATION_DURATION, (kind,), whole[kind])
         for step in STEPS[kind]:
-            seen = walked.get((kind, step), nothing_in(STEP_DURATION.buckets))
+            seen = walked.get((kind, step), empty_distribution(STEP_DURATION.buckets))
             yield Sample(STEP_DURATION, (kind, step), seen)
 
 

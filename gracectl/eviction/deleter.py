@@ -35,10 +35,10 @@ from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import delete_at, grace_of, granted
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
+from gracectl.runtime.histogram import Distribution, Histogram, empty_distribution
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
-from gracectl.runtime.wheel import TimerWheel, WheelStatistics
+from gracectl.runtime.timer_wheel import TimerWheel, TimerWheelStatistics
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.telemetry.metrics import DEADLINE_LATENESS
 
@@ -67,9 +67,9 @@ class DeleterStatistics(msgspec.Struct, frozen=True, kw_only=True):
     failing: int = 0
     deleted: int = 0
     answers: Mapping[str, int] = msgspec.field(default_factory=dict)
-    late: Distribution = nothing_in(DEADLINE_LATENESS.buckets)
+    late: Distribution = empty_distribution(DEADLINE_LATENESS.buckets)
     late_maximum: float = 0.0
-    wheel: WheelStatistics = WheelStatistics()
+    wheel: TimerWheelStatistics = TimerWheelStatistics()
     queue: QueueStatistics = QueueStatistics()
 
 

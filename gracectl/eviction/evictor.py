@@ -27,7 +27,7 @@ from gracectl.model.pod import Pod
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
+from gracectl.runtime.histogram import Distribution, Histogram, empty_distribution
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.runtime.shares import Shares
@@ -72,7 +72,7 @@ class EvictorStatistics(msgspec.Struct, frozen=True):
     pods: Mapping[Budgets, int] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0))
     oldest: Mapping[Budgets, float] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0.0))
     waits: Mapping[Budgets, Distribution] = msgspec.field(
-        default_factory=lambda: dict.fromkeys(BUDGETS, nothing_in(PDB_QUEUE_WAIT.buckets))
+        default_factory=lambda: dict.fromkeys(BUDGETS, empty_distribution(PDB_QUEUE_WAIT.buckets))
     )
 
     @property

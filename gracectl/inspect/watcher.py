@@ -25,7 +25,7 @@ from gracectl.kube.requests import bound_to
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.groups import ungrouped
+from gracectl.runtime.supervise import ungrouped
 
 _AT_ONCE = 10
 # Somebody looks at the screen while the server is away: it is asked again every few seconds.

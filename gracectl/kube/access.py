@@ -13,7 +13,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound, NotServed
 from gracectl.kube.resources import Resource
 from gracectl.model.untrusted import Decoder
-from gracectl.runtime.groups import ungrouped
+from gracectl.runtime.supervise import ungrouped
 
 
 class Right(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""Calls that go on when their caller has ceased to wait for them; for each key one at a time.
+"""Calls that outlive a cancelled or impatient caller; at most one per key at a time.
 
-A write may take as long as the webhooks behind it; the steps of a node must go on meanwhile, and to cancel the write
-would mean never to succeed. Invariants: a call under way is joined, not begun again; it ends by itself, or with `run`.
+A write may take as long as the webhooks behind it, and cancelling it would mean that it never succeeds, while the steps
+of a node must go on. Invariants: a call under way is joined, not begun again; it ends by itself, or with `run`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ T = TypeVar("T")
 class _Call:
     def __init__(self) -> None:
         self.over = anyio.Event()
-        self.attending = 0
+        self.waiters = 0
         self.value: Any = None
-        self.error: Exception = FenceClosed()  # unless it comes to an end of its own
+        self.error: Exception = FenceClosed()  # what waiters get when `run` is cancelled
         self.has_failed = True
 
 
 class Background:
-    """See the module. Calls run only while `run` does."""
+    """Runner of background calls. Calls run only while `run` does."""
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, _Call] = {}
@@ -38,7 +38,7 @@ class Background:
         self._begun = anyio.Event()
 
     async def run(self) -> None:
-        """Carry calls out until cancelled; then they are."""
+        """Run calls until cancelled, which cancels them."""
         try:
             async with anyio.create_task_group() as self._group:
                 self._begun.set()
@@ -47,14 +47,14 @@ class Background:
             self._group = None
 
     def is_under_way(self, key: Hashable) -> bool:
-        """Whether a call with this key has begun and is not over."""
+        """Whether a call with this key has begun and not ended."""
         return key in self._calls
 
-    async def attend(self, key: Hashable, call: Callable[[], Awaitable[T]], seconds: float = float("inf")) -> T:
-        """What `call` returns or raises, or the one of this key that is under way already.
+    async def join(self, key: Hashable, call: Callable[[], Awaitable[T]], seconds: float = float("inf")) -> T:
+        """Result of `call`, or of the call of this key that is under way already.
 
-        TimeoutError when that takes longer than `seconds`; then, or when the caller is cancelled, it goes on, and its
-        failure is logged.
+        TimeoutError when that takes longer than `seconds`; then, or when the caller is cancelled, the call goes on, and
+        its failure is logged.
         """
         under_way = self._calls.get(key)
         if under_way is None:
@@ -62,25 +62,25 @@ class Background:
             if self._group is None:
                 raise FenceClosed
             under_way = self._calls[key] = _Call()
-            self._group.start_soon(self._carry, key, call, under_way)
-        under_way.attending += 1
+            self._group.start_soon(self._run_call, key, call, under_way)
+        under_way.waiters += 1
         try:
             with anyio.fail_after(seconds):
                 await under_way.over.wait()
         finally:
-            under_way.attending -= 1
+            under_way.waiters -= 1
         if under_way.has_failed:
             raise under_way.error
         value: T = under_way.value
         return value
 
-    async def _carry(self, key: Hashable, call: Callable[[], Awaitable[object]], under_way: _Call) -> None:
+    async def _run_call(self, key: Hashable, call: Callable[[], Awaitable[object]], under_way: _Call) -> None:
         try:
             under_way.value = await call()
             under_way.has_failed = False
-        except Exception as error:  # whatever it is, the caller gets it
+        except Exception as error:  # raised to the caller by `join`
             under_way.error = error
-            if not under_way.attending:
+            if not under_way.waiters:
                 logger.warning("%s", error)
         finally:
             del self._calls[key]

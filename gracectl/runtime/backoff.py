@@ -1,18 +1,15 @@
-"""How long to wait before the next try: exponential, bounded, with jitter."""
+"""Exponential backoff with an upper bound and jitter."""
 
 from __future__ import annotations
 
 import random
 
-import tenacity
-
 
 class Backoff:
     """Waits that grow from `initial` to `maximum` seconds by `multiplier`.
 
-    `jitter`: the share (0 to 1) of each wait that is left to chance; a wait lies between (1 - jitter) times and once
-    its size. tenacity computes the sizes; the chance is our own, because tenacity's comes from the module `random` and
-    cannot be seeded. Raises ValueError for a share that would make waits negative.
+    `jitter`: the random share (0 to 1) of each wait, which lies between (1 - jitter) times and once its size. `rng` may
+    be seeded, so that waits are reproducible. Raises ValueError for a jitter that would make waits negative.
     """
 
     def __init__(
@@ -33,24 +30,18 @@ class Backoff:
         self._attempts = 0
 
     def configure(self, initial: float, maximum: float) -> None:
-        """From the next wait on these sizes, for as many failures as there have been."""
-        self._sizes = tenacity.wait_exponential(multiplier=initial, max=maximum, exp_base=self._multiplier)
+        """Change the sizes from the next wait on; the number of failures so far still counts."""
+        self._initial, self._maximum = initial, maximum
 
     def next(self) -> float:
-        """The seconds to wait now."""
+        """Seconds to wait now."""
+        try:
+            size = min(self._initial * self._multiplier**self._attempts, self._maximum)
+        except OverflowError:
+            size = self._maximum
         self._attempts += 1
-        size = self._sizes(_attempt(self._attempts))
         return size * (1 - self._jitter * self._rng.random())
 
     def reset(self) -> None:
-        """It worked: the next wait is the initial one again."""
+        """Start again with the initial wait, after a success."""
         self._attempts = 0
-
-
-def _attempt(number: int) -> tenacity.RetryCallState:
-    state = tenacity.RetryCallState(_NOBODY, None, (), {})
-    state.attempt_number = number
-    return state
-
-
-_NOBODY = tenacity.Retrying()

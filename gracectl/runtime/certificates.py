@@ -1,7 +1,7 @@
-"""Certificates of servers: made, read, and put into a TLS context, all in memory.
+"""Server certificates: issued, read, and loaded into a TLS context, all in memory.
 
-A server's certificate is signed by an authority of its own whose key nobody keeps: whoever trusts the authority trusts
-this one certificate, and nothing that anybody could still sign. PEM everywhere; instants are seconds since the epoch.
+Each certificate is signed by an authority of its own whose key is discarded: a client that trusts the authority trusts
+this one certificate and nothing signed later. PEM everywhere; instants are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SKEW_SECONDS: Final = 300.0
-"""So much earlier than now a certificate begins: the clock of whoever checks it may be behind."""
+"""A certificate is valid from this much before now: the client's clock may be behind."""
 
 _LONGEST_NAME: Final = 64
 """Characters of a common name (X.520)."""
 
 
-class Pair(msgspec.Struct, frozen=True):
-    """A certificate, those that vouch for it behind it, and its key."""
+class KeyPair(msgspec.Struct, frozen=True):
+    """Certificate with its chain, and its key."""
 
     certificate: bytes
     key: bytes
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A new pair and the authority to trust it by."""
+    """New key pair and the authority that signed it."""
 
-    pair: Pair
+    pair: KeyPair
     authority: bytes
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What a certificate says: for which hosts and addresses, from when until when."""
+class CertificateInfo(msgspec.Struct, frozen=True):
+    """Contents of a certificate: host names and addresses, and validity."""
 
     names: frozenset[str]
     begins: float
@@ -53,12 +53,12 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def issue(names: Iterable[str], now: float, life: float) -> Issued:
-    """A pair for these hosts and IP addresses, good from SKEW_SECONDS before `now` until `life` seconds after it."""
+    """Key pair for these hosts and IP addresses, valid from SKEW_SECONDS before `now` until `life` seconds after it."""
     hosts = tuple(names)
     begins, ends = _moment(now - SKEW_SECONDS), _moment(now + life)
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # Of several authorities in one bundle each has a subject of its own, so that nobody tries the wrong one.
+    # Each authority of a bundle has a subject of its own, so that clients pick the right one.
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gracectl {serial:x}"[:_LONGEST_NAME])])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:_LONGEST_NAME])])
     of_authority = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
@@ -80,63 +80,62 @@ def issue(names: Iterable[str], now: float, life: float) -> Issued:
         .sign(authority_key, hashes.SHA256())
     )
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    pair = Pair(certificate.public_bytes(Encoding.PEM), private)
+    pair = KeyPair(certificate.public_bytes(Encoding.PEM), private)
     return Issued(pair, authority.public_bytes(Encoding.PEM))
 
 
-def facts_of(chain: bytes) -> Facts:
-    """What the first certificate of a chain says. ValueError if it cannot be read."""
+def certificate_info(chain: bytes) -> CertificateInfo:
+    """Contents of the first certificate of a chain. ValueError if it cannot be read."""
     certificate = _read(chain)[0]
-    return Facts(_names(certificate), *_times(certificate))
+    return CertificateInfo(_names(certificate), *_times(certificate))
 
 
 def authorities_in(bundle: bytes) -> tuple[bytes, ...]:
-    """The certificates of a bundle one by one, each written alike; none in what is empty. ValueError for what is no
-    bundle."""
+    """Certificates of a bundle in canonical form; none if it is empty. ValueError for an invalid bundle."""
     return tuple(each.public_bytes(Encoding.PEM) for each in _read(bundle)) if bundle.strip() else ()
 
 
 def unexpired(authorities: Iterable[bytes], now: float) -> tuple[bytes, ...]:
-    """Those that are still good at `now`. ValueError for what is no certificate."""
-    return tuple(each for each in authorities if facts_of(each).ends > now)
+    """Authorities that are still valid at `now`. ValueError for an invalid certificate."""
+    return tuple(each for each in authorities if certificate_info(each).ends > now)
 
 
-def vouching(chain: bytes, authorities: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Those of the authorities that have signed a certificate of the chain, or stand in it. ValueError for what is no
+def issuers_of(chain: bytes, authorities: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Authorities that have signed a certificate of the chain, or are part of it. ValueError for an invalid
     certificate."""
-    shown = _read(chain)
-    return tuple(each for each in authorities if _vouches(_read(each)[0], shown))
+    certificates = _read(chain)
+    return tuple(each for each in authorities if _is_issuer(_read(each)[0], certificates))
 
 
-def check(pair: Pair) -> None:
+def check(pair: KeyPair) -> None:
     """ValueError if certificate and key cannot be read or do not belong together."""
     _load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
 
 
-def load(context: ssl.SSLContext, pair: Pair) -> None:
-    """From now on handshakes show this pair; those that are over keep theirs. ValueError if certificate and key cannot
-    be read or do not belong together; nothing has changed then."""
+def load(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Use this pair in handshakes from now on; established connections keep theirs. ValueError if certificate and key
+    cannot be read or do not belong together; nothing has changed then."""
     check(pair)
     _load_into(context, pair)
 
 
-def _load_into(context: ssl.SSLContext, pair: Pair) -> None:
+def _load_into(context: ssl.SSLContext, pair: KeyPair) -> None:
     with _readable(pair.certificate) as certificate, _readable(pair.key) as key:
         try:
-            # Without a password the library would ask for that of a locked key, on the terminal.
+            # Without a password the library would prompt for that of an encrypted key, on the terminal.
             context.load_cert_chain(certificate, key, password="")
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
-                raise ValueError("the key is not that of the certificate") from error
+                raise ValueError("the key does not belong to the certificate") from error
             raise ValueError(f"certificate and key cannot be read: {error.reason or error}") from error
 
 
 @contextmanager
 def _readable(content: bytes) -> Iterator[str]:
-    """A path at which the content can be read; on Linux it never touches a disk, and the root may be read-only."""
+    """Path at which the content can be read; on Linux it never touches a disk, and the root may be read-only."""
     try:
         descriptor = os.memfd_create("gracectl")
-    except (AttributeError, OSError):  # not Linux, or a sandbox that does not have it
+    except (AttributeError, OSError):  # not Linux, or a sandbox without it
         with tempfile.NamedTemporaryFile(prefix="gracectl-") as file:
             file.write(content)
             file.flush()
@@ -156,7 +155,7 @@ def _read(pem: bytes) -> list[x509.Certificate]:
         raise ValueError(str(error)) from error
 
 
-def _vouches(authority: x509.Certificate, chain: Iterable[x509.Certificate]) -> bool:
+def _is_issuer(authority: x509.Certificate, chain: Iterable[x509.Certificate]) -> bool:
     for certificate in chain:
         if certificate == authority:
             return True
@@ -183,8 +182,8 @@ def _times(certificate: x509.Certificate) -> tuple[float, float]:
     return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
 
 
-def written_alike(host: str) -> str:
-    """The host as `Facts` has it: an IP address has several spellings."""
+def canonical_host(host: str) -> str:
+    """Canonical spelling of a host, as in `CertificateInfo`: an IP address has several."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -199,7 +198,7 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 def _moment(instant: float) -> datetime:
-    """Certificates know whole seconds."""
+    """Certificates have whole seconds."""
     return datetime.fromtimestamp(int(instant), UTC)
 
 

@@ -1,4 +1,4 @@
-"""The one place that knows what time it is.
+"""Clocks. The one module that reads the time of the machine.
 
 Everything else is given a Clock, so that tests and the embedded cluster run on virtual time, and the controller on the
 API server's time rather than this machine's.
@@ -12,12 +12,12 @@ from typing import Protocol
 
 import anyio
 
-# Linux alone has a clock that goes on while the machine is suspended.
+# Only Linux has a clock that runs on while the machine is suspended.
 _WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Tells the time and waits. Times and durations are seconds."""
+    """Tells the time and sleeps. Times and durations are seconds."""
 
     def now(self) -> float:
         """Seconds since the Unix epoch."""
@@ -26,25 +26,24 @@ class Clock(Protocol):
         """Seconds since some instant in the past; never jumps."""
 
     def elapsed(self) -> float:
-        """Like `monotonic`, but with what that has missed while the machine was asleep or stopped, as far as anything
-        here shows it. May jump when somebody sets this machine's clock: where it agrees with `monotonic`, nothing was
-        missed; where it is ahead, something may have been."""
+        """Like `monotonic`, plus what that has missed while the machine was suspended or paused, as far as it can be
+        detected. May jump when this machine's clock is set: where it agrees with `monotonic`, nothing was missed; where
+        it is ahead, something may have been."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds; nothing or less is one turn of the event loop."""
+        """Sleep for this many seconds; 0 or less is one turn of the event loop."""
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever `now` has jumped beside `monotonic`; it must be quick and must not raise."""
+        """Call `callback` whenever `now` has jumped relative to `monotonic`; it must be quick and must not raise."""
 
 
 class SystemClock:
-    """The API server's time, as far as it is known: this machine's, moved by the offset at which the server's was seen.
+    """The API server's time as far as known: this machine's, plus the offset of the server's.
 
-    This machine's time of day is read once, when the clock is made; from then on `now` runs with `monotonic`. Should
-    somebody set the machine's clock (NTP at its first contact, a person, a hypervisor), deadlines must not jump with
-    it: they are the server's, whose clock has not moved. What the machine was wrong at the beginning, and what
-    `monotonic` has missed while the machine was asleep, is in the offset that the server's answers show; only with that
-    offset does `now` jump.
+    This machine's time of day is read once, when the clock is made; from then on `now` runs with `monotonic`. Deadlines
+    are the server's, so they must not jump when this machine's clock is set (NTP, an operator, a hypervisor). An
+    initial error of the machine, and the time that `monotonic` has missed while it was suspended, are in the offset
+    that the server's responses show; `now` jumps only with that offset.
     """
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class SystemClock:
         self._subscribers: list[Callable[[], None]] = []
 
     def adjust(self, offset: float) -> None:
-        """From now on `now` is so many seconds ahead of this machine's clock as it was read at the beginning."""
+        """Set how far `now` is ahead of this machine's clock as it was read at the beginning."""
         self._offset = offset
         for callback in self._subscribers:
             callback()
@@ -68,8 +67,8 @@ class SystemClock:
         return time.monotonic()
 
     def elapsed(self) -> float:
-        """See Clock. A machine that was suspended counts that itself; one that was paused from outside learns of it,
-        if at all, by its time of day."""
+        """See Clock. A suspended machine counts that time itself; a machine paused from outside shows it by its time of
+        day, if at all."""
         return max(time.clock_gettime(_WITH_SLEEP) - self._slept_before, time.time() - self._epoch)
 
     async def sleep(self, seconds: float) -> None:
@@ -82,7 +81,7 @@ class SystemClock:
 
 
 class LoopClock:
-    """The event loop's own time, counted from `epoch`: virtual where the loop's time is (there it begins at 0)."""
+    """The event loop's time, counted from `epoch`: virtual where the loop's time is (there it begins at 0)."""
 
     def __init__(self, epoch: float = 1_767_225_600.0) -> None:
         self._epoch = epoch
@@ -96,7 +95,7 @@ class LoopClock:
         return anyio.current_time()
 
     def elapsed(self) -> float:
-        """See Clock. This one misses nothing."""
+        """See Clock. Misses nothing."""
         return anyio.current_time()
 
     async def sleep(self, seconds: float) -> None:
@@ -104,18 +103,18 @@ class LoopClock:
         await anyio.sleep(max(seconds, 0.0))
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """See Clock. This one never jumps."""
+        """See Clock. Never jumps."""
 
 
 class RelayedClock:
-    """Another clock for those who come and go: they are told of its jumps by whoever has it, as long as he does so."""
+    """Another clock, for subscribers that come and go: its owner passes jumps on by `jumped`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._subscribers: list[Callable[[], None]] = []
 
     def jumped(self) -> None:
-        """Tell all subscribers of a jump."""
+        """Notify all subscribers of a jump."""
         for callback in self._subscribers:
             callback()
 
@@ -141,7 +140,7 @@ class RelayedClock:
 
 
 class ShiftedClock(RelayedClock):
-    """Another clock whose time of day is wrong by `offset` seconds, which may change at any moment."""
+    """Another clock with a time of day that is off by `offset` seconds, which may change at any time."""
 
     def __init__(self, clock: Clock, offset: float = 0.0) -> None:
         super().__init__(clock)

@@ -1,6 +1,6 @@
-"""YAML files that people write, read strictly: a key that stands twice is an error, where only the second would count.
+"""Strict parser of YAML files: a duplicate key is an error (PyYAML would let the second win).
 
-What is wrong is said in one line, without the name of the file, which the caller knows better how to call.
+Errors are one line, without the name of the file, which the caller knows.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import yaml
 
 
 class DocumentError(Exception):
-    """A document cannot be used; the message says why."""
+    """A document is invalid; the message says why."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what YAML forbids and PyYAML accepts: a key that is written twice."""
+    """Rejects duplicate keys, which YAML forbids and PyYAML accepts."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def file_text(path: Path) -> str:
-    """The text of a file. Raises DocumentError."""
+    """Text of a file. Raises DocumentError."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -40,22 +40,22 @@ def file_text(path: Path) -> str:
 
 
 def document(text: str) -> Any:
-    """What a YAML text says; None if it says nothing. Raises DocumentError."""
+    """Value of a YAML text; None if it is empty. Raises DocumentError."""
     try:
         value = yaml.load(text, _Loader)
-        if _holds_itself(value):
-            raise ValueError("an anchor (&) holds itself")
+        if _is_cyclic(value):
+            raise ValueError("an anchor (&) contains itself")
         return value
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        # ValueError: a date such as 2026-13-01. LookupError, AttributeError: PyYAML's own, for a text that is not of
-        # the tag before it, such as !!bool often.
+        # ValueError: a date such as 2026-13-01. LookupError, AttributeError: PyYAML's own, for a value that does not
+        # fit its tag, such as !!bool often.
         raise DocumentError(f"is not YAML: {' '.join(str(error).split())}") from error
 
 
-def _holds_itself(value: Any) -> bool:
-    """Whether whoever walks through it would not come to an end."""
+def _is_cyclic(value: Any) -> bool:
+    """Whether a value contains itself."""
     around: set[int] = set()
-    done: set[int] = set()  # what is used many times is looked at once
+    done: set[int] = set()  # shared values are visited once
 
     def is_endless(part: Any) -> bool:
         if not isinstance(part, (dict, list)) or id(part) in done:

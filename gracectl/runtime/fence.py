@@ -1,8 +1,8 @@
-"""Whether something may be begun now, and by when what has begun must have ended.
+"""Fence: whether writes may start now, and by when those under way must have ended.
 
-Invariants: permission is a matter of time alone, so it runs out by itself, whatever has become of those who should have
-renewed it (an event loop that hangs, a task that waits for ever); what is under way is cut at its end, and lives longer
-when that is moved back in time; who has been told to end soon never gets more time than that.
+Invariants: permission expires by time alone, whatever has become of its renewal (an event loop that hangs, a task that
+waits for ever); a write under way is cancelled at the end of the permission, and a renewal extends it; `limit` only
+ever tightens.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from gracectl.runtime.clock import Clock
 
 
 class FenceClosed(Exception):
-    """What was to be begun was not begun: it may not be begun now."""
+    """The operation was not started: the fence is closed."""
 
     def __str__(self) -> str:
-        return "not begun: nothing may be written now"
+        return "not sent: not permitted to write (any more)"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """An instant, in both of the clock's ways of counting."""
+    """Instant, by both of the clock's monotonic counts."""
 
     monotonic: float
     elapsed: float
 
 
 class FenceStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """`refused` could not begin, `cut` were ended by the fence; `under_way` now."""
+    """Snapshot: operations `refused` at a closed fence, `cut` by its end, and `under_way` now."""
 
     is_open: bool
     refused: int
@@ -41,7 +41,7 @@ class FenceStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passage:
-    """Something under way. Its scope ends when its own time is up or the fence's, whichever comes first."""
+    """Operation under way. Its scope ends at its own deadline or the fence's, whichever comes first."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
@@ -50,15 +50,15 @@ class Passage:
         """Whether it is the fence that ends it."""
 
     def end_at(self, instant: float) -> None:
-        """The fence's end, in the event loop's time."""
+        """Set the fence's end, in the event loop's time."""
         deadline = min(self._own, instant)
-        if deadline != self._scope.deadline:  # which moves a timer
+        if deadline != self._scope.deadline:  # setting it moves a timer
             self._scope.deadline = deadline
         self.is_cut = instant < self._own
 
 
 class Fence:
-    """Closed when it is made. Instants are monotonic."""
+    """Permission to write, closed at first. Instants are monotonic."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -72,53 +72,53 @@ class Fence:
         self._emptied = anyio.Event()
 
     def is_open(self) -> bool:
-        """Whether something may begin now."""
+        """Whether an operation may start now."""
         now = self._clock.monotonic()
-        # Time that `monotonic` has missed since counts as well: what it takes for one second may have been an hour.
+        # Count the time that `monotonic` has missed (suspension) as well: a second for it may have been an hour.
         missed = max(self._clock.elapsed() - now - self._missed, 0.0)
         return now + missed < self._begin_until and now < self._limit
 
     @property
     def unanswered(self) -> float:
-        """The last instant at which something was given up that had begun: it may still take effect a little later.
+        """Last instant at which an operation was given up after its start: it may still take effect a little later.
         -inf: never."""
         return self._unanswered
 
     def mark(self) -> Mark:
-        """This instant, to be given to `extend` later."""
+        """The present, as argument of a later `extend`."""
         return Mark(self._clock.monotonic(), self._clock.elapsed())
 
     def extend(self, mark: Mark, begin: float, end: float) -> None:
-        """From now on things may begin until `begin` seconds after `mark`, and go on until `end` seconds after it."""
+        """Permit operations to start until `begin` seconds after `mark`, and to run until `end` seconds after it."""
         self._begin_until = mark.monotonic + begin
         self._end_by = mark.monotonic + end
         self._missed = mark.elapsed - mark.monotonic
         self._move()
 
     def open(self) -> None:
-        """From now on things may begin and go on for ever, until something else is said."""
+        """Permit operations without a time limit, until the next call."""
         self.extend(self.mark(), math.inf, math.inf)
 
     def shut(self) -> None:
-        """Nothing more may begin; what is under way may go on until its time is up."""
+        """Permit no new operation; those under way may run until their end."""
         self._begin_until = -math.inf
 
     def close(self) -> None:
-        """Nothing more may begin, and what is under way ends now."""
+        """Permit no new operation, and cancel those under way."""
         self.shut()
         self._end_by = min(self._end_by, self._clock.monotonic())
         self._move()
 
     def limit(self, seconds: float) -> None:
-        """Nothing begins and nothing goes on in more than so many seconds, whatever is said later. Only tightens."""
+        """Permit nothing beyond this many seconds from now, whatever is called later. Only tightens."""
         self._limit = min(self._limit, self._clock.monotonic() + seconds)
         self._move()
 
     @contextmanager
     def passage(self, scope: anyio.CancelScope) -> Iterator[Passage]:
-        """Around something that begins now. `scope`, which is around it, ends it when it must have ended.
+        """Guard an operation that starts now. `scope`, which surrounds it, is cancelled when it must have ended.
 
-        Raises FenceClosed. What leaves by an exception counts as given up (see `unanswered`).
+        Raises FenceClosed. An operation that leaves by an exception counts as given up (see `unanswered`).
         """
         if not self.is_open():
             self._refused += 1
@@ -138,19 +138,19 @@ class Fence:
                 self._emptied.set()
 
     async def empty(self) -> None:
-        """Return when nothing is under way."""
+        """Wait until nothing is under way."""
         while self._passages:
             self._emptied = anyio.Event()
             await self._emptied.wait()
 
     def statistics(self) -> FenceStatistics:
-        """What it has let pass, and what not."""
+        """Counts so far."""
         return FenceStatistics(
             is_open=self.is_open(), refused=self._refused, cut=self._cut, under_way=len(self._passages)
         )
 
     def _end(self) -> float:
-        """When what is under way must have ended, in the event loop's time."""
+        """End of operations under way, in the event loop's time."""
         return anyio.current_time() + min(self._end_by, self._limit) - self._clock.monotonic()
 
     def _move(self) -> None:

@@ -1,4 +1,4 @@
-"""Counts how often something took how long: as cheap as a look into a sorted list, and of a size that never grows."""
+"""Histogram of durations: an observation costs one binary search, and its size is fixed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import msgspec
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """What a histogram has seen: how often up to each of its bounds, and how often beyond the last; the sum."""
+    """Counts of a histogram: up to each of its bounds, and beyond the last; and the sum."""
 
     counts: tuple[int, ...]
     total: float
 
     @property
     def count(self) -> int:
-        """How often at all."""
+        """Number of observations."""
         return sum(self.counts)
 
 
 class Histogram:
-    """`bounds`: growing upper bounds, without infinity. Has one owner, who shows others the `Distribution`."""
+    """Mutable histogram with one owner, which hands out `Distribution`s. `bounds`: growing upper bounds, without
+    infinity."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 
@@ -30,15 +31,15 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
-        """It was so much; a value on a bound belongs to the bucket below it."""
+        """Count a value; one on a bound belongs to the bucket below it."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
     def statistics(self) -> Distribution:
-        """What it has seen so far."""
+        """Counts so far."""
         return Distribution(tuple(self._counts), self._total)
 
 
-def nothing_in(bounds: tuple[float, ...]) -> Distribution:
-    """What a histogram of these bounds has seen before it has seen anything."""
+def empty_distribution(bounds: tuple[float, ...]) -> Distribution:
+    """Empty distribution of these bounds."""
     return Distribution((0,) * (len(bounds) + 1), 0.0)

@@ -1,10 +1,9 @@
-"""A work queue of keys, as controllers want it: what is to be looked at, not what has happened.
+"""Work queue of keys (level-based): which objects to reconcile, not what has happened to them.
 
-Invariants: a key is in the queue once, however often it was added; one worker has a key at a time, and a key that is
-added meanwhile is handed out again afterwards; of several wake-ups the earliest wins, and none comes before its time; a
-cancelled `get` loses nothing. Adding a key now cancels its later wake-up, because whoever works on it decides anew when
-to look again. With `share`, keys whose group has no place are passed over until it has one; within a group the order
-stays.
+Invariants: a key is queued once, however often it was added; one worker has a key at a time, and a key that is added
+meanwhile is handed out again afterwards; of several wake-ups the earliest wins, and none comes early; a cancelled `get`
+loses nothing. Adding a key now cancels its later wake-up, because its reconcile decides anew when to requeue. With
+`share`, keys whose group has no free slot are passed over until it has one; within a group the order stays.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ import msgspec
 
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.histogram import Distribution, Histogram, nothing_in
-from gracectl.runtime.news import News
+from gracectl.runtime.histogram import Distribution, Histogram, empty_distribution
+from gracectl.runtime.notifier import Notifier
 from gracectl.runtime.shares import Shares
 
 K = TypeVar("K", bound=Hashable)
 
-# Void wake-ups that are tolerated beside the valid ones before the heap is built anew.
+# Void wake-ups tolerated beside the valid ones before the heap is rebuilt.
 _VOID_ENTRIES = 64
 
 LATENCY_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
@@ -38,12 +37,11 @@ LATENCY_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
 
 
 class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot. `ready` keys wait for a worker, `delayed` ones for their time, `failing` ones have a backoff.
+    """Snapshot. `ready` keys wait for a worker, `delayed` ones for their time, `failing` ones have a backoff.
 
     `latency*` and `oldest_wait` are seconds in `ready`, of the keys handed out and of the one that waits longest;
-    `work_total` is the seconds between `get` and `done`, over all keys, `longest_work` those of the key on which
-    somebody works longest just now. `stalled`: the seconds for which keys have been ready and no worker has taken or
-    finished one.
+    `work_total` is the seconds between `get` and `done`, over all keys, `longest_work` those of the longest reconcile
+    under way. `stalled`: seconds for which keys have been ready without a worker taking or finishing one.
     """
 
     ready: int = 0
@@ -53,7 +51,7 @@ class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
     adds: int = 0
     handed_out: int = 0
     retries: int = 0
-    latency: Distribution = nothing_in(LATENCY_BOUNDS)
+    latency: Distribution = empty_distribution(LATENCY_BOUNDS)
     latency_maximum: float = 0.0
     oldest_wait: float = 0.0
     work_total: float = 0.0
@@ -62,20 +60,20 @@ class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def latency_total(self) -> float:
-        """Of all keys handed out."""
+        """Total latency of all keys handed out."""
         return self.latency.total
 
 
 class WorkQueue(Generic[K]):
-    """See the module. `backoff` makes the per-key backoff of `add_rate_limited`; default 50 ms, doubling to 60 s."""
+    """Work queue. `backoff` makes the per-key backoff of `add_rate_limited`; default 50 ms, doubling to 60 s."""
 
     def __init__(self, clock: Clock, backoff: Callable[[], Backoff] | None = None) -> None:
         self._clock = clock
-        # This jitter spreads the keys of one process, for which any chance will do; a seeded one can be repeated.
+        # This jitter only spreads the keys of one process; seeded, it is reproducible.
         self._make_backoff = backoff or partial(Backoff, 0.05, 60.0, rng=random.Random(0))
-        self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of handing out
+        self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of hand-out
         self._shares: Shares[K] | None = None
-        # Ready as well: by group, those passed over; the group whose turn is next comes first.
+        # Ready as well: keys passed over, by group; the group whose turn is next comes first.
         self._parked: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
         self._parked_in: dict[K, Hashable] = {}
         self._processing: dict[K, float] = {}  # since when
@@ -84,7 +82,7 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []  # entries that differ from `_wake_at` are void
         self._serial = itertools.count()
         self._backoffs: dict[K, Backoff] = {}
-        self._news = News()
+        self._notifier = Notifier()
         self._adds = self._handed_out = self._retries = 0
         self._latency = Histogram(LATENCY_BOUNDS)
         self._latency_maximum = self._work_total = 0.0
@@ -92,23 +90,23 @@ class WorkQueue(Generic[K]):
 
     @property
     def clock(self) -> Clock:
-        """The clock of its wake-ups."""
+        """Clock of the wake-ups."""
         return self._clock
 
     def share(self, shares: Shares[K]) -> None:
-        """From now on a key is handed out when `shares` has a place for it, which it has until `done`."""
+        """From now on a key is handed out when `shares` has a slot for it, which it holds until `done`."""
         self._shares = shares
-        shares.changed = self._news.tell
+        shares.changed = self._notifier.notify
 
     def add(self, key: K) -> None:
-        """This key is to be looked at as soon as a worker is free."""
+        """Make this key ready now."""
         self._adds += 1
         now = self._clock.monotonic()
         self._move_due(now)
         self._enqueue(key, now)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """This key is to be looked at in so many seconds, unless it is earlier already."""
+        """Make this key ready in this many seconds, unless it is due earlier already."""
         if seconds <= 0:
             self.add(key)
             return
@@ -119,31 +117,31 @@ class WorkQueue(Generic[K]):
         self._drop_void_entries()
         heapq.heappush(self._heap, (at, next(self._serial), key))
         if self._heap[0][2] == key:
-            self._news.tell()
+            self._notifier.notify()
 
     def add_rate_limited(self, key: K) -> None:
-        """It failed: look at this key again after its own backoff, which grows until `forget`."""
+        """Requeue a failed key after its own backoff, which grows until `forget`."""
         self._retries += 1
         if key not in self._backoffs:
             self._backoffs[key] = self._make_backoff()
         self.add_after(key, self._backoffs[key].next())
 
     def forget(self, key: K) -> None:
-        """It worked: the next failure of this key begins with the shortest backoff."""
+        """Reset the backoff of a key that succeeded."""
         self._backoffs.pop(key, None)
 
     async def get(self) -> K:
-        """The next key, in the order in which they became ready. Call `done` with it afterwards."""
+        """Next key, in the order in which they became ready. Call `done` with it afterwards."""
         await anyio.lowlevel.checkpoint()
         while True:
             with suppress(anyio.WouldBlock):
-                # Nothing awaits between here and the return, so a cancellation cannot take the key along.
+                # No await between here and the return, so a cancellation cannot take the key along.
                 return self.get_nowait()
             with anyio.move_on_after(self._next_change()):
-                await self._news.wait()
+                await self._notifier.wait()
 
     def get_nowait(self) -> K:
-        """The next key, if one is ready; else raises anyio.WouldBlock. Call `done` with it afterwards."""
+        """Next key, if one is ready; else raises anyio.WouldBlock. Call `done` with it afterwards."""
         now = self._clock.monotonic()
         self._move_due(now)
         key, since = self._next(now)
@@ -154,20 +152,20 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The worker has finished with this key. Raises KeyError if none has it."""
+        """Finish a key that `get` returned. Raises KeyError if no worker has it."""
         now = self._moved = self._clock.monotonic()
         self._work_total += now - self._processing.pop(key)
         if self._shares is not None:
             self._shares.end(key, now)
             if self._ready or self._parked:
-                self._news.tell()
+                self._notifier.notify()
         if key in self._again:
             self._again.discard(key)
             self._move_due(now)
             self._enqueue(key, now)
 
     def statistics(self) -> QueueStatistics:
-        """What waits, and what has been."""
+        """Keys waiting now, and counts so far."""
         now = self._clock.monotonic()
         self._move_due(now)
         waiting = (self._ready, *self._parked.values())
@@ -194,25 +192,25 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif not self._is_ready(key):
             self._ready[key] = since
-            self._news.tell()
+            self._notifier.notify()
 
     def _is_ready(self, key: K) -> bool:
         return key in self._ready or key in self._parked_in
 
     def _next(self, now: float) -> tuple[K, float]:
-        """The next key that may be handed out, and since when it is ready. Raises WouldBlock."""
+        """Next key that may be handed out, and since when it is ready. Raises WouldBlock."""
         shares = self._shares
         if shares is None:
             if not self._ready:
                 raise anyio.WouldBlock
             return self._ready.popitem(last=False)
-        shares.sort(now)
+        shares.move_slow(now)
         if self._parked and (group := shares.first(self._parked)) is not None:
             keys = self._parked[group]
             key, since = keys.popitem(last=False)
             del self._parked_in[key]
             if keys:
-                self._parked.move_to_end(group)  # the others' turn
+                self._parked.move_to_end(group)  # round robin
             else:
                 del self._parked[group]
             shares.begin(key, group, now)
@@ -228,7 +226,7 @@ class WorkQueue(Generic[K]):
         raise anyio.WouldBlock
 
     def _next_change(self) -> float | None:
-        """Seconds until the clock alone makes a key ready, or a place free."""
+        """Seconds until time alone makes a key ready, or a slot free."""
         instants = [self._heap[0][0]] if self._heap else []
         if self._shares is not None and (self._ready or self._parked):
             change = self._shares.next_change()
@@ -236,7 +234,7 @@ class WorkQueue(Generic[K]):
         return min(instants) - self._clock.monotonic() if instants else None
 
     def _move_due(self, now: float) -> None:
-        """Let the keys whose time has come join the line where they would stand had somebody watched the clock."""
+        """Move keys whose time has come to the place in the line that their time gives them."""
         while self._heap and (self._heap[0][0] <= now or self._is_void(self._heap[0])):
             entry = heapq.heappop(self._heap)
             if not self._is_void(entry):
@@ -246,7 +244,8 @@ class WorkQueue(Generic[K]):
         return self._wake_at.get(entry[2]) != entry[0]
 
     def _drop_void_entries(self) -> None:
-        """A key that is added often and sleeps long leaves an entry each time: keep no more of them than valid ones."""
+        """Rebuild the heap when void entries outnumber the valid ones: a key added often with a long delay leaves one
+        each time."""
         if len(self._heap) > 2 * len(self._wake_at) + _VOID_ENTRIES:
             self._heap = [entry for entry in self._heap if not self._is_void(entry)]
             heapq.heapify(self._heap)

@@ -1,7 +1,7 @@
-"""A token bucket: so many a second, a few more in a burst, in the order of asking.
+"""Token bucket: a rate, a burst, first come, first served.
 
-Invariant: one number says all, the instant at which the bucket is full again. A grant moves it by the time that one
-token takes, so that rounding cannot add up, and a caller that goes away has nothing to give back.
+Invariant: one number is the whole state, the instant at which the bucket is full again. A grant moves it by the time
+that one token takes, so rounding errors do not add up and a cancelled caller has nothing to give back.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import msgspec
 
 from gracectl.runtime.clock import Clock
 
-_HAIR = 1e-6
-"""An instant is a sum of floats."""
+_TOLERANCE = 1e-6
+"""Tolerance for sums of floats."""
 
 
 class BucketStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot: tokens granted so far, callers that wait for one, and seconds until the next can be granted."""
+    """Snapshot: tokens granted so far, callers that wait, and seconds until the next token can be granted."""
 
     granted: int
     waiting: int
@@ -25,10 +25,10 @@ class BucketStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenBucket:
-    """Grants `qps` tokens a second and up to `burst` at once; `qps` 0 or less is no limit but for pauses.
+    """Grants `qps` tokens a second and up to `burst` at once; `qps` 0 or less: no limit except for pauses.
 
-    Fair: callers get their token in the order in which they asked. A caller that is cancelled while it waits takes no
-    token and holds nobody up.
+    Fair: callers get their token in the order of their calls. A caller that is cancelled takes no token and delays no
+    other.
     """
 
     def __init__(self, clock: Clock, qps: float, burst: int) -> None:
@@ -37,12 +37,12 @@ class TokenBucket:
         self._interval = _interval(qps)
         self._reserve = (self._burst - 1) * self._interval
         self._full_at = float("-inf")
-        self._sleep: anyio.CancelScope | None = None  # of whoever is first in the line
+        self._sleep: anyio.CancelScope | None = None  # of the first waiter
         self._turn = anyio.Lock(fast_acquire=True)
         self._granted = self._waiting = 0
 
     async def acquire(self) -> None:
-        """Return when the caller may go ahead."""
+        """Wait for a token."""
         await anyio.lowlevel.checkpoint()
         now = self._clock.monotonic()
         if self._free_at() <= now and not self._turn.locked():
@@ -50,45 +50,44 @@ class TokenBucket:
             return
         self._waiting += 1
         try:
-            # Whoever is first in the line sleeps; the others wait for their turn to be it.
+            # The first waiter sleeps; the others wait for the lock.
             async with self._turn:
                 self._grant(await self._wait_for_token())
         finally:
             self._waiting -= 1
 
     def configure(self, qps: float, burst: int) -> None:
-        """From now on another rate. What was saved up stays, as far as there is room for it, and so does how far the
-        next token has come; a pause stays as long as it was."""
+        """Change the rate. Saved tokens (as far as they fit), progress towards the next token and a pause are kept."""
         now, burst, interval = self._clock.monotonic(), max(burst, 1), _interval(qps)
         wait = max(self._free_at() - now, 0.0)
         tokens = float(burst)
         if self._interval:
             saved = self._burst - max(self._full_at - now, 0.0) / self._interval
             tokens = min(saved, float(burst))
-        is_paused = wait > self._interval + _HAIR
+        is_paused = wait > self._interval + _TOLERANCE
         self._burst, self._interval, self._reserve = burst, interval, (burst - 1) * interval
         self._full_at = now + wait + self._reserve if is_paused else now + (burst - tokens) * interval
         if self._sleep is not None:
             self._sleep.cancel()
 
     def pause(self, seconds: float) -> None:
-        """Grant nothing for so many seconds: the other side has asked for patience. The longest pause wins; 0 is none.
+        """Grant nothing for this many seconds, because the other side asked for it. The longest pause wins; 0 is none.
 
-        Nothing is saved up meanwhile: a burst at the end would bring back the very load that called for the pause.
+        No tokens are saved up meanwhile: a burst at the end would bring back the load that called for the pause.
         """
         if seconds > 0:
             self._full_at = max(self._full_at, self._clock.monotonic() + seconds + self._reserve)
 
     def statistics(self) -> BucketStatistics:
-        """What was granted, and who waits."""
+        """Tokens granted, and callers that wait."""
         next_in = max(0.0, self._free_at() - self._clock.monotonic())
         return BucketStatistics(granted=self._granted, waiting=self._waiting, next_in=next_in)
 
     async def _wait_for_token(self) -> float:
         """Sleep until a token is free, however often a pause moves that instant; returns the instant of the token.
 
-        That is when it was due: a timer that fires late does not slow the rate down, and one that fires a hair early
-        (an instant is a sum of floats) is believed, because waiting for the hair would be a busy loop.
+        That is when it was due: a late timer does not lower the rate, and a timer that fires slightly early (instants
+        are sums of floats) is accepted, because waiting for the rest would be a busy loop.
         """
         reached = self._clock.monotonic()
         while (free_at := self._free_at()) > reached:

@@ -1,12 +1,12 @@
-"""Concurrency limit of a work queue, shared fairly between groups of keys, with places of their own for slow ones.
+"""Concurrency limit of a work queue, shared fairly between groups of keys, with extra slots for slow work.
 
-A group is whatever hangs together: a namespace, or a single key. Invariants: a group never has more places than are
-still free beside it (dynamic thresholds, Choudhury and Hahne 1998), so one that hangs leaves room for all others; work
-that lasts longer than SLOW_SECONDS moves to the slow places as long as there are any, and a group whose last work was
-slow begins there until some of its work is quick again.
+A group is what tends to hang together: a namespace, or a single key. Invariants: a group never holds more slots than
+are still free beside it (dynamic thresholds, Choudhury and Hahne 1998), so one that hangs leaves room for all others;
+work that lasts longer than SLOW_SECONDS moves to the slow slots as long as there are any, and a group whose last work
+was slow starts there until some of its work is quick again.
 
-So a key of a quick group begins at once beside any group that hangs, and SLOW_SECONDS later at most when many do that
-were quick until now, as long as they have fewer keys than there are places of both kinds.
+So a key of a quick group starts at once beside any group that hangs, and at most SLOW_SECONDS later when many groups
+turn slow at the same time, as long as they have fewer keys than there are slots of both kinds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gracectl.runtime.clock import Clock
 K = TypeVar("K", bound=Hashable)
 
 SLOW_SECONDS: Final = 1.0
-"""Work that lasts longer is slow. A request that no webhook holds up takes milliseconds."""
+"""Work that lasts longer is slow. A request that no webhook delays takes milliseconds."""
 
 REMEMBERED_SECONDS: Final = 600.0
-"""A group that had no slow work for so long counts as quick again."""
+"""A group without slow work for this long counts as quick again."""
 
 
-_HAIR: Final = 1e-6
-"""An instant is a sum of floats."""
+_TOLERANCE: Final = 1e-6
+"""Tolerance for sums of floats."""
 
 
 class _Work(msgspec.Struct, gc=False):
@@ -38,8 +38,8 @@ class _Work(msgspec.Struct, gc=False):
     since: float
 
 
-class _Places(Generic[K]):
-    """Places of one kind: the work in them, oldest first, and how many each group has."""
+class _Slots(Generic[K]):
+    """Slots of one kind: the work in them, oldest first, and the count per group."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -64,36 +64,36 @@ class _Places(Generic[K]):
 
 
 class Shares(Generic[K]):
-    """See the module. Of `places` one group gets at most half while it is alone; as many more are for slow work, unless
-    `has_slow_places` is False. `group_of`: the group of a key; None: each key is one of its own.
+    """Concurrency limit of one work queue. One group alone gets at most half of `slots`; as many more slots are for
+    slow work, unless `has_slow_slots` is False. `group_of`: the group of a key; None: each key is a group of its own.
     """
 
     def __init__(
         self,
         clock: Clock,
-        places: int,
+        slots: int,
         group_of: Callable[[K], Hashable] | None = None,
         *,
-        has_slow_places: bool = True,
+        has_slow_slots: bool = True,
     ) -> None:
         self._clock = clock
         self._group_of = group_of
-        self._has_slow_places = has_slow_places
-        self._quick: _Places[K] = _Places(places)
-        self._slow: _Places[K] = _Places(places if has_slow_places else 0)
-        self._timed: dict[K, float] = {}  # of the work in quick places: since when, oldest first; not while it pauses
-        self._slow_groups: OrderedDict[Hashable, float] = OrderedDict()  # when they were last seen to be slow
+        self._has_slow_slots = has_slow_slots
+        self._quick: _Slots[K] = _Slots(slots)
+        self._slow: _Slots[K] = _Slots(slots if has_slow_slots else 0)
+        self._timed: dict[K, float] = {}  # start of the work in quick slots, oldest first; not while paused
+        self._slow_groups: OrderedDict[Hashable, float] = OrderedDict()  # when last seen to be slow
         self.changed: Callable[[], None] = lambda: None
-        """Called when there is more room. Set by the queue."""
+        """Called when slots become free. Set by the queue."""
 
-    def resize(self, places: int) -> None:
-        """From now on so many. What is under way goes on; with less room nothing begins until so much has ended."""
-        self._quick.count = places
-        self._slow.count = places if self._has_slow_places else 0
+    def resize(self, slots: int) -> None:
+        """Change the number of slots. With fewer, nothing starts until enough work has ended."""
+        self._quick.count = slots
+        self._slow.count = slots if self._has_slow_slots else 0
         self.changed()
 
     def group_of(self, key: K) -> Hashable:
-        """The group that a key belongs to now."""
+        """Current group of a key."""
         return key if self._group_of is None else self._group_of(key)
 
     def is_slow(self, group: Hashable) -> bool:
@@ -102,15 +102,15 @@ class Shares(Generic[K]):
 
     @property
     def is_full(self) -> bool:
-        """Whether no quick group may begin anything."""
+        """Whether no quick group may start anything."""
         return len(self._quick.work) >= self._quick.count
 
     def admits(self, group: Hashable) -> bool:
-        """Whether work of this group may begin now."""
+        """Whether work of this group may start now."""
         return (self._slow if group in self._slow_groups else self._quick).admits(group)
 
     def first(self, groups: Iterable[Hashable]) -> Hashable | None:
-        """The first of the groups that may begin something; None if none may."""
+        """First of the groups that may start work; None if none may."""
         is_slow_full = len(self._slow.work) >= self._slow.count
         if is_slow_full and self.is_full:
             return None
@@ -120,7 +120,7 @@ class Shares(Generic[K]):
         return None
 
     def begin(self, key: K, group: Hashable, now: float) -> None:
-        """Work on this key begins; `admits` has been asked."""
+        """Record that work on this key starts, after `admits` has said yes."""
         work = _Work(group, now)
         if group in self._slow_groups:
             self._slow.take(key, work)
@@ -129,35 +129,35 @@ class Shares(Generic[K]):
             self._timed[key] = now
 
     def end(self, key: K, now: float) -> None:
-        """It has ended."""
+        """Record that it has ended."""
         is_quick = key in self._quick.work
         work = (self._quick if is_quick else self._slow).free(key)
         self._timed.pop(key, None)
-        if not self._has_slow_places:
+        if not self._has_slow_slots:
             return
-        if now - work.since > SLOW_SECONDS - _HAIR:
+        if now - work.since > SLOW_SECONDS - _TOLERANCE:
             self._note_slow(work.group, now)
         elif not is_quick and self._slow_groups.get(work.group, math.inf) <= work.since:
-            # It began after the last sign of slowness. What still hangs keeps its place, and is a sign when it ends.
+            # It started after the last sign of slowness. What still hangs keeps its slot, and is a sign when it ends.
             del self._slow_groups[work.group]
 
     def pause(self, key: K) -> None:
-        """The work on this key waits for something of ours, which is no sign of slowness."""
+        """Stop the time of this key's work: it waits inside this process, which is no sign of slowness."""
         self._timed.pop(key, None)
 
     def resume(self, key: K) -> None:
-        """It goes on, and its time counts from now."""
+        """Restart the time of this key's work."""
         now = self._clock.monotonic()
         if key in self._quick.work:
             self._quick.work[key].since = self._timed[key] = now
         else:
             self._slow.work[key].since = now
 
-    def sort(self, now: float) -> None:
-        """Move the work that has become slow to the slow places, as far as there are any."""
-        while self._timed and self._has_slow_places:
+    def move_slow(self, now: float) -> None:
+        """Move work that has become slow to the slow slots, as far as there are any."""
+        while self._timed and self._has_slow_slots:
             key, since = next(iter(self._timed.items()))
-            if since + SLOW_SECONDS - now > _HAIR:
+            if since + SLOW_SECONDS - now > _TOLERANCE:
                 return
             self._note_slow(self._quick.work[key].group, now)
             if len(self._slow.work) >= self._slow.count:
@@ -166,14 +166,14 @@ class Shares(Generic[K]):
             self._slow.take(key, self._quick.free(key))
 
     def next_change(self) -> float | None:
-        """The monotonic instant at which work becomes slow and may leave its place; None if there is none."""
+        """Monotonic instant at which work becomes slow and may leave its slot; None if there is none."""
         if not self._quick.work or len(self._slow.work) >= self._slow.count:
             return None
-        # Where all of it pauses, none is slow any sooner.
+        # While all work is paused, none becomes slow earlier.
         return next(iter(self._timed.values()), self._clock.monotonic()) + SLOW_SECONDS
 
     def taken(self) -> Mapping[str, int]:
-        """How many places of each kind are taken."""
+        """Number of slots taken, by kind."""
         return {"quick": len(self._quick.work), "slow": len(self._slow.work)}
 
     def _note_slow(self, group: Hashable, now: float) -> None:

@@ -1,6 +1,5 @@
-"""Long computations, cut into slices: the event loop runs at most one slice per iteration, however many computations
-are under way, so that lease renewals, probes and requests wait for one slice at most.
-"""
+"""Long computations in slices: the event loop runs at most one slice per iteration, however many computations are under
+way, so that lease renewals, probes and requests wait for one slice at most."""
 
 from __future__ import annotations
 
@@ -12,18 +11,17 @@ import anyio.lowlevel
 
 R = TypeVar("R")
 Sliced = Generator[None, None, R]
-"""A computation that yields after each slice, of a few milliseconds."""
+"""Computation that yields after each slice of a few milliseconds."""
 
 
 class Slices:
-    """First-in, first-out scheduler of slices. Invariant: two slices never run without a pass through the event loop
-    between them."""
+    """First-in, first-out scheduler of slices. Invariant: between two slices the event loop runs once."""
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
 
     async def run(self, work: Sliced[R], before_waiting: Callable[[], None] = lambda: None) -> R:
-        """The result of `work`. The first slice runs at once: most computations have no other, and await nothing.
+        """Result of `work`. The first slice runs at once: most computations have no other, and await nothing.
 
         `before_waiting`: called once if there are others.
         """
@@ -39,7 +37,7 @@ class Slices:
 
 
 def run_at_once(work: Sliced[R]) -> R:
-    """The result of `work`, for a process that does nothing else meanwhile."""
+    """Result of `work`, for a process that does nothing else meanwhile."""
     while True:
         done, result = _step(work)
         if done:

@@ -1,155 +1,201 @@
-"""Runs the parts of a process as one: they live together, and none outlives another.
+"""Supervision of the components of a process: they run together, and none outlives another.
 
-A part that fails, or ends though nobody asked it to, takes the others down: a controller without its watch or its
-events would limp on and look healthy. The process ends with the part's name and reason, and is started anew.
+A component that fails, or returns without being asked to stop, stops the others: a controller without its watch or its
+Events would go on and look healthy. The process exits with the component's name and reason, and is restarted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 
 import anyio
 import msgspec
-
-from gracectl.runtime.groups import leaves
 
 logger = logging.getLogger(__name__)
 
 Component = Callable[[], Awaitable[None]]
 
-# Below the 30 s that Kubernetes grants a pod by default, so that we are done before it kills us.
+# Below the 30 s that Kubernetes grants a pod by default, so that the process exits before it is killed.
 GRACE_SECONDS = 20.0
 
 
 class ComponentFailed(Exception):
-    """A part has failed (`__cause__` says how) or has ended too early."""
+    """A component has failed (`__cause__` has the error) or has returned too early."""
 
-    def __init__(self, part: str, reason: str) -> None:
-        super().__init__(f"{part} has died: {reason}")
-        self.part = part
+    def __init__(self, component: str, reason: str) -> None:
+        super().__init__(f"{component} failed: {reason}")
+        self.component = component
 
 
-class RollStatistics(msgspec.Struct, frozen=True):
-    """Parts by name: those that run, and those that have died; who was told to end is neither."""
+class ComponentStatistics(msgspec.Struct, frozen=True):
+    """Components by name: those that run, and those that have failed; one that was asked to stop is neither."""
 
-    alive: tuple[str, ...] = ()
-    dead: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 class ComponentStatus:
-    """Which parts of a process live; several companies of parts may share one."""
+    """Which components of a process run; several `run_components` may share one."""
 
     def __init__(self) -> None:
-        self._alive: dict[str, bool] = {}
+        self._is_running: dict[str, bool] = {}
 
-    def enter(self, part: str) -> None:
-        """It lives."""
-        self._alive[part] = True
+    def started(self, name: str) -> None:
+        """Record that a component runs."""
+        self._is_running[name] = True
 
-    def leave(self, part: str, *, is_dead: bool) -> None:
-        """It has died, or has ended as it was told to."""
-        if is_dead:
-            self._alive[part] = False
+    def ended(self, name: str, *, has_failed: bool) -> None:
+        """Record that a component has failed, or has stopped as it was asked to."""
+        if has_failed:
+            self._is_running[name] = False
         else:
-            self._alive.pop(part, None)
+            self._is_running.pop(name, None)
 
-    def statistics(self) -> RollStatistics:
-        """Who lives."""
-        alive = tuple(part for part, is_alive in self._alive.items() if is_alive)
-        return RollStatistics(alive, tuple(part for part in self._alive if part not in alive))
+    def statistics(self) -> ComponentStatistics:
+        """Running and failed components."""
+        running = tuple(name for name, is_running in self._is_running.items() if is_running)
+        return ComponentStatistics(running, tuple(name for name in self._is_running if name not in running))
 
 
-class _Life:
-    def __init__(self, name: str, part: Component, roll: ComponentStatus) -> None:
+class _Run:
+    def __init__(self, name: str, component: Component, status: ComponentStatus) -> None:
         self.name = name
-        self.part = part
-        self.roll = roll
+        self.component = component
+        self.status = status
         self.scope = anyio.CancelScope()
         self.ended = anyio.Event()
 
 
 async def run_components(
-    parts: Mapping[str, Component],
+    components: Mapping[str, Component],
     stop: anyio.Event,
     grace_seconds: float = GRACE_SECONDS,
-    roll: ComponentStatus | None = None,
+    status: ComponentStatus | None = None,
 ) -> None:
-    """Run all parts until `stop` is set; then end them, the last one first, and return when all have ended.
+    """Run all components until `stop` is set; then stop them, the last one first, and return when all have ended.
 
-    A part is asked to end by cancellation, and the one before it when it has ended, so that what a part needs outlives
-    it (Events are still written while the controllers end). After `grace_seconds` all that are left are asked at once.
-    What a part must finish (a write that is under way) it shields from the cancellation itself, for a time that it
-    limits. Raises ComponentFailed for the first death; what dies after it, or while somebody else cancels us, is
-    logged. `roll` is told who lives.
+    A component is asked to stop by cancellation, and the one before it when it has ended, so that what a component
+    needs outlives it (Events are still written while the controllers stop). After `grace_seconds` all that are left are
+    cancelled. What a component must finish (a write that is under way) it shields from the cancellation itself, for a
+    time that it limits. Raises ComponentFailed for the first failure; later failures, and those during a cancellation
+    from outside, are logged.
     """
-    roll = roll or ComponentStatus()
-    deaths: list[ComponentFailed] = []
+    status = status or ComponentStatus()
+    failures: list[ComponentFailed] = []
     try:
-        await _run_lives([_Life(name, part, roll) for name, part in parts.items()], stop, grace_seconds, deaths)
+        runs = [_Run(name, component, status) for name, component in components.items()]
+        await _run_all(runs, stop, grace_seconds, failures)
     except anyio.get_cancelled_exc_class():
-        # Whoever cancels from outside gets the cancellation, as always; the log gets what went wrong meanwhile.
-        _log(deaths)
+        _log(failures)
         raise
-    _log(deaths[1:])
-    if deaths:
-        raise deaths[0]
+    _log(failures[1:])
+    if failures:
+        raise failures[0]
 
 
-async def _run_lives(
-    lives: list[_Life], stop: anyio.Event, grace_seconds: float, deaths: list[ComponentFailed]
-) -> None:
+async def _run_all(runs: list[_Run], stop: anyio.Event, grace_seconds: float, failures: list[ComponentFailed]) -> None:
     async with anyio.create_task_group() as group:
 
-        async def live(life: _Life) -> None:
-            its_own: list[ComponentFailed] = []
-            life.roll.enter(life.name)
+        async def supervise(run: _Run) -> None:
+            own: list[ComponentFailed] = []
+            run.status.started(run.name)
             try:
-                with life.scope:
-                    await life.part()
-            except Exception as error:  # any failure of a part is its death; it is raised again below, with its cause
-                its_own.extend(_died(life.name, leaf) for leaf in leaves(error))
+                with run.scope:
+                    await run.component()
+            except Exception as error:  # raised again by `run_components`, with its cause
+                own.extend(_failure(run.name, leaf) for leaf in leaves(error))
             else:
                 if not stop.is_set() and not _is_cancelled():
-                    its_own.append(ComponentFailed(life.name, "it ended though nobody asked it to"))
+                    own.append(ComponentFailed(run.name, "ended without being asked to stop"))
             finally:
-                life.roll.leave(life.name, is_dead=bool(its_own))
-                deaths.extend(its_own)
-            life.ended.set()
+                run.status.ended(run.name, has_failed=bool(own))
+                failures.extend(own)
+            run.ended.set()
             if not stop.is_set():
                 group.cancel_scope.cancel()
 
-        for life in lives:
-            group.start_soon(live, life, name=life.name)
+        for run in runs:
+            group.start_soon(supervise, run, name=run.name)
         await stop.wait()
-        logger.info("stopping: what is under way is finished first")
-        await _end_in_reverse(lives, grace_seconds)
+        logger.info("stopping: finishing what is under way")
+        await _stop_in_reverse(runs, grace_seconds)
         group.cancel_scope.cancel()
 
 
 def _is_cancelled() -> bool:
-    """Whether a scope around the current task has been cancelled, by a death or from outside."""
+    """Whether a scope around the current task has been cancelled, by a failure or from outside."""
     return anyio.current_effective_deadline() == float("-inf")
 
 
-async def _end_in_reverse(lives: list[_Life], grace_seconds: float) -> None:
+async def _stop_in_reverse(runs: list[_Run], grace_seconds: float) -> None:
     with anyio.move_on_after(grace_seconds):
-        for life in reversed(lives):
-            life.scope.cancel()
-            await life.ended.wait()
-    left = [life.name for life in lives if not life.ended.is_set()]
+        for run in reversed(runs):
+            run.scope.cancel()
+            await run.ended.wait()
+    left = [run.name for run in runs if not run.ended.is_set()]
     if left:
-        logger.warning("not stopped after %g s: %s; what they shield is still finished", grace_seconds, ", ".join(left))
+        logger.warning("not stopped after %g s: %s; finishing shielded work only", grace_seconds, ", ".join(left))
 
 
-def _log(deaths: list[ComponentFailed]) -> None:
-    for death in deaths:
-        logger.error("%s", death, exc_info=death.__cause__)
+def _log(failures: list[ComponentFailed]) -> None:
+    for failure in failures:
+        logger.error("%s", failure, exc_info=failure.__cause__)
 
 
-def _died(part: str, cause: Exception) -> ComponentFailed:
+def _failure(name: str, cause: Exception) -> ComponentFailed:
     if isinstance(cause, ComponentFailed):
-        return cause  # of a part that is made of parts
-    death = ComponentFailed(part, f"{type(cause).__name__}: {cause}")
-    death.__cause__ = cause
-    return death
+        return cause  # of a component that is made of components
+    failure = ComponentFailed(name, f"{type(cause).__name__}: {cause}")
+    failure.__cause__ = cause
+    return failure
+
+
+def leaves(error: Exception) -> Iterator[Exception]:
+    """The exceptions in a group, in order; an exception that is no group is its own leaf."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+@contextmanager
+def ungrouped() -> Iterator[None]:
+    """Raise the first exception of a group as it was raised, where it cancels all others."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        first = next(leaves(group))
+        raise first from first.__cause__
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+async def set_on_signal(stop: anyio.Event) -> None:
+    """Set `stop` at the first SIGTERM or SIGINT; at the second, exit at once with 128 + its number.
+
+    Runs until cancelled; then signals have their default effect again. Main thread only.
+    """
+    is_asked = False
+
+    def count(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_asked
+        if is_asked:
+            # SystemExit would still wait for shielded scopes, and a log line for the lock of the stream.
+            os._exit(128 + number)
+        is_asked = True
+
+    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+        # The event loop learns of signals through a file descriptor, and the handlers that it installs do nothing. This
+        # one runs between any two steps of the interpreter, whatever the loop is busy with.
+        for number in _SIGNALS:
+            signal.signal(number, count)
+        async for received in signals:
+            logger.info("%s: shutting down gracefully; signal again to force", received.name)
+            stop.set()

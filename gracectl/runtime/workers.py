@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """Look at the key again after so many seconds; 0 means at once, behind those that wait already."""
+    """Reconcile the key again after this many seconds; 0: at once, behind the keys that wait already."""
 
     after: float
 
@@ -33,18 +33,18 @@ async def run_workers(
     *,
     in_bursts: bool = False,
 ) -> None:
-    """Reconcile keys, at most `count` at a time, until cancelled. Where slow keys are not to hold up others, `count` is
-    Shares, which belong to this queue alone and may be resized at any moment.
+    """Reconcile keys, at most `count` at a time, until cancelled. With Shares as `count`, slow keys do not delay
+    others; they belong to this queue alone and may be resized at any time.
 
     A reconcile that raises is logged and its key tried again with backoff, so that one bad object cannot stop the work
-    on all others; failures of the `expected` kinds (a server that does not answer) are logged without a traceback, and
-    a closed fence hardly at all.
+    on all others; `expected` failures (a server that does not respond) are logged without a traceback, and a closed
+    fence at debug level.
 
-    One reconcile begins in a turn of the event loop, so that many that compute do not hold up everybody else.
-    `in_bursts`: all that are ready begin in the same turn; for those that hardly do more than send a request, and have
-    to send it in time.
+    One reconcile starts per turn of the event loop, so that many that compute do not block all else. `in_bursts`: all
+    that are ready start in the same turn; for reconciles that do little more than send a request, and have to send it
+    in time.
     """
-    queue.share(Shares(queue.clock, count, has_slow_places=False) if isinstance(count, int) else count)
+    queue.share(Shares(queue.clock, count, has_slow_slots=False) if isinstance(count, int) else count)
 
     async def work(key: K) -> None:
         is_decided = False
@@ -53,10 +53,10 @@ async def run_workers(
             is_decided = True
         finally:
             if not is_decided:
-                queue.add(key)  # cancelled in the middle: whoever works on this queue next must look at it again
+                queue.add(key)  # cancelled halfway: the next workers of this queue must reconcile it again
             queue.done(key)
 
-    # One task takes keys and starts another for each: many tasks that wait for the same queue would all wake for a key.
+    # One task takes keys and starts another for each: many tasks waiting on one queue would all wake for one key.
     async with anyio.create_task_group() as group:
         while True:
             group.start_soon(work, await queue.get())
@@ -74,14 +74,14 @@ async def _reconcile(
     try:
         again = await reconcile(key)
     except FenceClosed as closed:
-        # Whose permission has run out is about to be ended, and who gets it back goes on by itself: no news.
+        # Expected when this process is about to stop; with permission renewed, the retry succeeds.
         logger.debug("%s: %s", key, closed, extra={"key": str(key)})
         queue.add_rate_limited(key)
     except expected as error:
-        logger.warning("%s: %s; it will be tried again", key, error, extra={"key": str(key)})
+        logger.warning("%s: %s; retrying with backoff", key, error, extra={"key": str(key)})
         queue.add_rate_limited(key)
-    except Exception:  # whatever an object makes a reconcile raise must not stop the work on all others
-        logger.exception("%s: unexpected failure; it will be tried again", key, extra={"key": str(key)})
+    except Exception:  # one bad object must not stop the work on all others
+        logger.exception("%s: unexpected failure; retrying with backoff", key, extra={"key": str(key)})
         queue.add_rate_limited(key)
     else:
         queue.forget(key)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from gracectl.runtime.histogram import Distribution
-from gracectl.runtime.pulse import LAG_BOUNDS
+from gracectl.runtime.loop_monitor import LAG_BOUNDS
 from gracectl.runtime.queue import LATENCY_BOUNDS
 
 MINUTE: Final = 60.0

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gracectl import __version__
-from gracectl.runtime.pulse import PulseStatistics
+from gracectl.runtime.loop_monitor import LoopStatistics
 from gracectl.runtime.queue import QueueStatistics
-from gracectl.runtime.wheel import WheelStatistics
+from gracectl.runtime.timer_wheel import TimerWheelStatistics
 from gracectl.telemetry.connections import DROPPED, ConnectionStatistics
 from gracectl.telemetry.metrics import (
     BUILD_INFO,
@@ -57,7 +57,7 @@ def queue_samples(queues: Mapping[str, QueueStatistics]) -> Iterator[Sample]:
         yield Sample(QUEUE_WORK, labels, queue.work_total)
 
 
-def timer_samples(wheel: WheelStatistics) -> Iterator[Sample]:
+def timer_samples(wheel: TimerWheelStatistics) -> Iterator[Sample]:
     """The timer wheel."""
     yield Sample(TIMERS, (), wheel.pending)
     for operation, number in (
@@ -71,7 +71,7 @@ def timer_samples(wheel: WheelStatistics) -> Iterator[Sample]:
     yield Sample(TIMER_LATENESS_WORST, (), wheel.lateness_maximum)
 
 
-def process_samples(pulse: PulseStatistics, spans: SpanStatistics) -> Iterator[Sample]:
+def process_samples(pulse: LoopStatistics, spans: SpanStatistics) -> Iterator[Sample]:
     """The event loop, the build, and what has become of spans."""
     yield Sample(LOOP_LAG, (), pulse.lag)
     for outcome, number in (("exported", spans.exported), ("failed", spans.failed), ("dropped", spans.dropped)):

@@ -33,7 +33,7 @@ from gracectl.kube.takeover import Takeover
 from gracectl.model.lease import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.groups import ungrouped
+from gracectl.runtime.supervise import ungrouped
 
 KIN: Final = "gracectl-uninstall_"
 HELD_SECONDS: Final = 600

@@ -21,7 +21,7 @@ from gracectl.inspect.status import (
 from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
 from gracectl.kube.connection import Connection
 from gracectl.model.node import Node
-from gracectl.runtime.groups import ungrouped
+from gracectl.runtime.supervise import ungrouped
 
 SCENE_SECONDS = 1.0
 """The time that is shown runs, so there is a new scene this often even if nothing has happened."""

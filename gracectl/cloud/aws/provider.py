@@ -16,7 +16,7 @@ from gracectl.cloud.aws.ids import InstanceId, instance_of
 from gracectl.cloud.aws.region import Instance, Region
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.model import names
-from gracectl.runtime.batches import BatchesClosed
+from gracectl.runtime.batches import BatcherClosed
 from gracectl.runtime.clock import LoopClock
 
 STATES: Final = {
@@ -140,7 +140,7 @@ class AwsProvider:
                 yield
         except TimeoutError as error:
             raise ProviderUnavailable(f"instance {instance.name}: no answer of AWS in {seconds:g} s") from error
-        except BatchesClosed as error:
+        except BatcherClosed as error:
             raise ProviderUnavailable(CLOSED) from error
 
     async def _region(self, instance: InstanceId) -> Region:

@@ -12,7 +12,7 @@ import msgspec
 from gracectl.cloud.aws.clients import Clients
 from gracectl.cloud.aws.errors import Call, InvalidRequest
 from gracectl.cloud.provider import ProviderError, ProviderRefused, ProviderUnavailable
-from gracectl.runtime.batches import Batches
+from gracectl.runtime.batches import Batcher
 from gracectl.runtime.clock import Clock
 
 Mode: TypeAlias = Literal["keep", "lower"]
@@ -129,22 +129,22 @@ class Region:
     def __init__(self, name: str, clients: Clients, clock: Clock) -> None:
         self._name = name
         self._clients = clients
-        self._looks: Batches[str, Instance | None] = Batches(
+        self._looks: Batcher[str, Instance | None] = Batcher(
             clock, self._describe, seconds=WINDOW_SECONDS, limit=LOOKED_AT_ONCE
         )
-        self._ends: Batches[str, None] = Batches(clock, self._end, seconds=WINDOW_SECONDS, limit=ENDED_AT_ONCE)
-        self._members: Batches[str, str] = Batches(
+        self._ends: Batcher[str, None] = Batcher(clock, self._end, seconds=WINDOW_SECONDS, limit=ENDED_AT_ONCE)
+        self._members: Batcher[str, str] = Batcher(
             clock, self._lifecycles, seconds=WINDOW_SECONDS, limit=MEMBERS_AT_ONCE
         )
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def look(self, instance: str) -> Instance | None:
         """What EC2 says of it; None: it knows of none (any more)."""
-        return await self._looks.ask(instance)
+        return await self._looks.get(instance)
 
     async def end(self, instance: str) -> None:
         """Terminate it. Raises InstanceGone where there is none."""
-        await self._ends.ask(instance)
+        await self._ends.get(instance)
 
     async def end_in_group(self, instance: Instance, mode: Mode) -> None:
         """Have its Auto Scaling group end it, once; an instance that has left its group ends by itself."""
@@ -213,7 +213,7 @@ class Region:
         return {name: states.get(name, "") for name in names}
 
     async def _end_member(self, instance: Instance, mode: Mode) -> None:
-        lifecycle = await self._members.ask(instance.id)
+        lifecycle = await self._members.get(instance.id)
         # `Terminating`, `Terminating:Wait` (a lifecycle hook), `Terminated`, and the same of a warm pool.
         if lifecycle.removeprefix("Warmed:").startswith("Terminat"):
             return

@@ -49,7 +49,7 @@ async def end_claim(context: StepContext, state: NodeState) -> Answer:
     key = ("claim", tracked.uid)
     if not context.background.is_under_way(key):
         with suppress(TimeoutError):
-            await context.background.attend(key, lambda: _try_to_delete(context, state, tracked), PATIENCE_SECONDS)
+            await context.background.join(key, lambda: _try_to_delete(context, state, tracked), PATIENCE_SECONDS)
     return Proceed()
 
 

@@ -72,7 +72,7 @@ async def _written(context: StepContext, state: NodeState, needed: Callable[[Nod
     if state.is_kept:
         return await write()  # the return of the node breaks it off
     # The deadline does not: the server may be as slow as its webhooks.
-    return await context.background.attend(("cordon", state.uid), write)
+    return await context.background.join(("cordon", state.uid), write)
 
 
 def missing(node: Node) -> JsonPatch | None:

@@ -158,10 +158,10 @@ async def _write(
 
     key = _key(tracked)
     if context.background.is_under_way(key):
-        await context.background.attend(key, write, seconds)  # perhaps of another deadline
+        await context.background.join(key, write, seconds)  # perhaps of another deadline
         if lacking(tracked.latest) is None:
             return
-    await context.background.attend(key, write, seconds)
+    await context.background.join(key, write, seconds)
 
 
 def _lacking(thing: Node | NodeClaim, deadline: float | None, traceparent: str | None) -> MergePatch | None:

@@ -93,7 +93,7 @@ async def _set(context: StepContext, tracked: TrackedObject[H], word: ConditionU
         turned = shown.last_transition
     tracked.told[word.type] = Told(word.status, at=now, turned=turned)
     with suppress(TimeoutError):
-        await context.background.attend(
+        await context.background.join(
             _key(tracked, word), lambda: _try_to_write(context, tracked, word, turned), seconds
         )
 

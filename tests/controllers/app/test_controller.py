@@ -191,8 +191,8 @@ async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
         await stage.create({**POD})
         with pytest.raises(ComponentFailed) as caught:
             await controller.run(anyio.Event())
-        assert caught.value.part == "watch of pods"
-        assert str(caught.value) == "watch of pods has died: ZeroDivisionError: division by zero"
+        assert caught.value.component == "watch of pods"
+        assert str(caught.value) == "watch of pods failed: ZeroDivisionError: division by zero"
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert stage.provider.is_closed
 
@@ -202,7 +202,7 @@ async def test_rights_that_are_taken_away_before_the_first_list_end_it() -> None
     controller, _ = a_controller(await guarded(clock, "gracectl", *EVERYTHING[1:]), clock, "t")
     with pytest.raises(ComponentFailed) as caught:
         await controller.run(anyio.Event())
-    assert caught.value.part == "watch of nodes"
+    assert caught.value.component == "watch of nodes"
     assert isinstance(caught.value.__cause__, Forbidden)
 
 

@@ -51,7 +51,7 @@ class Followed:
 
     @property
     def words(self) -> list[str]:
-        return [check.seen for check in following_checks(self.follower)]
+        return [check.reason for check in following_checks(self.follower)]
 
 
 def mount(folder: Path) -> None:

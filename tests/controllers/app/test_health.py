@@ -70,7 +70,7 @@ async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_lon
         assert not failed(*controller.health())
         await stage.clock.sleep(10)
         assert failed(*controller.health()) == ["queues"]
-        assert "a worker of finalizers has had the same key for 90" in report(controller.health())[1]
+        assert "finalizers: same key in work for 90" in report(controller.health())[1]
         assert not failed(*controller.readiness())
 
 
@@ -83,7 +83,7 @@ async def test_workers_that_nobody_runs_are_told(monkeypatch: pytest.MonkeyPatch
         await controller.wait_live()
         await stage.clock.sleep(910)
         assert failed(*controller.health()) == ["queues"]
-        assert "keys of voluntary wait, and no worker has moved for 9" in report(controller.health())[1]
+        assert "keys wait, no worker progress for 9" in report(controller.health())[1]
 
 
 async def test_who_stands_by_does_nothing_that_could_hang() -> None:

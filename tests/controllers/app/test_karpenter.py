@@ -129,7 +129,7 @@ async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_whe
             await second.wait_live()
             await karpenter_renews(stage, 60)
             assert writes(stage) == []
-            (told,) = [check.seen for check in second.readiness() if check.name == "karpenter"]
+            (told,) = [check.reason for check in second.readiness() if check.name == "karpenter"]
             assert HOLDER in told
             assert all(check.is_ok for check in second.readiness())
             node = stage.node("n1")
@@ -215,7 +215,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
         assert [each for each in writes(stage) if not each.endswith(" events")] == []
         (told,) = [check for check in controller.readiness() if check.name == "karpenter"]
         assert told.is_ok
-        assert HOLDER in told.seen
+        assert HOLDER in told.reason
         assert all(stage.node(name) for name in ("n1", "n2"))
         if has_lease:
             ours = await stage.call("GET", f"{leases_of(ELSEWHERE)}/{settings.leader_election.name}")

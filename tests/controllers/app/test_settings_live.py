@@ -319,7 +319,7 @@ async def test_what_needs_a_restart_is_not_taken_over() -> None:
         assert asked_to_end(stage) == [17.0]
         found = {each.metric.name: each.value for each in filter(None, controller.samples())}
         assert found["gracectl_settings_restart_needed"] == 1
-        assert any("nodeSelector" in check.seen for check in controller.readiness())
+        assert any("nodeSelector" in check.reason for check in controller.readiness())
 
 
 async def test_a_lane_of_a_budget_waits_by_the_new_pauses() -> None:

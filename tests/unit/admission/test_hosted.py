@@ -196,7 +196,7 @@ async def test_readiness_waits_for_a_certificate() -> None:
         async with place.controller(port=free_port()) as (controller, _):
             await controller.wait_live()
             [check] = [each for each in controller.readiness() if each.name == "admission"]
-            assert (check.is_ok, check.seen) == (False, "there is no certificate yet")
+            assert (check.is_ok, check.reason) == (False, "there is no certificate yet")
             assert not place.is_registered()
 
 

@@ -11,7 +11,7 @@ import pytest
 from gracectl.admission.files import FiledCertificate
 from gracectl.admission.identity import RETAINED_SECONDS, Identity, Material
 from gracectl.admission.settings import CertificateFiles
-from gracectl.runtime.certificates import Issued, Pair, issue
+from gracectl.runtime.certificates import Issued, KeyPair, issue
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -100,7 +100,11 @@ async def test_what_cannot_be_used_replaces_nothing() -> None:
     clock = LoopClock()
     identity, first, second = Identity(clock, SETTLING, HOSTS), made(clock), made(clock)
     identity.offer(material(first))
-    for bad in (Pair(second.pair.certificate, first.pair.key), Pair(b"", b""), Pair(second.pair.certificate, b"x")):
+    for bad in (
+        KeyPair(second.pair.certificate, first.pair.key),
+        KeyPair(b"", b""),
+        KeyPair(second.pair.certificate, b"x"),
+    ):
         with pytest.raises(ValueError, match=r"."):
             identity.offer(Material(bad, second.authority))
         assert identity.shown == first.pair
@@ -133,8 +137,8 @@ async def test_files_are_taken_when_they_change_and_a_pair_that_is_none_is_told_
             filed.look()
     crt, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     assert caplog.messages == [
-        f"there is no certificate in {crt} and {key}: the key is not that of the certificate; the one that was there "
-        "is kept"
+        f"there is no certificate in {crt} and {key}: the key does not belong to the certificate; the one that was "
+        "there is kept"
     ]
     assert identity.shown == first.pair
     put(tmp_path, second)

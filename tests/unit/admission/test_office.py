@@ -27,7 +27,7 @@ from gracectl.admission.secret import CertificateSecret, SharedCertificate
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles
 from gracectl.admission.webhooks import IS_AVAILABLE, WEBHOOKS
 from gracectl.kube.client import KubeClient
-from gracectl.runtime.certificates import authorities_in, facts_of, issue, vouching
+from gracectl.runtime.certificates import authorities_in, certificate_info, issue, issuers_of
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -120,7 +120,7 @@ async def test_a_certificate_is_made_and_only_then_are_webhooks_registered() -> 
     assert secret["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "gracectl"}
     kept = await world.kept()
     assert shown_by(replica) == kept["tls.crt"]
-    assert facts_of(kept["tls.crt"]).names == {
+    assert certificate_info(kept["tls.crt"]).names == {
         "gracectl.infra.svc",
         "gracectl.infra.svc.cluster.local",
         "gracectl.infra",
@@ -292,7 +292,7 @@ async def test_a_new_pair_is_laid_aside_announced_and_shown_by_all_after_a_minut
     leader, follower = world.replica(), world.replica()
     await leader.office.look()
     first = await world.kept()
-    facts = facts_of(first["tls.crt"])
+    facts = certificate_info(first["tls.crt"])
     due = facts.begins + (facts.ends - facts.begins) * 2 / 3 - world.clock.now()
     await world.clock.sleep(due - 30)
     async with running(leader.office.run, leader.shared.run, follower.shared.run):
@@ -316,7 +316,7 @@ async def test_a_new_pair_is_laid_aside_announced_and_shown_by_all_after_a_minut
     await leader.shared.look()
     await leader.office.look()
     last = await world.kept()
-    assert authorities_in(last["ca.crt"]) == vouching(last["tls.crt"], authorities_in(kept["ca.crt"]))
+    assert authorities_in(last["ca.crt"]) == issuers_of(last["tls.crt"], authorities_in(kept["ca.crt"]))
     assert await world.bundles() == {last["ca.crt"]}
 
 
@@ -343,7 +343,7 @@ async def test_a_leader_that_dies_between_any_two_writes_is_succeeded_by_one_tha
         after = await world.kept()
         assert "next.crt" not in after
         assert after["tls.crt"] != before["tls.crt"]
-        assert vouching(after["tls.crt"], authorities_in(kept["ca.crt"]))  # no third pair was made
+        assert issuers_of(after["tls.crt"], authorities_in(kept["ca.crt"]))  # no third pair was made
         assert len(authorities_in(after["ca.crt"])) == 2
 
 
@@ -471,7 +471,7 @@ async def test_whatever_somebody_writes_into_the_secret_is_mended_in_the_end(fie
         await world.clock.sleep(SETTLING_SECONDS)
     kept = await world.kept()
     assert set(kept) == {"tls.crt", "tls.key", "ca.crt"}
-    assert vouching(kept["tls.crt"], authorities_in(kept["ca.crt"]))
+    assert issuers_of(kept["tls.crt"], authorities_in(kept["ca.crt"]))
     assert shown_by(replica) == kept["tls.crt"]
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from gracectl.admission.rotation import LIFE_SECONDS, SETTLING_SECONDS, Kept, begun, following
-from gracectl.runtime.certificates import Pair, authorities_in, facts_of, issue, vouching
+from gracectl.runtime.certificates import KeyPair, authorities_in, certificate_info, issue, issuers_of
 
 NOW = 1_767_225_600.0
 DAY = 86_400.0
@@ -15,16 +15,16 @@ HOSTS = ("gracectl.infra.svc", "gracectl.infra.svc.cluster.local")
 SPENT = NOW + 61 * DAY
 
 
-def is_trusted(pair: Pair, bundle: bytes, now: float) -> bool:
+def is_trusted(pair: KeyPair, bundle: bytes, now: float) -> bool:
     """What an API server with this bundle says to the pair."""
-    facts = facts_of(pair.certificate)
-    vouchers = vouching(pair.certificate, authorities_in(bundle))
-    return facts.begins <= now < facts.ends and any(facts_of(each).ends > now for each in vouchers)
+    facts = certificate_info(pair.certificate)
+    vouchers = issuers_of(pair.certificate, authorities_in(bundle))
+    return facts.begins <= now < facts.ends and any(certificate_info(each).ends > now for each in vouchers)
 
 
 def test_the_first_one_is_good_for_ninety_days_and_left_alone_for_sixty() -> None:
     kept = begun(HOSTS, NOW)
-    facts = facts_of(kept.pair.certificate)
+    facts = certificate_info(kept.pair.certificate)
     assert (facts.names, facts.ends) == (frozenset(HOSTS), NOW + LIFE_SECONDS)
     assert LIFE_SECONDS == 90 * DAY
     assert is_trusted(kept.pair, kept.authorities, NOW)
@@ -48,13 +48,13 @@ def test_it_is_replaced_in_two_writes_the_second_when_everybody_knows_the_author
     fourth = following(third, HOSTS, NOW + 90 * DAY, trusted_for=1e9)
     assert fourth is not None
     assert fourth.pair == third.pair
-    assert authorities_in(fourth.authorities) == vouching(third.pair.certificate, authorities_in(third.authorities))
+    assert authorities_in(fourth.authorities) == issuers_of(third.pair.certificate, authorities_in(third.authorities))
 
 
 def test_what_is_of_no_use_is_replaced_at_once_and_its_authority_still_trusted() -> None:
     first = begun(HOSTS, NOW)
     other = issue(HOSTS, NOW, LIFE_SECONDS)
-    for pair in (Pair(first.pair.certificate, other.pair.key), Pair(b"", b""), other.pair):
+    for pair in (KeyPair(first.pair.certificate, other.pair.key), KeyPair(b"", b""), other.pair):
         mended = following(Kept(pair, first.authorities), HOSTS, NOW, trusted_for=0)
         assert mended is not None
         assert mended.upcoming is None
@@ -62,19 +62,19 @@ def test_what_is_of_no_use_is_replaced_at_once_and_its_authority_still_trusted()
         assert first.authorities in mended.authorities
     moved = following(first, ("elsewhere.infra.svc",), NOW, trusted_for=0)
     assert moved is not None
-    assert facts_of(moved.pair.certificate).names == {"elsewhere.infra.svc"}
+    assert certificate_info(moved.pair.certificate).names == {"elsewhere.infra.svc"}
     late = following(first, HOSTS, NOW + 91 * DAY, trusted_for=0)
     assert late is not None
-    assert authorities_in(late.authorities) == vouching(late.pair.certificate, authorities_in(late.authorities))
+    assert authorities_in(late.authorities) == issuers_of(late.pair.certificate, authorities_in(late.authorities))
 
 
 def test_an_upcoming_pair_takes_the_place_of_one_that_is_lost_and_goes_if_it_is_none_itself() -> None:
     laid = following(begun(HOSTS, NOW), HOSTS, SPENT, trusted_for=0)
     assert laid is not None
     assert laid.upcoming is not None
-    lost = Kept(Pair(b"", b""), laid.authorities, laid.upcoming)
+    lost = Kept(KeyPair(b"", b""), laid.authorities, laid.upcoming)
     assert following(lost, HOSTS, SPENT, trusted_for=0) == Kept(laid.upcoming, laid.authorities)
-    spoilt = Kept(laid.pair, laid.authorities, Pair(laid.upcoming.certificate, laid.pair.key))
+    spoilt = Kept(laid.pair, laid.authorities, KeyPair(laid.upcoming.certificate, laid.pair.key))
     assert following(spoilt, HOSTS, SPENT, trusted_for=0) == Kept(laid.pair, laid.authorities)
 
 

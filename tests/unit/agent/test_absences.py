@@ -17,7 +17,7 @@ from support.watching import QUICK, WHY, Listener, has_problem, is_locked, is_we
 from gracectl.agent.dropin import DropIn
 from gracectl.agent.watch import Patience, ShutdownWatch
 from gracectl.runtime.clock import LoopClock
-from gracectl.runtime.groups import ungrouped
+from gracectl.runtime.supervise import ungrouped
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 

@@ -89,7 +89,7 @@ def test_a_date_far_away_is_never_believed_and_is_told_of_once(before: int, capl
     assert laboratory.reports == []
     statistics = laboratory.estimate.statistics()
     assert statistics.refusals == 200
-    assert "client.maximumClockOffsetSeconds (300)" in next(clock_checks(statistics)).seen
+    assert "client.maximumClockOffsetSeconds (300)" in next(clock_checks(statistics)).reason
     laboratory.ask(5)
     assert not list(clock_checks(laboratory.estimate.statistics()))
     assert [record.levelname for record in caplog.records if record.levelname != "INFO"] == ["ERROR"]

@@ -31,14 +31,14 @@ async def test_who_does_not_wait_any_longer_does_not_end_it_and_who_comes_later_
     async with anyio.create_task_group() as group:
         group.start_soon(background.run)
         with pytest.raises(TimeoutError):
-            await background.attend("a", writes.write, 1.0)
+            await background.join("a", writes.write, 1.0)
         assert background.is_under_way("a")
         with anyio.move_on_after(2.0):
-            await background.attend("a", writes.write)
-        assert await background.attend("a", writes.write) == "written"
+            await background.join("a", writes.write)
+        assert await background.join("a", writes.write) == "written"
         assert (writes.begun, writes.ended) == ([0.0], [10.0])
         assert not background.is_under_way("a")
-        assert await background.attend("a", writes.write) == "written"
+        assert await background.join("a", writes.write) == "written"
         assert writes.begun == [0.0, 10.0]
         group.cancel_scope.cancel()
 
@@ -53,10 +53,10 @@ async def test_a_failure_is_raised_to_who_attends_and_else_logged(caplog: pytest
     async with anyio.create_task_group() as group:
         group.start_soon(background.run)
         with pytest.raises(ValueError, match="no"):
-            await background.attend("a", fail)
+            await background.join("a", fail)
         assert caplog.records == []
         with pytest.raises(TimeoutError):
-            await background.attend("a", fail, 1.0)
+            await background.join("a", fail, 1.0)
         await anyio.sleep(10.0)
         assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "no")]
         group.cancel_scope.cancel()
@@ -68,10 +68,10 @@ async def test_what_is_under_way_ends_with_it_and_nothing_begins_afterwards() ->
         async with anyio.create_task_group() as running:
             running.start_soon(background.run)
             with pytest.raises(TimeoutError):
-                await background.attend("a", writes.write, 1.0)
+                await background.join("a", writes.write, 1.0)
             running.cancel_scope.cancel()
         assert not background.is_under_way("a")
         with pytest.raises(FenceClosed):
-            await background.attend("a", writes.write)
+            await background.join("a", writes.write)
         group.cancel_scope.cancel()
     assert writes.ended == []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import anyio
 import pytest
 
-from gracectl.runtime.batches import Batches, BatchesClosed
+from gracectl.runtime.batches import Batcher, BatcherClosed
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ class Desk:
         self.cut: list[list[str]] = []
         self.answers: list[str | Exception] = []
         self.failure: Exception | None = None
-        self.batches = Batches[str, str](self.clock, self._call, seconds=0.05, limit=limit)
+        self.batches = Batcher[str, str](self.clock, self._call, seconds=0.05, limit=limit)
 
     async def _call(self, keys: Sequence[str]) -> Mapping[str, str | Exception]:
         self.calls.append((round(self.clock.monotonic(), 3), list(keys)))
@@ -39,7 +39,7 @@ class Desk:
         await self.clock.sleep(after)
         with anyio.move_on_after(patience):
             try:
-                self.answers.append(await self.batches.ask(key))
+                self.answers.append(await self.batches.get(key))
             except Exception as error:
                 self.answers.append(error)
 
@@ -88,7 +88,7 @@ async def test_a_call_that_fails_fails_for_all_and_the_next_is_a_new_one() -> No
             group.start_soon(desk.ask, key)
     assert [str(answer) for answer in desk.answers] == ["no way", "no way"]
     desk.failure = None
-    assert await desk.batches.ask("a") == "A"
+    assert await desk.batches.get("a") == "A"
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ async def test_closing_ends_what_is_on_its_way_and_tells_all(after: float) -> No
         await desk.clock.sleep(after)
         await desk.batches.aclose()
         assert len(desk.cut) == len(desk.calls) == (after > 0.05)
-    assert [type(answer) for answer in desk.answers] == [BatchesClosed] * 2
+    assert [type(answer) for answer in desk.answers] == [BatcherClosed] * 2
     assert desk.clock.monotonic() == pytest.approx(after)
-    with pytest.raises(BatchesClosed):
-        await desk.batches.ask("a")
+    with pytest.raises(BatcherClosed):
+        await desk.batches.get("a")
     await desk.batches.aclose()

@@ -10,14 +10,14 @@ import pytest
 
 from gracectl.runtime.certificates import (
     SKEW_SECONDS,
-    Facts,
-    Pair,
+    CertificateInfo,
+    KeyPair,
     authorities_in,
-    facts_of,
+    certificate_info,
     issue,
+    issuers_of,
     load,
     unexpired,
-    vouching,
 )
 from gracectl.runtime.clock import SystemClock
 
@@ -45,7 +45,7 @@ def handshake(server: ssl.SSLContext, bundle: bytes, host: str) -> str | None:
     raise AssertionError("the handshake has come to no end")
 
 
-def served(pair: Pair) -> ssl.SSLContext:
+def served(pair: KeyPair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load(context, pair)
     return context
@@ -53,8 +53,10 @@ def served(pair: Pair) -> ssl.SSLContext:
 
 def test_a_certificate_says_for_whom_and_how_long() -> None:
     issued = issue(NAMES, NOW, 3600)
-    assert facts_of(issued.pair.certificate) == Facts(frozenset(NAMES), NOW - SKEW_SECONDS, NOW + 3600)
-    assert facts_of(issued.authority) == Facts(frozenset(), NOW - SKEW_SECONDS, NOW + 3600)
+    assert certificate_info(issued.pair.certificate) == CertificateInfo(
+        frozenset(NAMES), NOW - SKEW_SECONDS, NOW + 3600
+    )
+    assert certificate_info(issued.authority) == CertificateInfo(frozenset(), NOW - SKEW_SECONDS, NOW + 3600)
 
 
 def test_who_trusts_the_authority_trusts_the_certificate_under_its_names_only() -> None:
@@ -98,10 +100,13 @@ def test_a_pair_that_is_none_changes_nothing(broken: str) -> None:
     good, other = issue(NAMES, now, 3600), issue(NAMES, now, 3600)
     locked = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"
     pair, why = {
-        "key of another": (Pair(other.pair.certificate, good.pair.key), "the key is not that of the certificate"),
-        "no key": (Pair(other.pair.certificate, b"no key"), "certificate and key cannot be read"),
-        "no certificate": (Pair(b"", other.pair.key), "certificate and key cannot be read"),
-        "locked key": (Pair(other.pair.certificate, locked), "certificate and key cannot be read"),
+        "key of another": (
+            KeyPair(other.pair.certificate, good.pair.key),
+            "the key does not belong to the certificate",
+        ),
+        "no key": (KeyPair(other.pair.certificate, b"no key"), "certificate and key cannot be read"),
+        "no certificate": (KeyPair(b"", other.pair.key), "certificate and key cannot be read"),
+        "locked key": (KeyPair(other.pair.certificate, locked), "certificate and key cannot be read"),
     }[broken]
     context = served(good.pair)
     with pytest.raises(ValueError, match=why):
@@ -122,6 +127,6 @@ def test_a_bundle_is_taken_apart_and_what_has_expired_is_left_out() -> None:
 def test_who_vouches_for_a_certificate_has_signed_it_or_is_it() -> None:
     one, other = issue(NAMES, NOW, 3600), issue(NAMES, NOW, 3600)
     both = (one.authority, other.authority)
-    assert vouching(one.pair.certificate, both) == (one.authority,)
-    assert vouching(other.pair.certificate, (other.pair.certificate,)) == (other.pair.certificate,)
-    assert vouching(other.pair.certificate, (one.authority,)) == ()
+    assert issuers_of(one.pair.certificate, both) == (one.authority,)
+    assert issuers_of(other.pair.certificate, (other.pair.certificate,)) == (other.pair.certificate,)
+    assert issuers_of(other.pair.certificate, (one.authority,)) == ()

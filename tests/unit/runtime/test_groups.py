@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from gracectl.runtime.groups import leaves, ungrouped
+from gracectl.runtime.supervise import leaves, ungrouped
 
 
 def test_the_leaves_of_nested_groups_come_in_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gracectl.runtime.histogram import Histogram, nothing_in
+from gracectl.runtime.histogram import Histogram, empty_distribution
 
 
 def test_a_value_on_a_bound_belongs_to_the_bucket_below_it() -> None:
@@ -21,5 +21,5 @@ def test_what_was_seen_does_not_change_afterwards() -> None:
     histogram = Histogram((1.0, 2.0))
     before = histogram.statistics()
     histogram.observe(1.5)
-    assert before == nothing_in((1.0, 2.0))
+    assert before == empty_distribution((1.0, 2.0))
     assert before != histogram.statistics()

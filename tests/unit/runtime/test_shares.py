@@ -102,7 +102,7 @@ async def test_a_slow_group_becomes_quick_again_by_quick_work() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(office.work, 1000.0)
         await anyio.sleep(1.5)
-        office.shares.sort(office.clock.monotonic())  # as the queue does before it hands out anything
+        office.shares.move_slow(office.clock.monotonic())  # as the queue does before it hands out anything
         assert office.shares.is_slow("a")
         assert office.shares.taken() == {"quick": 0, "slow": 1}
         office.seconds["a"] = 0.1
@@ -125,7 +125,7 @@ async def test_work_that_waits_for_something_of_ours_is_not_slow() -> None:
     shares.begin("a/1", "a", clock.monotonic())
     shares.pause("a/1")
     await anyio.sleep(60.0)
-    shares.sort(clock.monotonic())
+    shares.move_slow(clock.monotonic())
     assert shares.next_change() == 61.0
     shares.resume("a/1")
     await anyio.sleep(0.5)

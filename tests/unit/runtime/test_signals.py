@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real_time
 # A process with a write under way that takes `sys.argv[1]` seconds; "busy" code neither awaits nor gives in.
 PROGRAM = """
 import sys, anyio
-from gracectl.runtime.signals import set_on_signal
+from gracectl.runtime.supervise import set_on_signal
 from gracectl.runtime.supervise import run_components
 
 async def write():

@@ -226,7 +226,7 @@ async def test_a_closed_fence_is_tried_again_and_hardly_told_of(caplog: pytest.L
 
 async def test_more_room_is_used_at_once_and_less_when_so_much_has_ended() -> None:
     shop = Shop()
-    room: Shares[str] = Shares(shop.clock, 1, has_slow_places=False)
+    room: Shares[str] = Shares(shop.clock, 1, has_slow_slots=False)
     shop.answers = {key: [10.0] for key in "abcdefgh"}
     for key in "abcdefgh":
         shop.queue.add(key)

@@ -1,16 +1,16 @@
-"""A timer wheel: ten thousands of instants, of which most are moved or cancelled before they come.
+"""Hierarchical timer wheel, for tens of thousands of timers of which most are moved or cancelled before they fire.
 
-Why it exists: a drain arms, moves and cancels deadlines at every look at a node, for every pod. Here each of that costs
-the same however many are armed, and nothing is left behind by a cancelled one.
+Why it exists: a drain arms, moves and cancels deadlines for every pod whenever a node is reconciled. Here each of these
+costs the same however many are armed, and a cancelled timer leaves nothing behind.
 
-The wheel counts ticks of one resolution. A timer is put into the first slot that is not before its instant. Slots near
+The wheel counts ticks of one resolution. A timer goes into the first slot that is not before its instant. Slots near
 the present are one tick wide, those further away 256 ticks, 256², and so on; when the present reaches a wide slot, its
 timers are spread over narrower ones. A timer is thus touched once for each level between it and the present (three
 times for one that is an hour ahead).
 
-Invariants: no timer fires before its instant; each fires once, unless it is cancelled or armed anew before; timers of
+Invariants: no timer fires before its instant; each fires once, unless it is cancelled or armed again before; timers of
 different slots fire in the order of the slots, those of one slot in the order in which they came into it; an overdue
-timer counts as one of the present slot. Where a timer lies follows from its tick and `_elapsed` alone.
+timer counts as one of the present slot. The slot of a timer follows from its tick and `_elapsed` alone.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.news import News
+from gracectl.runtime.notifier import Notifier
 
 K = TypeVar("K", bound=Hashable)
 
 _BITS = 8
 _NARROW = (1 << _BITS) - 1
-# Timers that are fired or spread before others get their turn on the event loop: well below a millisecond of work.
+# Timers that are fired or spread before other tasks get their turn: well below a millisecond of work.
 _CHUNK = 256
 
 
-class WheelStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot. `pending` timers are armed now; the other counts only grow: armed = pending + fired + cancelled +
+class TimerWheelStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshot. `pending` timers are armed now; the other counts only grow: armed = pending + fired + cancelled +
     rearmed.
 
     `armed` counts every call of `arm`, `rearmed` those for a key that was armed already; `spread` counts moves from a
-    wide slot into a narrower one, `turns` the pieces of work that `run` has done on the event loop. `lateness_*` are
-    seconds from a timer's instant to its firing. `next_turn`: the monotonic instant at which `run` has something to do
-    next (None: there is nothing); when that is long past, nobody runs it.
+    wide slot into a narrower one, `turns` the chunks of work that `run` has done. `lateness_*` are seconds from a
+    timer's instant to its firing. `next_turn`: the monotonic instant at which `run` has something to do next (None:
+    nothing); when that is long past, `run` is not running.
     """
 
     pending: int = 0
@@ -58,27 +58,27 @@ class WheelStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimerWheel(Generic[K]):
-    """See the module. `fired` is told each key whose time has come; it must be quick, and may arm and cancel.
+    """Timer wheel that calls `fired` with each key whose time has come; it must be quick, and may arm and cancel.
 
     `resolution` is the width of the narrowest slot in seconds: how late a timer fires at most.
     """
 
     def __init__(self, clock: Clock, fired: Callable[[K], None], *, resolution: float = 0.01) -> None:
         self._clock = clock
-        self._tell = fired
+        self._fire = fired
         self._rate = 1 / resolution
         self._at: dict[K, float] = {}
         # For each level its occupied slots, by the leading digits (base 256) of their ticks; a slot is an ordered set.
         self._levels: list[dict[int, dict[K, None]]] = []
         self._elapsed = 0  # every slot before this tick is empty
-        self._open: deque[K] = deque()  # the slot that is being emptied; what was cancelled since is still in it
-        self._next: int | None = None  # nothing is to be done before this tick; None: ever
-        self._news = News()
+        self._open: deque[K] = deque()  # slot that is being emptied; may hold cancelled keys
+        self._next: int | None = None  # first tick with something to do; None: none
+        self._notifier = Notifier()
         self._armed = self._rearmed = self._cancelled = self._fired = self._spread = self._turns = 0
         self._lateness_total = self._lateness_maximum = 0.0
 
     def __len__(self) -> int:
-        """How many timers are armed."""
+        """Number of armed timers."""
         return len(self._at)
 
     def __contains__(self, key: object) -> bool:
@@ -86,15 +86,15 @@ class TimerWheel(Generic[K]):
         return key in self._at
 
     def due_at(self, key: K) -> float | None:
-        """The monotonic instant for which this key is armed; None if it is not."""
+        """Monotonic instant for which this key is armed; None if it is not."""
         return self._at.get(key)
 
     def arm(self, key: K, at: float) -> None:
-        """Tell this key at `at`, a monotonic instant of the clock, and not when it was armed for before.
+        """Fire this key at `at`, a monotonic instant of the clock, instead of the instant it was armed for before.
 
-        An instant that has passed fires at the next turn of `run`, never in here. One that was computed from Unix
-        seconds carries their rounding, a quarter of a microsecond: round it to six digits lest it fall into the next
-        slot. Raises ValueError if it is no finite number.
+        An instant that has passed fires in the next turn of `run`, never in here. An instant computed from Unix seconds
+        carries their rounding, a quarter of a microsecond: round it to six digits lest it fall into the next slot.
+        Raises ValueError if it is not finite.
         """
         tick = self._tick(at)
         before = self._at.get(key)
@@ -105,34 +105,34 @@ class TimerWheel(Generic[K]):
             tick_before = self._tick(before)
             if tick_before == tick:
                 return
-            self._take_out(key, tick_before)
-        start = self._put_in(key, tick)
+            self._remove(key, tick_before)
+        start = self._insert(key, tick)
         if self._next is None or start < self._next:
             self._next = start
-            self._news.tell()
+            self._notifier.notify()
 
     def cancel(self, key: K) -> bool:
-        """Forget this key; whether it was armed."""
+        """Disarm this key; returns whether it was armed."""
         at = self._at.pop(key, None)
         if at is None:
             return False
         self._cancelled += 1
-        self._take_out(key, self._tick(at))
+        self._remove(key, self._tick(at))
         return True
 
     async def run(self) -> None:
-        """Tell the keys when their time has come, until cancelled. May be run again, but not twice at once."""
+        """Fire keys when their time has come, until cancelled. May be run again, but not twice at once."""
         while True:
             await anyio.lowlevel.checkpoint()
             if self._work():
                 continue
-            patience = None if self._next is None else self._next / self._rate - self._clock.monotonic()
-            with anyio.move_on_after(patience):
-                await self._news.wait()
+            timeout = None if self._next is None else self._next / self._rate - self._clock.monotonic()
+            with anyio.move_on_after(timeout):
+                await self._notifier.wait()
 
-    def statistics(self) -> WheelStatistics:
-        """What is armed, and what has been."""
-        return WheelStatistics(
+    def statistics(self) -> TimerWheelStatistics:
+        """Timers armed now, and counts so far."""
+        return TimerWheelStatistics(
             pending=len(self._at),
             armed=self._armed,
             rearmed=self._rearmed,
@@ -146,7 +146,7 @@ class TimerWheel(Generic[K]):
         )
 
     def _work(self) -> bool:
-        """Do one chunk of what is due; whether there is more."""
+        """Do one chunk of what is due; returns whether there is more."""
         self._turns += 1
         now = self._clock.monotonic()
         for _ in range(_CHUNK):
@@ -157,7 +157,7 @@ class TimerWheel(Generic[K]):
         return True
 
     def _open_next(self, now: float) -> bool:
-        """Move to the earliest occupied slot if its time has come, else to the present; whether there was one."""
+        """Move to the earliest occupied slot if it is due, else to the present; returns whether there was one."""
         present = self._tick(now)
         if present / self._rate > now:
             present -= 1
@@ -177,9 +177,9 @@ class TimerWheel(Generic[K]):
         return True
 
     def _settle(self, key: K, now: float) -> None:
-        """A key of the open slot: its time has come, or it belongs into a narrower slot, or it is armed no longer.
+        """Handle a key of the open slot: it fires, moves to a narrower slot, or is not armed any more.
 
-        Since the slot was opened it may have been armed anew: then it is found once more, which does no harm.
+        A key that was armed again since the slot was opened is met twice, which does no harm.
         """
         at = self._at.get(key)
         if at is None:
@@ -187,26 +187,26 @@ class TimerWheel(Generic[K]):
         tick = self._tick(at)
         if tick > self._elapsed:
             self._spread += 1
-            self._put_in(key, tick)
+            self._insert(key, tick)
             return
         del self._at[key]
         self._fired += 1
         self._lateness_total += now - at
         self._lateness_maximum = max(self._lateness_maximum, now - at)
-        self._tell(key)
+        self._fire(key)
 
     def _tick(self, instant: float) -> int:
-        """The first tick that is not before the instant."""
+        """First tick that is not before the instant."""
         ticks = instant * self._rate
         if not math.isfinite(ticks):
             raise ValueError(f"no instant: {instant}")
         tick = math.ceil(ticks)
-        # The product is rounded (0.07 * 100 is above 7), and a slot too late would be seen, a slot too early be wrong.
+        # The product is rounded (0.07 * 100 is above 7): a slot too late is measurable, a slot too early is wrong.
         if (tick - 1) / self._rate >= instant:
             return tick - 1
         return tick if tick / self._rate >= instant else tick + 1
 
-    def _put_in(self, key: K, tick: int) -> int:
+    def _insert(self, key: K, tick: int) -> int:
         """Put the key into its slot, and return the slot's first tick."""
         level, digits = self._slot(tick)
         while level >= len(self._levels):
@@ -214,7 +214,7 @@ class TimerWheel(Generic[K]):
         self._levels[level].setdefault(digits, {})[key] = None
         return digits << level * _BITS
 
-    def _take_out(self, key: K, tick: int) -> None:
+    def _remove(self, key: K, tick: int) -> None:
         """Remove the key from its slot, if it is not in the open one."""
         level, digits = self._slot(tick)
         slot = self._levels[level].get(digits)
@@ -224,7 +224,7 @@ class TimerWheel(Generic[K]):
                 del self._levels[level][digits]
 
     def _slot(self, tick: int) -> tuple[int, int]:
-        """Where a timer of this tick lies: its level is the first digit in which it differs from the present."""
+        """Slot of a tick: its level is the first digit in which it differs from the present."""
         tick = max(tick, self._elapsed)
         level = ((tick ^ self._elapsed | _NARROW).bit_length() - 1) // _BITS
         return level, tick >> level * _BITS

@@ -18,9 +18,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gracectl.runtime import wheel as wheel_module
+from gracectl.runtime import timer_wheel as wheel_module
 from gracectl.runtime.clock import LoopClock
-from gracectl.runtime.wheel import TimerWheel
+from gracectl.runtime.timer_wheel import TimerWheel
 
 KEYS = st.sampled_from("abcdefgh")
 AHEAD = st.one_of(

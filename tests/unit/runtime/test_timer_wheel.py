@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from gracectl.runtime.clock import Clock, LoopClock, SystemClock
-from gracectl.runtime.wheel import TimerWheel
+from gracectl.runtime.timer_wheel import TimerWheel
 
 pytestmark = pytest.mark.anyio
 
