@@ -12,7 +12,7 @@ from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
 from benchmarks.micro.pods import namespace_of
 from gracectl.controllers.cluster.cache import empty_cluster_cache
-from gracectl.eviction.lane import Ask, Candidate, Done, Look, PdbQueue, Sleep
+from gracectl.eviction.pdb_queue import Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
@@ -35,25 +35,25 @@ class Chain:
         self._observed = observed = empty_cluster_cache()
         observed.pods.replace(self._pods)
         observed.budgets.replace([budget_over(0, allowed=0)])
-        self._look = Look(pod=observed.pods.get, budget=lambda key: observed.budgets.get(*key))
+        self._lookup = PodLookup(pod=observed.pods.get, budget=lambda key: observed.budgets.get(*key))
         backoff = Backoff(0.1, 10.0, rng=random.Random(1))
         self._lane = PdbQueue((self._key,), EvictionSettings(), backoff, NOW)
         for pod in self._pods:
-            self._lane.join(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (self._key,), NOW))
-        assert isinstance(self._lane.decide(NOW, self._look), Sleep)
+            self._lane.add(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (self._key,), NOW))
+        assert isinstance(self._lane.decide(NOW, self._lookup), Wait)
 
     def pass_by(self) -> None:
         """Let one after another go."""
-        lane, look, budgets, version = self._lane, self._look, self._observed.budgets, 1
+        lane, lookup, budgets, version = self._lane, self._lookup, self._observed.budgets, 1
         for _ in self._pods:
             version += 2
             budgets.put(budget_over(0, version=version))
-            ask = lane.decide(NOW, look)
-            assert isinstance(ask, Ask)
-            lane.grant(ask, lane.versions(look), NOW)
-            self._observed.pods.remove((ask.candidate.namespace, ask.candidate.name))
+            request = lane.decide(NOW, lookup)
+            assert isinstance(request, Evict)
+            lane.on_evicted(request, lane.versions(lookup), NOW)
+            self._observed.pods.remove((request.candidate.namespace, request.candidate.name))
             budgets.put(budget_over(0, version=version + 1, allowed=0))
-            assert isinstance(lane.decide(NOW, look), Sleep | Done)
+            assert isinstance(lane.decide(NOW, lookup), Wait | Idle)
 
 
 @pytest.mark.parametrize("count", [100, 1000])

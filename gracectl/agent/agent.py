@@ -29,8 +29,7 @@ from gracectl.agent.samples import AgentStatistics, Outcome
 from gracectl.agent.sequence import ShutdownSequence
 from gracectl.agent.shutdown import Shutdown, ShutdownMeans
 from gracectl.agent.watch import Watched
-from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.kube.errors import ApiError, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import NODES, PODS

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gracectl.eviction.deletion import Deletion
+from gracectl.eviction.deleter import Deletion
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import grace_of

@@ -17,8 +17,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import ScheduledDeletion
+from gracectl.eviction.deleter import PodDeleter, ScheduledDeletion
 from gracectl.kube.cache import Cache
 from gracectl.model.pod import Pod
 from gracectl.policy.shutdown import Notice, RangeBegan, RangeOver, Seen, Shutdown, Step, begin, step
@@ -101,7 +100,7 @@ class ShutdownSequence:
             result = await self._empty(order, available, began, node_deadline)
         finally:
             unsubscribe()
-            self._deleter.withdraw(self._node)
+            self._deleter.remove_node(self._node)
         self._listener.over(result)
         return result
 
@@ -137,7 +136,9 @@ class ShutdownSequence:
             else:
                 self._listener.range_over(news)
         waves = decided.shutdown.order.waves
-        self._deleter.want(self._node, [self._doomed(notice, waves[notice.wave].pods) for notice in decided.notices])
+        self._deleter.set_pods(
+            self._node, [self._doomed(notice, waves[notice.wave].pods) for notice in decided.notices]
+        )
 
     def _doomed(self, notice: Notice, pods: str) -> ScheduledDeletion:
         """As the deleter wants it. The grace is the deleter's to say: a second try has less."""

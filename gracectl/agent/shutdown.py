@@ -21,7 +21,7 @@ from gracectl.agent.journal import ShutdownJournal
 from gracectl.agent.marks import Marks
 from gracectl.agent.samples import Outcome
 from gracectl.agent.sequence import Result, ShutdownSequence
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
 from gracectl.model.names import EventReason

@@ -22,7 +22,7 @@ from gracectl.agent.samples import agent_samples
 from gracectl.app.following import SettingsFollower, following_checks, following_samples
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_AGENT
-from gracectl.eviction.samples import answer_samples
+from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.access import missing_rights
 from gracectl.kube.checks import check_of_silence, clock_checks
 from gracectl.kube.client import ClientSettings, KubeClient

@@ -99,7 +99,7 @@ class ControllerManager:
         self.tracer = Tracer(means.spans, self._clock, means.is_orderly)
         pod_outcomes = PodOutcomeTracker(
             means.statistics.pod_outcomes,
-            lambda uid: (self._evictor.is_asking_for(uid), self._deleter.is_asking_for(uid)),
+            lambda uid: (self._evictor.is_evicting(uid), self._deleter.is_deleting(uid)),
         )
         for listener in (pod_events, self.tracer, pod_outcomes):
             self._evictor.listen(listener)
@@ -173,7 +173,7 @@ class ControllerManager:
             self._misspellings.statistics(),
             self._counting.statistics(),
             evictor.budgeted,
-            evictor.crowd,
+            evictor.unbudgeted,
             deleter.queue,
         )
         return Work(

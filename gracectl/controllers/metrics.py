@@ -18,7 +18,7 @@ from gracectl.controllers.reporting.protected_pods import ProtectedPodCounts
 from gracectl.controllers.reporting.remaining_pods import RemainingPods
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
-from gracectl.eviction.samples import deadline_samples, eviction_samples
+from gracectl.eviction.metrics import deadline_samples, eviction_samples
 from gracectl.policy.pending import Reason
 from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics

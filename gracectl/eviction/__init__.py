@@ -1,1 +1,1 @@
-"""Floor 3: pods leave here: one serial lane per PodDisruptionBudget, a bounded crowd for pods without one."""
+"""Evictions and deletions of pods: a PDB queue per budget, a parallel queue without, a timer per deadline."""

@@ -1,8 +1,9 @@
-"""Asks pods to leave: a serial lane for every budget over all nodes, a bounded crowd for pods without one.
+"""Evictor: a serial queue for each PodDisruptionBudget over all nodes, a bounded parallel queue for pods without one.
 
-Nodes say which of their pods' turn it is (`want`), as a whole set each time; the evictor sorts them into lanes, and
-each asks for one pod at a time. Lanes are keys of a work queue, so "one in flight per budget" is the queue's promise,
-and a lane without news costs nothing. Invariant: a pod that the server has agreed to evict is never asked for again.
+`set_pods` says which pods of a node are to be evicted now, as a whole set each time; the evictor sorts them into PDB
+queues, each of which evicts one pod at a time. PDB queues are keys of a work queue, so "one in flight per budget" is
+the work queue's guarantee, and a PDB queue without changes costs nothing. Invariant: a pod that the server has agreed
+to evict is never requested again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from typing import Final, Literal, Protocol, get_args
 import anyio
 import msgspec
 
-from gracectl.eviction.lane import Ask, Candidate, Done, Look, PdbQueue, Sleep
-from gracectl.eviction.refusals import is_over
+from gracectl.eviction.pdb_queue import Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -34,55 +34,55 @@ from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.telemetry.metrics import PDB_QUEUE_WAIT
 
-LaneKey = tuple[BudgetKey, ...] | str
+QueueKey = tuple[BudgetKey, ...] | str
 """The budgets that its pods share or, for a pod without a budget, the pod's UID."""
 
-Budgets = Literal["one", "several", "none"]
-"""How many budgets the pods of a lane have: with several nobody can evict them."""
+BudgetCount = Literal["one", "several", "none"]
+"""How many budgets select the pods of a queue; with several the eviction API refuses."""
 
-BUDGETS: Final[tuple[Budgets, ...]] = get_args(Budgets)
+BUDGET_COUNTS: Final[tuple[BudgetCount, ...]] = get_args(BudgetCount)
 
-NAMESPACE_PATIENCE_SECONDS = 5.0
+NAMESPACE_TERMINATING_SECONDS = 5.0
 """A namespace that is being deleted refuses evictions; its own controller deletes the pods meanwhile."""
 
 
 class EvictionListener(Protocol):
-    """Is told what became of a pod; must not block."""
+    """Receives the outcome of each eviction; must not block."""
 
     def evicted(self, candidate: Candidate) -> None:
         """The server has agreed; the pod has its full grace."""
 
-    def refused(self, candidate: Candidate, refusal: errors.ApiError) -> None:
-        """The server did not agree this time; the pod stays in its lane."""
+    def refused(self, candidate: Candidate, error: errors.ApiError) -> None:
+        """The server did not agree this time; the pod stays in its queue."""
 
 
 class EvictorStatistics(msgspec.Struct, frozen=True):
-    """A snapshot for metrics, `status` and tests. `answers` counts evictions that were asked for by what came of them.
+    """Snapshot for metrics, `status` and tests. `results` counts requests by what came of them.
 
-    `lanes` are those of budgets, `deepest` is how many pods wait in the fullest of them. By how many budgets they have:
-    `pods` wait now, the longest for `oldest` seconds; `waits` are the seconds from joining to the server's consent.
+    `pdb_queues` are those of budgets, `longest` is the number of pods in the longest. By number of budgets: `pods`
+    wait now, the first of them for `oldest` seconds; `waits` are the seconds from joining a queue to the eviction.
     """
 
-    lanes: int = 0
+    pdb_queues: int = 0
     waiting: int = 0
-    answers: Mapping[str, int] = msgspec.field(default_factory=dict)
+    results: Mapping[str, int] = msgspec.field(default_factory=dict)
     budgeted: QueueStatistics = QueueStatistics()
-    crowd: QueueStatistics = QueueStatistics()
-    deepest: int = 0
-    pods: Mapping[Budgets, int] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0))
-    oldest: Mapping[Budgets, float] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGETS, 0.0))
-    waits: Mapping[Budgets, Distribution] = msgspec.field(
-        default_factory=lambda: dict.fromkeys(BUDGETS, empty_distribution(PDB_QUEUE_WAIT.buckets))
+    unbudgeted: QueueStatistics = QueueStatistics()
+    longest: int = 0
+    pods: Mapping[BudgetCount, int] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGET_COUNTS, 0))
+    oldest: Mapping[BudgetCount, float] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGET_COUNTS, 0.0))
+    waits: Mapping[BudgetCount, Distribution] = msgspec.field(
+        default_factory=lambda: dict.fromkeys(BUDGET_COUNTS, empty_distribution(PDB_QUEUE_WAIT.buckets))
     )
 
     @property
     def requests(self) -> int:
-        """How many evictions the server was asked for."""
-        return sum(self.answers.values())
+        """Number of evictions requested."""
+        return sum(self.results.values())
 
 
 class Evictor:
-    """Owns the lanes. `want` and `withdraw` may be called at any time; `run` does the asking."""
+    """Owner of the PDB queues. `set_pods` and `remove_node` may be called at any time; `run` sends the requests."""
 
     def __init__(
         self,
@@ -97,136 +97,140 @@ class Evictor:
         self._clock = clock
         self._settings = settings
         self._backoff = backoff
-        self._look = Look(pod=pods.get, budget=lambda key: budgets.get(*key))
-        self._lanes: dict[LaneKey, PdbQueue] = {}
-        self._lane_of: dict[str, LaneKey] = {}  # by pod UID
-        # By pod UID, since when (monotonic) it waits, in whatever lane of its kind.
-        self._joined: dict[Budgets, dict[str, float]] = {budgets: {} for budgets in BUDGETS}
-        self._of_node: dict[str, frozenset[str]] = {}  # node to UIDs
-        self._ambiguous: set[tuple[BudgetKey, ...]] = set()  # the lanes of several budgets
-        self._settled: dict[str, LaneKey] = {}  # by UID, pods that need no eviction any more and that the cache shows
-        self._doubtful: set[str] = set()  # the UIDs of pods whose eviction has failed, and may have happened
-        self._asking: set[str] = set()  # the UIDs of the pods whose turn is being taken
-        self._taking: set[LaneKey] = set()  # the lanes that take a turn
-        self._answers: Counter[str] = Counter()
-        self._waits = {budgets: Histogram(PDB_QUEUE_WAIT.buckets) for budgets in BUDGETS}
+        self._lookup = PodLookup(pod=pods.get, budget=lambda key: budgets.get(*key))
+        self._queues: dict[QueueKey, PdbQueue] = {}
+        self._queue_of: dict[str, QueueKey] = {}  # by pod UID
+        # By pod UID, since when (monotonic) it waits, in any queue of that kind.
+        self._waiting_since: dict[BudgetCount, dict[str, float]] = {budgets: {} for budgets in BUDGET_COUNTS}
+        self._pods_of_node: dict[str, frozenset[str]] = {}  # node to UIDs
+        self._shared_queues: set[tuple[BudgetKey, ...]] = set()  # those of several budgets
+        self._settled: dict[str, QueueKey] = {}  # by UID, pods that need no eviction any more and are cached
+        self._unknown_outcome: set[str] = set()  # UIDs of pods whose eviction has failed, and may have happened
+        self._evicting: set[str] = set()  # UIDs of pods that are being evicted
+        self._busy: set[QueueKey] = set()  # queues that are evicting a pod
+        self._results: Counter[str] = Counter()
+        self._waits = {budgets: Histogram(PDB_QUEUE_WAIT.buckets) for budgets in BUDGET_COUNTS}
         self._listeners: list[EvictionListener] = []
-        self._budgeted: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
-        self._crowd: WorkQueue[LaneKey] = WorkQueue(clock, backoff)
+        self._budgeted: WorkQueue[QueueKey] = WorkQueue(clock, backoff)
+        self._unbudgeted: WorkQueue[QueueKey] = WorkQueue(clock, backoff)
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
         places = PLACES_PER_NAMESPACE * settings.max_in_flight
-        self._room = Shares[LaneKey](clock, places, self._namespace_of)
-        self._crowds_room = Shares[LaneKey](clock, places, self._namespace_of)
+        self._budgeted_shares = Shares[QueueKey](clock, places, self._namespace_of)
+        self._unbudgeted_shares = Shares[QueueKey](clock, places, self._namespace_of)
         pods.subscribe(self._pod_changed)
         budgets.subscribe(self._budget_changed)
 
     def listen(self, listener: EvictionListener) -> None:
-        """Tell `listener` of every agreed and refused eviction."""
+        """Subscribe to agreed and refused evictions."""
         self._listeners.append(listener)
 
     def configure(self, settings: EvictionSettings) -> None:
-        """From now on these settings count. What is under way goes on, and nothing that is known is forgotten."""
+        """Apply new settings. Requests in flight go on, and no state is lost."""
         self._settings = settings
         self._bucket.configure(settings.qps, settings.burst)
-        for room in (self._room, self._crowds_room):
-            room.resize(PLACES_PER_NAMESPACE * settings.max_in_flight)
-        for lane in self._lanes.values():
-            lane.configure(settings)
+        for shares in (self._budgeted_shares, self._unbudgeted_shares):
+            shares.resize(PLACES_PER_NAMESPACE * settings.max_in_flight)
+        for queue in self._queues.values():
+            queue.configure(settings)
 
-    def want(self, node: str, candidates: Iterable[Candidate]) -> None:
-        """These pods of `node`, and no others, have their turn. Idempotent; those left out leave their lane."""
+    def set_pods(self, node: str, candidates: Iterable[Candidate]) -> None:
+        """Evict these pods of `node`, and no others. Idempotent; pods left out leave their queue."""
         wanted = {c.uid: c for c in candidates if c.uid not in self._settled}
-        for uid in self._of_node.get(node, frozenset()) - wanted.keys():
-            self._leave(uid)
+        for uid in self._pods_of_node.get(node, frozenset()) - wanted.keys():
+            self._dequeue(uid)
         for candidate in wanted.values():
-            self._join(candidate)
+            self._enqueue(candidate)
         if wanted:
-            self._of_node[node] = frozenset(wanted)
+            self._pods_of_node[node] = frozenset(wanted)
         else:
-            self._of_node.pop(node, None)
+            self._pods_of_node.pop(node, None)
 
-    def withdraw(self, node: str) -> None:
-        """Nobody of `node` is to be asked any more."""
-        self.want(node, ())
+    def remove_node(self, node: str) -> None:
+        """Evict no more pods of `node`."""
+        self.set_pods(node, ())
 
     async def run(self) -> None:
-        """Ask until cancelled; a request in flight is finished first."""
+        """Send requests until cancelled; one in flight is finished first."""
         async with anyio.create_task_group() as group:
-            group.start_soon(run_workers, self._budgeted, self._turn, self._room)
-            # A pod without a budget takes next to nothing to decide: what counts is that its room is always full.
-            group.start_soon(partial(run_workers, self._crowd, self._turn, self._crowds_room, in_bursts=True))
+            group.start_soon(run_workers, self._budgeted, self._process, self._budgeted_shares)
+            # A pod without a budget takes next to nothing to decide: what counts is that its places are always taken.
+            group.start_soon(
+                partial(run_workers, self._unbudgeted, self._process, self._unbudgeted_shares, in_bursts=True)
+            )
 
-    def is_asking_for(self, uid: str) -> bool:
-        """Whether the server is being asked for this pod's eviction: news of its end may come before the answer."""
-        return uid in self._asking
+    def is_evicting(self, uid: str) -> bool:
+        """Whether an eviction of this pod is in flight: the watch may show its end before the response arrives."""
+        return uid in self._evicting
 
     def statistics(self) -> EvictorStatistics:
-        """What waits, and what the server has answered so far."""
+        """Pods that wait, and results so far."""
         now = self._clock.monotonic()
         return EvictorStatistics(
-            lanes=sum(not isinstance(key, str) for key in self._lanes),
-            waiting=len(self._lane_of),
-            answers=dict(self._answers),
+            pdb_queues=sum(not isinstance(key, str) for key in self._queues),
+            waiting=len(self._queue_of),
+            results=dict(self._results),
             budgeted=self._budgeted.statistics(),
-            crowd=self._crowd.statistics(),
-            deepest=max((len(lane.waiting) for lane in self._lanes.values() if lane.budgets), default=0),
-            pods={budgets: len(joined) for budgets, joined in self._joined.items()},
-            oldest={budgets: now - min(joined.values(), default=now) for budgets, joined in self._joined.items()},
+            unbudgeted=self._unbudgeted.statistics(),
+            longest=max((len(queue.waiting) for queue in self._queues.values() if queue.budgets), default=0),
+            pods={budgets: len(waiting) for budgets, waiting in self._waiting_since.items()},
+            oldest={
+                budgets: now - min(waiting.values(), default=now) for budgets, waiting in self._waiting_since.items()
+            },
             waits={budgets: waits.statistics() for budgets, waits in self._waits.items()},
         )
 
-    # Who is in which lane.
+    # Membership of the queues.
 
-    def _join(self, candidate: Candidate) -> None:
-        key: LaneKey = candidate.budgets or candidate.uid
-        before = self._lane_of.get(candidate.uid)
-        since = self._clock.monotonic() if before is None else self._joined[_budgets_of(before)][candidate.uid]
+    def _enqueue(self, candidate: Candidate) -> None:
+        key: QueueKey = candidate.budgets or candidate.uid
+        before = self._queue_of.get(candidate.uid)
+        since = self._clock.monotonic() if before is None else self._waiting_since[_budget_count(before)][candidate.uid]
         if before is not None and before != key:
-            self._leave(candidate.uid)
-        self._lane(key, candidate.budgets).join(candidate)
-        self._lane_of[candidate.uid] = key
-        self._joined[_budgets_of(key)][candidate.uid] = since
+            self._dequeue(candidate.uid)
+        self._queue(key, candidate.budgets).add(candidate)
+        self._queue_of[candidate.uid] = key
+        self._waiting_since[_budget_count(key)][candidate.uid] = since
         if before != key:
             self._wake(key)
 
-    def _lane(self, key: LaneKey, budgets: tuple[BudgetKey, ...]) -> PdbQueue:
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = PdbQueue(budgets, self._settings, self._backoff(), self._clock.monotonic())
+    def _queue(self, key: QueueKey, budgets: tuple[BudgetKey, ...]) -> PdbQueue:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = PdbQueue(budgets, self._settings, self._backoff(), self._clock.monotonic())
             if len(budgets) > 1:
-                self._ambiguous.add(budgets)
-        return lane
+                self._shared_queues.add(budgets)
+        return queue
 
-    def _leave(self, uid: str) -> None:
-        key = self._lane_of.pop(uid, None)
+    def _dequeue(self, uid: str) -> None:
+        key = self._queue_of.pop(uid, None)
         if key is not None:
-            del self._joined[_budgets_of(key)][uid]
-            self._lanes[key].leave(uid)
+            del self._waiting_since[_budget_count(key)][uid]
+            self._queues[key].remove(uid)
             self._forget_if_idle(key)
-            if uid in self._asking:
-                self._wake(key)  # a lane to which the pod had moved meanwhile has waited for the answer
+            if uid in self._evicting:
+                self._wake(key)  # the queue to which the pod has moved waits for this response
 
-    def _forget_if_idle(self, key: LaneKey) -> None:
-        lane = self._lanes.get(key)
-        # A lane that waits for an answer must remember what that has cost.
-        if lane is not None and lane.is_idle and key not in self._taking:
-            del self._lanes[key]
-            self._ambiguous.discard(lane.budgets)
+    def _forget_if_idle(self, key: QueueKey) -> None:
+        queue = self._queues.get(key)
+        # A queue that waits for a response must remember what that has cost.
+        if queue is not None and queue.is_idle and key not in self._busy:
+            del self._queues[key]
+            self._shared_queues.discard(queue.budgets)
 
-    def _wake(self, key: LaneKey) -> None:
-        if key in self._lanes:
-            (self._crowd if isinstance(key, str) else self._budgeted).add(key)
+    def _wake(self, key: QueueKey) -> None:
+        if key in self._queues:
+            (self._unbudgeted if isinstance(key, str) else self._budgeted).add(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         if pod is None:
             return
         settled = self._settled.get(pod.uid) if new else self._settled.pop(pod.uid, None)
-        waiting = self._lane_of.get(pod.uid)
+        waiting = self._queue_of.get(pod.uid)
         if new is None:
-            self._doubtful.discard(pod.uid)
+            self._unknown_outcome.discard(pod.uid)
         if new is None or new.deletion_timestamp is not None:
-            self._leave(pod.uid)
+            self._dequeue(pod.uid)
         for key in (settled, waiting):
             if key is not None:
                 self._wake(key)
@@ -235,139 +239,141 @@ class Evictor:
         budget = new or old
         if budget is not None:
             self._wake((budget.key,))
-            for key in [key for key in self._ambiguous if budget.key in key]:
+            for key in [key for key in self._shared_queues if budget.key in key]:
                 self._wake(key)
 
-    # The turn of a lane.
+    # Evicting from a queue.
 
-    def _namespace_of(self, key: LaneKey) -> str:
+    def _namespace_of(self, key: QueueKey) -> str:
         if not isinstance(key, str):
             return key[0][0]
-        lane = self._lanes.get(key)
-        candidate = None if lane is None else lane.waiting.get(key)
+        queue = self._queues.get(key)
+        candidate = None if queue is None else queue.waiting.get(key)
         return "" if candidate is None else candidate.namespace
 
-    async def _turn(self, key: LaneKey) -> Requeue | None:
-        lane = self._lanes.get(key)
-        if lane is None:
+    async def _process(self, key: QueueKey) -> Requeue | None:
+        queue = self._queues.get(key)
+        if queue is None:
             return None
-        match lane.decide(self._clock.monotonic(), self._look):
-            case Done():
+        match queue.decide(self._clock.monotonic(), self._lookup):
+            case Idle():
                 self._forget_if_idle(key)
                 return None
-            case Sleep(seconds=seconds):
+            case Wait(seconds=seconds):
                 return Requeue(seconds)
-            case Ask() as ask if ask.candidate.uid in self._asking:
-                return None  # it came from another lane, which is asking for it; this one is woken by the answer
-            case Ask() as ask:
-                await self._take_turn(key, lane, ask)
-                return Requeue(0) if key in self._lanes else None
+            case Evict() as request if request.candidate.uid in self._evicting:
+                return None  # another queue is evicting it; the response wakes this one
+            case Evict() as request:
+                await self._evict_in_turn(key, queue, request)
+                return Requeue(0) if key in self._queues else None
 
-    async def _take_turn(self, key: LaneKey, lane: PdbQueue, ask: Ask) -> None:
-        uid = ask.candidate.uid
-        self._asking.add(uid)
-        self._taking.add(key)
+    async def _evict_in_turn(self, key: QueueKey, queue: PdbQueue, request: Evict) -> None:
+        uid = request.candidate.uid
+        self._evicting.add(uid)
+        self._busy.add(key)
         try:
             if isinstance(key, str):
-                self._crowds_room.pause(key)
+                self._unbudgeted_shares.pause(key)
                 await self._bucket.acquire()
-                self._crowds_room.resume(key)
-            if self._is_meant(key, ask.candidate):
-                await self._ask(key, lane, ask)
+                self._unbudgeted_shares.resume(key)
+            if self._is_current(key, request.candidate):
+                await self._evict(key, queue, request)
         finally:
-            self._asking.discard(uid)
-            self._taking.discard(key)
+            self._evicting.discard(uid)
+            self._busy.discard(key)
             self._forget_if_idle(key)
-            moved_to = self._lane_of.get(uid, key)
+            moved_to = self._queue_of.get(uid, key)
             if moved_to != key:
                 self._wake(moved_to)
 
-    def _is_meant(self, key: LaneKey, candidate: Candidate) -> bool:
-        """Whether this very pod still waits in this lane: time may have passed since the lane chose it."""
-        return self._lane_of.get(candidate.uid) == key and self._look.living(candidate) is not None
+    def _is_current(self, key: QueueKey, candidate: Candidate) -> bool:
+        """Whether this pod still waits in this queue: time may have passed since the queue chose it."""
+        return self._queue_of.get(candidate.uid) == key and self._lookup.find(candidate) is not None
 
-    async def _ask(self, key: LaneKey, lane: PdbQueue, ask: Ask) -> None:
-        pod = ask.candidate
-        if pod.uid in self._doubtful:
-            await self._clear_doubt(key, lane, ask)
-            return  # the lane decides anew
-        versions, since = lane.versions(self._look), self._joined[_budgets_of(key)][pod.uid]
+    async def _evict(self, key: QueueKey, queue: PdbQueue, request: Evict) -> None:
+        pod = request.candidate
+        if pod.uid in self._unknown_outcome:
+            await self._resolve_outcome(key, queue, request)
+            return  # the queue decides anew
+        versions, since = queue.versions(self._lookup), self._waiting_since[_budget_count(key)][pod.uid]
         try:
-            await self._client.evict((pod.namespace, pod.name), uid=pod.uid, is_meant=lambda: self._is_meant(key, pod))
+            await self._client.evict(
+                (pod.namespace, pod.name), uid=pod.uid, precondition=lambda: self._is_current(key, pod)
+            )
         except errors.Superseded:
-            return  # the world has moved on while the client waited; the lane decides anew
+            return  # the pod changed while the client waited; the queue decides anew
         except errors.NotLeading:
-            lane.close(self._clock.monotonic())  # nobody was asked
-        except errors.ApiError as refusal:
-            self._answers[type(refusal).__name__] += 1
-            if is_over(refusal):
-                if isinstance(refusal, errors.Conflict):
-                    lane.charge(ask, versions, self._clock.monotonic())  # recording eviction-of-another-uid
+            queue.pause(self._clock.monotonic())  # not sent
+        except errors.ApiError as error:
+            self._results[type(error).__name__] += 1
+            if error.is_gone:
+                if isinstance(error, errors.Conflict):
+                    queue.on_charged(request, versions, self._clock.monotonic())  # recording eviction-of-another-uid
                 self._settle(key, pod)
                 return
-            self._set_back(lane, ask, versions, refusal)
+            self._handle_error(queue, request, versions, error)
             for listener in self._listeners:
-                listener.refused(pod, refusal)
+                listener.refused(pod, error)
         else:
-            self._answers["Evicted"] += 1
-            self._waits[_budgets_of(key)].observe(self._clock.monotonic() - since)
-            lane.grant(ask, versions, self._clock.monotonic())
+            self._results["Evicted"] += 1
+            self._waits[_budget_count(key)].observe(self._clock.monotonic() - since)
+            queue.on_evicted(request, versions, self._clock.monotonic())
             self._settle(key, pod)
             for listener in self._listeners:
                 listener.evicted(pod)
 
-    def _settle(self, key: LaneKey, pod: Candidate) -> None:
-        """The pod needs no eviction any more, and is not asked again even if a cache that lags offers it."""
-        self._leave(pod.uid)
-        self._doubtful.discard(pod.uid)
-        seen = self._look.pod(pod.namespace, pod.name)
+    def _settle(self, key: QueueKey, pod: Candidate) -> None:
+        """The pod needs no eviction any more, and is not queued again even if a cache that lags offers it."""
+        self._dequeue(pod.uid)
+        self._unknown_outcome.discard(pod.uid)
+        seen = self._lookup.pod(pod.namespace, pod.name)
         if seen is not None and seen.uid == pod.uid:  # else the watch was faster than the answer
             self._settled[pod.uid] = key
 
-    def _set_back(self, lane: PdbQueue, ask: Ask, versions: tuple[str, ...], refusal: errors.ApiError) -> None:
-        """Tell the lane how long to wait, by what the refusal means."""
+    def _handle_error(self, queue: PdbQueue, request: Evict, versions: tuple[str, ...], error: errors.ApiError) -> None:
+        """Set how long the queue waits, by what the error means."""
         now = self._clock.monotonic()
-        match refusal:
+        match error:
             case errors.BudgetExhausted(retry_after=retry_after):
-                lane.refuse(ask, versions, now, retry_after)
+                queue.on_budget_exhausted(request, versions, now, retry_after)
             case errors.MultipleBudgets():
-                lane.refuse_ambiguous(versions, now)
-            case errors.Throttled(patience=patience):
-                lane.close(now, patience)
+                queue.on_multiple_budgets(versions, now)
+            case errors.Throttled(delay=delay):
+                queue.pause(now, delay)
             case errors.NamespaceTerminating():
-                lane.close(now, NAMESPACE_PATIENCE_SECONDS)
+                queue.pause(now, NAMESPACE_TERMINATING_SECONDS)
             case errors.Unreachable(sent=False):
-                lane.close(now)
+                queue.pause(now)
             case errors.ServerError() | errors.RequestTimeout() | errors.Unreachable():
-                lane.close(now)
-                if self._look.living(ask.candidate) is not None:
-                    self._doubtful.add(ask.candidate.uid)
-            case errors.AdmissionDenied(patience=patience):
-                lane.put_off(ask, now, patience)
+                queue.pause(now)
+                if self._lookup.find(request.candidate) is not None:
+                    self._unknown_outcome.add(request.candidate.uid)
+            case errors.AdmissionDenied(delay=delay):
+                queue.postpone(request, now, delay)
             case errors.Invalid() | errors.Conflict() | errors.Forbidden(rbac=False):
-                lane.put_off(ask, now)
+                queue.postpone(request, now)
             case _:
-                lane.close(now)
+                queue.pause(now)
 
-    async def _clear_doubt(self, key: LaneKey, lane: PdbQueue, ask: Ask) -> None:
-        """After a failure that may have been a success: look at the pod itself before anybody is asked for."""
-        candidate, versions = ask.candidate, lane.versions(self._look)
+    async def _resolve_outcome(self, key: QueueKey, queue: PdbQueue, request: Evict) -> None:
+        """After a failure that may have been a success: read the pod before any other is evicted."""
+        candidate, versions = request.candidate, queue.versions(self._lookup)
         try:
             pod = await self._client.get(PODS, (candidate.namespace, candidate.name))
         except errors.NotFound:
             self._settle(key, candidate)
         except errors.ApiError:
-            lane.close(self._clock.monotonic())
+            queue.pause(self._clock.monotonic())
         else:
             if pod.uid != candidate.uid:
                 self._settle(key, candidate)
             elif pod.deletion_timestamp is not None:
-                lane.grant(ask, versions, self._clock.monotonic())
+                queue.on_evicted(request, versions, self._clock.monotonic())
                 self._settle(key, candidate)
             else:
-                self._doubtful.discard(candidate.uid)
-                lane.put_last(ask)
+                self._unknown_outcome.discard(candidate.uid)
+                queue.move_to_back(request)
 
 
-def _budgets_of(key: LaneKey) -> Budgets:
+def _budget_count(key: QueueKey) -> BudgetCount:
     return "none" if isinstance(key, str) else "one" if len(key) == 1 else "several"

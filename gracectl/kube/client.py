@@ -207,12 +207,12 @@ class KubeClient:
         uid: str = "",
         resource_version: str = "",
         grace_seconds: int | None = None,
-        is_meant: Callable[[], bool] = lambda: True,
+        precondition: Callable[[], bool] = lambda: True,
     ) -> None:
         """Delete an object; NotFound when it is gone. With a uid or version repeated on any transient failure.
 
         `grace_seconds` None leaves the grace to the object. A repeat may find it gone: that NotFound means
-        done as well. `is_meant` is asked as by `evict`: seconds of grace may no longer be right after a wait.
+        done as well. `precondition` is asked as by `evict`: seconds of grace may no longer be right after a wait.
         """
         request = requests.delete_request(
             resource,
@@ -221,7 +221,7 @@ class KubeClient:
             grace_seconds=grace_seconds,
         )
         repeatable = bool(uid or resource_version)
-        await self._call(request, repeatable=repeatable, finish=not resource.abandonable, is_meant=is_meant)
+        await self._call(request, repeatable=repeatable, finish=not resource.abandonable, precondition=precondition)
 
     async def evict(
         self,
@@ -230,19 +230,19 @@ class KubeClient:
         uid: str,
         grace_seconds: int | None = None,
         dry_run: bool = False,
-        is_meant: Callable[[], bool] = lambda: True,
+        precondition: Callable[[], bool] = lambda: True,
     ) -> None:
         """Evict the pod of that uid. Raises BudgetExhausted, MultipleBudgets, Conflict (uid_mismatch).
 
         Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerError
         or Unreachable with `sent` the eviction may have happened: look at the pod before asking again. A uid
-        that no longer holds is refused, *and has spent the budget all the same*: so `is_meant` is asked when
+        that no longer holds is refused, *and has spent the budget all the same*: so `precondition` is asked when
         only the network lies between the request and the server, before each try; False raises Superseded.
         """
         request = requests.evict_request(
             key, preconditions=Preconditions(uid), grace_seconds=grace_seconds, dry_run=dry_run
         )
-        await self._call(request, repeatable=False, is_meant=is_meant)
+        await self._call(request, repeatable=False, precondition=precondition)
 
     async def server_version(self) -> str:
         """The server's version (`v1.31.0`): the cheapest question that shows whether it is there and knows us."""
@@ -345,7 +345,12 @@ class KubeClient:
             raise _not_understood(operation_of(request), resource.kind, error) from error
 
     async def _call(
-        self, request: Request, *, repeatable: bool, finish: bool = True, is_meant: Callable[[], bool] = lambda: True
+        self,
+        request: Request,
+        *,
+        repeatable: bool,
+        finish: bool = True,
+        precondition: Callable[[], bool] = lambda: True,
     ) -> Response:
         settings, is_write = self._settings, request.method != "GET"
         timeout = max(settings.timeout, settings.write_timeout) if is_write else settings.timeout
@@ -355,7 +360,7 @@ class KubeClient:
         hung = 0.0
         while True:
             await self._limiter.acquire()
-            if not is_meant():
+            if not precondition():
                 raise Superseded(operation)
             began = self._clock.monotonic()
             try:
@@ -398,7 +403,7 @@ class KubeClient:
     def _note(self, operation: Operation, error: ApiError | None, status: int | None, began: float) -> None:
         self._tally.note(operation, error, status, began=began, now=self._clock.monotonic())
         if isinstance(error, Throttled):
-            self._limiter.pause(min(error.patience, self._settings.longest_pause))
+            self._limiter.pause(min(error.delay, self._settings.longest_pause))
 
 
 class _Version(msgspec.Struct):

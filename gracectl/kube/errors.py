@@ -41,8 +41,18 @@ class ApiError(Exception):
 
     @property
     def meaning(self) -> str:
-        """What happened, in a few words for people."""
+        """What happened, in a few words."""
         return "refused"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the object of the request does not exist any more, or its name belongs to another one."""
+        return False
+
+    @property
+    def is_outcome_unknown(self) -> bool:
+        """Whether the request may have been carried out all the same."""
+        return False
 
 
 class Delaying(ApiError):
@@ -61,7 +71,7 @@ class Delaying(ApiError):
         self.retry_after = None if self.asked_for is None else min(self.asked_for, self.longest)
 
     @property
-    def patience(self) -> float:
+    def delay(self) -> float:
         """Seconds to wait at least."""
         return self.retry_after or 0.0
 
@@ -78,6 +88,10 @@ class NotFound(ApiError):
     def meaning(self) -> str:
         return "not found"
 
+    @property
+    def is_gone(self) -> bool:
+        return True
+
 
 class NotServed(ApiError):
     """The server does not know the resource: the custom resource definition is missing, or the server too old."""
@@ -93,6 +107,10 @@ class Conflict(ApiError):
     def __init__(self, operation: Operation, status_message: str = "", *, uid_mismatch: bool = False) -> None:
         super().__init__(operation, status_message)
         self.uid_mismatch = uid_mismatch
+
+    @property
+    def is_gone(self) -> bool:
+        return self.uid_mismatch
 
     @property
     def meaning(self) -> str:
@@ -180,19 +198,19 @@ class BudgetExhausted(Delaying):
 
 
 class Throttled(Delaying):
-    """The server is busy and did not execute the request. The whole client keeps still for `patience` seconds."""
+    """The server is busy and did not execute the request. The whole client keeps still for `delay` seconds."""
 
     longest = _LONGEST_SILENCE
 
     @property
-    def patience(self) -> float:
+    def delay(self) -> float:
         """See Delaying."""
         return self.retry_after or _DEFAULT_RETRY_AFTER
 
     @property
     def meaning(self) -> str:
-        cut = f"; it gets {self.patience:g}" if self.is_cut else ""
-        return f"the server is busy and asks for {self.asked_for or self.patience:g} s of patience{cut}"
+        cut = f"; it gets {self.delay:g}" if self.is_cut else ""
+        return f"the server is busy and asks for {self.asked_for or self.delay:g} s of patience{cut}"
 
 
 class MultipleBudgets(ApiError):
@@ -226,6 +244,10 @@ class ServerError(Delaying):
     def meaning(self) -> str:
         return "the server failed"
 
+    @property
+    def is_outcome_unknown(self) -> bool:
+        return True
+
 
 class TooLarge(ApiError):
     """The answer has more bytes than are read of it. A write has happened."""
@@ -242,6 +264,10 @@ class RequestTimeout(Delaying):
     def meaning(self) -> str:
         return "timed out"
 
+    @property
+    def is_outcome_unknown(self) -> bool:
+        return True
+
 
 class Unreachable(ApiError):
     """No connection, or it broke. `sent` False: the server surely did not see the request."""
@@ -249,6 +275,10 @@ class Unreachable(ApiError):
     def __init__(self, operation: Operation, status_message: str = "", *, sent: bool) -> None:
         super().__init__(operation, status_message)
         self.sent = sent
+
+    @property
+    def is_outcome_unknown(self) -> bool:
+        return self.sent
 
     def __str__(self) -> str:
         return f"{self.operation}: {self.meaning}: {self.status_message}"

@@ -54,7 +54,7 @@ class Patience:
             return None
         self._left -= 1
         seconds = self._backoff.next()
-        asked_for = error.patience if isinstance(error, Delaying) else 0.0
+        asked_for = error.delay if isinstance(error, Delaying) else 0.0
         return asked_for or seconds
 
 

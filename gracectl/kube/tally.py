@@ -87,8 +87,8 @@ class Tally:
             self._note_cut(error, now)
         if isinstance(error, Throttled):
             self._throttle_pauses += 1
-            self._throttled_seconds += error.patience
-            self._silenced = (self._silenced[0] if self._silenced else now), now + error.patience
+            self._throttled_seconds += error.delay
+            self._silenced = (self._silenced[0] if self._silenced else now), now + error.delay
         elif status is not None:
             self._silenced = None
 
@@ -101,7 +101,7 @@ class Tally:
                 "answers in its place",
                 error,
                 error.asked_for,
-                error.patience,
+                error.delay,
             )
 
     def note_retry(self) -> None:

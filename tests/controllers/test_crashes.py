@@ -106,7 +106,7 @@ async def test_a_stop_finishes_what_is_under_way() -> None:
             await stage.clock.sleep(1)
         # Told to stop after 1 s; the eviction is answered after 3 s.
         assert stage.clock.monotonic() - start == pytest.approx(3.0, abs=0.01)
-        assert controller.statistics().evictor.answers == {"Evicted": 1}
+        assert controller.statistics().evictor.results == {"Evicted": 1}
 
 
 async def only_one_was_missing(stage: Stage) -> bool:

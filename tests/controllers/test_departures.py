@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.builders import a_node, a_pod
 
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
-from gracectl.eviction.lane import Candidate
+from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.pdb_queue import Candidate
 from gracectl.eviction.pod_outcomes import PodOutcome, PodOutcomeCounts, PodOutcomeTracker
 from gracectl.policy.plan import NodeView, Plan, plan
 

@@ -201,7 +201,7 @@ async def test_a_kept_node_has_no_deadline_whatever_says_so(claimed: bool) -> No
             (kept,) = controller.under_way()
             assert (kept.step, kept.pods_left, kept.deadline) == ("drain", 1, None)
             assert controller.claims_under_way() == ()
-            assert controller.statistics().deleter.doomed == 0
+            assert controller.statistics().deleter.scheduled == 0
         assert stage.transport.of("delete", "pods") == []
         assert stage.transport.of("delete", "nodeclaims") == stage.transport.of("patch", "nodeclaims/status") == []
         assert "TerminationGracePeriodExpiring" not in await reasons(stage, "n1")

@@ -8,8 +8,8 @@ from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
 from gracectl.controllers.reporting.pod_events import PodEventReporter, deletion_message, is_cut
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
-from gracectl.eviction.promises import Promise
+from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.pending_deletions import PendingDeletion
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, error_for
 from gracectl.kube.events import EventRecorder
@@ -33,11 +33,13 @@ DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
             "deleted by gracectl with its whole grace (1 s)",
         ),
         (
-            Deletion(POD, 1, 600, Promise(600, NOW), 0.0),  # it has used its last second, or its kubelet is gone
+            Deletion(
+                POD, 1, 600, PendingDeletion(600, NOW), 0.0
+            ),  # it has used its last second, or its kubelet is gone
             "is still there after the 600 s of grace that it had; deleted again by gracectl, with 1 s",
         ),
         (
-            Deletion(POD, 1, 600, Promise(290, NOW - 10), 0.0),  # that it was cut has been told then
+            Deletion(POD, 1, 600, PendingDeletion(290, NOW - 10), 0.0),  # that it was cut has been told then
             "is still there after the 290 s of grace that it had; deleted again by gracectl, with 1 s",
         ),
     ],
@@ -54,15 +56,17 @@ def test_a_pod_that_loses_nothing_is_no_warning(deletion: Deletion, told: str) -
             "deleted by gracectl with 12 s instead of the 30 s of grace that it asks for",
         ),
         (
-            Deletion(POD, 290, 3600, Promise(600, NOW + 309.5), 0.0),
+            Deletion(POD, 290, 3600, PendingDeletion(600, NOW + 309.5), 0.0),
             "terminates already, but its 600 s of grace would end 310 s after the deadline; cut by gracectl to 290 s",
         ),
         (
-            Deletion(POD, 1, 600, Promise(600, NOW + 200), 0.0),  # in the second half, so that it waited until then
+            Deletion(
+                POD, 1, 600, PendingDeletion(600, NOW + 200), 0.0
+            ),  # in the second half, so that it waited until then
             "terminates already, but its 600 s of grace would end 200 s after the deadline; cut by gracectl to 1 s",
         ),
         (
-            Deletion(POD, 1, 600, Promise(600, NOW + 8e8), 0.0),  # the deadline is of long ago: an end by hand
+            Deletion(POD, 1, 600, PendingDeletion(600, NOW + 8e8), 0.0),  # the deadline is of long ago: an end by hand
             "terminates already, but its 600 s of grace would end after the deadline; cut by gracectl to 1 s",
         ),
     ],

@@ -88,7 +88,7 @@ async def test_pods_of_a_node_that_was_replaced_leave_the_queues_while_a_write_f
             await stage.settle(controller)
             await delete_at_start(stage, "n1")
             await until(stage, 10.0)
-            assert controller.statistics().deleter.doomed == 1
+            assert controller.statistics().deleter.scheduled == 1
             # A deadline that was moved by hand is written anew; that hangs.
             stage.transport.before.add(slow(30.0, "PATCH", "/nodes/n1$"))
             later = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2100-01-01T00:00:00Z"}}}
@@ -96,4 +96,4 @@ async def test_pods_of_a_node_that_was_replaced_leave_the_queues_while_a_write_f
             await until(stage, 12.0)
             await stage.patch_node("n1", {"metadata": {"finalizers": []}})
             await until(stage, 12.1)
-            assert controller.statistics().deleter.doomed == 0
+            assert controller.statistics().deleter.scheduled == 0

@@ -19,8 +19,7 @@ from kubesim.apiserver import ApiServer
 from kubesim.faults import LateWatch, Rule
 from kubesim.server import api
 
-from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -166,14 +165,14 @@ class DeletionStage:
         await self.rest()
         assert all(self.pods.get(NAMESPACE, name) for name in graces)
 
-    def want(self, deadline: float, *only: str, node: str = "n1", begins: float | None = None) -> None:
+    def set_pods(self, deadline: float, *only: str, node: str = "n1", begins: float | None = None) -> None:
         """What a drain does: all cached pods of the node (or `only` some) end by `deadline`. With `begins`, what a
         shutdown does."""
         names = only or [pod.name for pod in self.pods.values() if pod.node_name == node]
         doomed = [self.doomed(name, deadline, node) for name in names]
         if begins is not None:
             doomed = [msgspec.structs.replace(each, begins=self.start + begins) for each in doomed]
-        self.deleter.want(node, doomed)
+        self.deleter.set_pods(node, doomed)
 
     def doomed(self, name: str, deadline: float, node: str = "n1") -> ScheduledDeletion:
         pod = self.pods.get(NAMESPACE, name)

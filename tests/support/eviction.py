@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.lane import Candidate
+from gracectl.eviction.pdb_queue import Candidate
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
@@ -145,9 +145,9 @@ class EvictionStage:
             assert pod is not None
             self.show(msgspec.structs.replace(pod, deletion_timestamp=NOW + 30))
 
-    def want(self, node: str, *pods: Pod) -> None:
+    def set_pods(self, node: str, *pods: Pod) -> None:
         """As a drain would: each pod with the budgets that select it now."""
-        self.evictor.want(node, [self.candidate(pod, node) for pod in pods])
+        self.evictor.set_pods(node, [self.candidate(pod, node) for pod in pods])
 
     def candidate(self, pod: Pod, node: str = "n1") -> Candidate:
         return a_candidate(pod, self.budgets.values(), node)

@@ -16,8 +16,7 @@ import msgspec
 from kubesim.server.api import JsonObject
 
 from gracectl.agent.sequence import Result, ShutdownSequence
-from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache

@@ -107,7 +107,7 @@ async def end(
 async def _refused(context: StepContext, unit: DisruptionCandidate, standing: Standing, refusal: ApiError) -> Requeue:
     """Somebody else may forbid it (a node disruption budget): that is his right, and people are told once."""
     standing.has_failed = True
-    asked_for = refusal.patience if isinstance(refusal, AdmissionDenied) else 0.0
+    asked_for = refusal.delay if isinstance(refusal, AdmissionDenied) else 0.0
     seconds = max(standing.retry.next(), asked_for)
     standing.next_try = context.clock.monotonic() + seconds
     message = f"is to end, but its deletion is refused, and tried again: {refusal}"

@@ -19,8 +19,8 @@ from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.pod_events import report_multiple_budgets
 from gracectl.controllers.reporting.protection import report_protection
-from gracectl.eviction.deletion import ScheduledDeletion
-from gracectl.eviction.lane import Candidate
+from gracectl.eviction.deleter import ScheduledDeletion
+from gracectl.eviction.pdb_queue import Candidate
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.times import format_time
@@ -44,8 +44,8 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     is_first_look = state.plan is None
     state.plan, state.looked_at = decision, context.clock.monotonic()
     state.observer.planned(decision, now, context.pod_outcomes.note(state.node.name, decision))
-    context.evictor.want(state.node.name, candidates(decision.leaving, state))
-    context.deleter.want(state.node.name, doomed(decision, state.node.name))
+    context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
+    context.deleter.set_pods(state.node.name, doomed(decision, state.node.name))
     _tell_of_plan(context, state, is_first=is_first_look)
     if decision.overdue:
         _tell_of_the_end(context, state, decision)
@@ -99,13 +99,13 @@ def order_deletions(context: StepContext, state: NodeState) -> None:
     deadline = tightest(state.deadline, shown_deadline(context, node))
     if deadline is not None:
         view = view_without_budgets(context, state, deadline)
-        context.deleter.want(node.name, doomed(plan(view, context.clock.now()), node.name))
+        context.deleter.set_pods(node.name, doomed(plan(view, context.clock.now()), node.name))
 
 
 def withdraw(context: StepContext, node: str) -> None:
     """Nobody of this node is asked to leave any more, or deleted."""
-    context.evictor.withdraw(node)
-    context.deleter.withdraw(node)
+    context.evictor.remove_node(node)
+    context.deleter.remove_node(node)
 
 
 def _tell_of_the_end(context: StepContext, state: NodeState, decision: Plan) -> None:
@@ -165,7 +165,7 @@ def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[Candidate]:
             budgets=entry.budgets,
             terminating_since=state.started,
             deadline=entry.deadline,
-            fate=state.fate,
+            node_activity=state.fate,
         )
         for entry in entries
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
-from gracectl.eviction.lane import Candidate
+from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.pdb_queue import Candidate
 from gracectl.kube.errors import ApiError, BudgetExhausted, MultipleBudgets, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import PODS
@@ -24,7 +24,7 @@ class PodEventReporter:
 
     def evicted(self, candidate: Candidate) -> None:
         """The owner of the pod sees who ended it."""
-        message = f"evicted by gracectl: node {candidate.node} {candidate.fate}"
+        message = f"evicted by gracectl: node {candidate.node} {candidate.node_activity}"
         self._recorder.record(_subject(candidate), EventReason.EVICTED, message)
         logger.info("pod evicted", extra=_keys(candidate))
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gracectl.eviction.deletion import Deletion
+from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError, BudgetExhausted
 from gracectl.model.pod import Pod

@@ -15,7 +15,7 @@ import msgspec
 
 from gracectl.controllers.pipeline.observer import TerminationObserver
 from gracectl.controllers.tracing.pods import DrainSpans
-from gracectl.eviction.deletion import Deletion
+from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError
 from gracectl.policy.plan import Plan

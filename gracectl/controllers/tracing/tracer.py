@@ -13,8 +13,8 @@ import anyio
 from gracectl.controllers.pipeline.state import AnyState, NodeClaimState, NodeState
 from gracectl.controllers.tracing.nodeclaim import NodeClaimTrace
 from gracectl.controllers.tracing.trace import SILENT, Past, SpanObserver, TerminationTrace
-from gracectl.eviction.deletion import Deletion, ScheduledDeletion
-from gracectl.eviction.lane import Candidate
+from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.pdb_queue import Candidate
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim

@@ -19,7 +19,7 @@ from gracectl.controllers.disruption import controller as voluntary
 from gracectl.controllers.finalizer import controller as keeper
 from gracectl.controllers.node.controller import OVERDUE_WORKERS
 from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingPermissions, lease_rights
-from gracectl.eviction.deleter import CROWDS
+from gracectl.eviction.deleter import PLACES_FACTOR
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE
 from gracectl.kube.access import Right
 from gracectl.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
@@ -253,7 +253,7 @@ def a_fresh(stage: Stage) -> Controller:
 
 def test_the_transport_has_a_connection_for_every_worker_there_can_be_and_watches_and_reviews_besides() -> None:
     eviction, termination = Settings().eviction, Settings().termination
-    of_namespaces = (2 + CROWDS) * PLACES_PER_NAMESPACE * eviction.max_in_flight
+    of_namespaces = (2 + PLACES_FACTOR) * PLACES_PER_NAMESPACE * eviction.max_in_flight
     walks = 2 * (2 * termination.workers) + OVERDUE_WORKERS + 1
     evictions, others = 2 * of_namespaces, 2 * (2 * keeper.PLACES) + voluntary.WORKERS + counting.WORKERS
     assert evictions + walks + others + 100 <= HttpSettings().connections

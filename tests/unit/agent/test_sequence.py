@@ -151,7 +151,7 @@ async def test_who_cancels_a_shutdown_stops_all_further_telling() -> None:
         assert [name for name, _, _ in machine.asked] == ["regular", "c"]
         assert machine.names == ["a", "b"]
         assert machine.ears.result is None
-        assert machine.deleter.statistics().doomed == 0
+        assert machine.deleter.statistics().scheduled == 0
 
 
 async def test_after_a_cancelled_shutdown_the_next_one_begins_anew() -> None:

@@ -23,7 +23,7 @@ from support.eviction import (
     web,
 )
 
-from gracectl.eviction.lane import Candidate
+from gracectl.eviction.pdb_queue import Candidate
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.kube.operation import Operation
 from gracectl.kube.transport import Response
@@ -61,9 +61,9 @@ async def test_gone_and_replaced_pods_are_done_and_not_asked_for_again_by_a_stal
         pod = web(1)[0]
         stage.show(a_budget(disruptions_allowed=3), pod)
         stage.server.answers["web-1"].append(answer)
-        stage.want("n1", pod)
+        stage.set_pods("n1", pod)
         await stage.clock.sleep(1)
-        stage.want("n1", pod)
+        stage.set_pods("n1", pod)
         await stage.clock.sleep(100)
         assert stage.server.asked == [(0.0, "web-1")]
         assert stage.evictor.statistics().waiting == 0
@@ -74,7 +74,7 @@ async def test_after_a_uid_conflict_the_lane_waits_until_the_watch_shows_what_it
         pods = web(2)
         stage.show(a_budget(), *pods)
         stage.server.answers["web-1"].append(ANOTHER_UID)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(1)
         assert stage.server.names == ["web-1"]
         stage.show(msgspec.structs.replace(pods[0], uid="reborn"))
@@ -89,7 +89,7 @@ async def test_a_spent_budget_puts_the_lane_to_sleep_and_news_wakes_it() -> None
     async with evicting() as stage:
         stage.show(a_budget(), *web(2))
         stage.server.answers["web-1"].extend([SPENT] * 20)
-        stage.want("n1", *web(2))
+        stage.set_pods("n1", *web(2))
         await stage.clock.sleep(20)
         asked = stage.server.instants_of("web-1")
         assert asked == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7], abs=1e-4)
@@ -106,7 +106,7 @@ async def test_a_budget_that_may_be_asked_again_at_once_is_not_asked_without_end
         stage.show(a_budget(), *web(1))
         at_once = a_status(429, "processing", {"retry-after": said}, causes=[{"reason": "DisruptionBudget"}])
         stage.server.answers["web-1"].extend([at_once] * 50)
-        stage.want("n1", *web(1))
+        stage.set_pods("n1", *web(1))
         await stage.clock.sleep(2)
         asked = stage.server.instants_of("web-1")
         assert asked == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5], abs=1e-4)
@@ -117,7 +117,7 @@ async def test_a_budget_that_asks_for_a_year_is_asked_after_half_a_minute() -> N
         stage.show(a_budget(), *web(1))
         year = a_status(429, "processing", {"retry-after": "31536000"}, causes=[{"reason": "DisruptionBudget"}])
         stage.server.answers["web-1"].append(year)
-        stage.want("n1", *web(1))
+        stage.set_pods("n1", *web(1))
         await stage.clock.sleep(40)
         assert stage.server.asked == [(0.0, "web-1"), (30.0, "web-1")]
 
@@ -126,7 +126,7 @@ async def test_a_budget_just_edited_is_asked_when_it_was_observed() -> None:
     async with evicting() as stage:
         stage.show(a_budget(), *web(1))
         stage.server.answers["web-1"].append(PROCESSING)
-        stage.want("n1", *web(1))
+        stage.set_pods("n1", *web(1))
         await stage.clock.sleep(0.004)
         stage.show(a_budget(generation=2))
         await stage.clock.sleep(0.003)
@@ -141,11 +141,11 @@ async def test_two_budgets_on_a_pod_are_told_and_tried_slowly() -> None:
         stage.evictor.listen(listener)
         stage.show(a_budget(), a_budget("api"), *web(1))
         stage.server.answers["web-1"].extend([TWO_BUDGETS] * 3)
-        stage.want("n1", *web(1))
+        stage.set_pods("n1", *web(1))
         await stage.clock.sleep(130)
         assert stage.server.instants_of("web-1") == [0.0, 60.0, 120.0]
         stage.show(a_budget("api", selector=LabelSelector({"app": "api"})))
-        stage.want("n1", *web(1))
+        stage.set_pods("n1", *web(1))
         await stage.clock.sleep(0.001)
         assert stage.server.asked[3:] == [(130.0, "web-1")]
     assert listener.heard == [("web-1", "MultipleBudgets")] * 3 + [("web-1", "evicted")]
@@ -158,13 +158,13 @@ async def test_when_one_of_two_budgets_goes_its_pods_wait_to_be_moved() -> None:
         stage.show(a_budget(disruptions_allowed=0), *pods)
         stage.show(a_budget("front", selector=LabelSelector({"tier": "front"})))
         stage.server.answers["web-1"].append(TWO_BUDGETS)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(1)
         stage.budgets.remove(("shop", "front"))
         stage.show(a_budget())
         await stage.clock.sleep(1)
         assert stage.server.asked[1:] == [(1.0, "web-2")]
-        stage.want("n1", pods[0])
+        stage.set_pods("n1", pods[0])
         stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-2": NOW}))
         stage.show_terminating("web-2")
         stage.show(a_budget())
@@ -176,9 +176,9 @@ async def test_a_busy_server_is_asked_again_when_it_has_said_and_everybody_waits
     async with evicting() as stage:
         stage.show(a_budget(), *web(1), *loose(1))
         stage.server.answers["web-1"].append(busy(7))
-        stage.want("n1", *web(1))
+        stage.set_pods("n1", *web(1))
         await stage.clock.sleep(1)
-        stage.want("n2", *loose(1))  # another lane: the whole client is paused
+        stage.set_pods("n2", *loose(1))  # another lane: the whole client is paused
         await stage.clock.sleep(20)
         assert stage.server.instants_of("web-1") == [0.0, 7.0]
         assert stage.server.instants_of("job-0") == [7.0]
@@ -195,7 +195,7 @@ async def test_after_a_failure_that_may_have_been_a_success_the_pod_is_looked_at
         stage.show(a_budget(), pod)
         stage.server.answers["web-1"].append(failure)
         stage.server.pods["web-1"] = as_json(pod)
-        stage.want("n1", pod)
+        stage.set_pods("n1", pod)
         await stage.clock.sleep(5)
         assert stage.server.looked_at == [(0.1, "web-1")]
         assert stage.server.asked == [(0.0, "web-1"), (0.1, "web-1")]
@@ -210,9 +210,9 @@ async def test_an_eviction_that_happened_behind_a_failure_is_not_repeated() -> N
         stage.server.pods["web-1"] = as_json(
             pods[0], deletionTimestamp="2026-01-01T00:00:30Z", deletionGracePeriodSeconds=30
         )
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(1)
-        stage.want("n1", *pods)  # the watch is late, the plan stale
+        stage.set_pods("n1", *pods)  # the watch is late, the plan stale
         await stage.clock.sleep(20)
         assert stage.server.asked == [(0.0, "web-1")]  # and the disruption it took is not asked for twice
         stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-1": NOW}))
@@ -226,30 +226,30 @@ async def test_a_refused_connection_needs_no_look_at_the_pod() -> None:
     async with evicting() as stage:
         stage.show(*loose(1))
         stage.server.answers["job-0"].append(Unreachable(POST, "refused", sent=False))
-        stage.want("n1", *loose(1))
+        stage.set_pods("n1", *loose(1))
         await stage.clock.sleep(5)
         assert stage.server.looked_at == []
         assert stage.server.asked == [(0.0, "job-0"), (0.1, "job-0")]
 
 
-async def test_no_answer_in_time_is_doubtful_and_the_pod_that_is_gone_is_done() -> None:
+async def test_no_answer_in_time_is_unknown_outcome_and_the_pod_that_is_gone_is_done() -> None:
     async with evicting() as stage:
         stage.show(*loose(1))
         stage.server.seconds = 6.0
-        stage.want("n1", *loose(1))
+        stage.set_pods("n1", *loose(1))
         await stage.clock.sleep(5.05)
         stage.server.seconds = 0.0
         await stage.clock.sleep(60)
         assert stage.server.asked == [(0.0, "job-0")]
         assert stage.server.looked_at == [(5.1, "job-0")]
-        assert stage.evictor.statistics().answers == {"RequestTimeout": 1}
+        assert stage.evictor.statistics().results == {"RequestTimeout": 1}
 
 
 async def test_a_namespace_that_is_being_deleted_is_left_alone_for_a_while() -> None:
     async with evicting() as stage:
         stage.show(*loose(1))
         stage.server.answers["job-0"].append(TERMINATING)
-        stage.want("n1", *loose(1))
+        stage.set_pods("n1", *loose(1))
         await stage.clock.sleep(20)
         assert stage.server.instants_of("job-0") == [0.0, 5.0]
 
@@ -259,7 +259,7 @@ async def test_a_pod_that_a_webhook_keeps_does_not_hold_up_its_lane() -> None:
         pods = web(3)
         stage.show(a_budget(disruptions_allowed=3), *pods)
         stage.server.answers["web-1"].extend([DENIED] * 4)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.05)
         assert stage.server.asked == [(0.0, "web-1"), (0.0, "web-2"), (0.0, "web-3")]
         stage.show_terminating("web-2", "web-3")
@@ -281,7 +281,7 @@ async def test_a_pod_that_a_policy_keeps_is_asked_for_once_a_minute_and_the_othe
     async with evicting() as stage:
         stage.show(a_budget(disruptions_allowed=3), *web(3))
         stage.server.answers["web-1"].extend([POLICY] * 1000)
-        stage.want("n1", *web(3))
+        stage.set_pods("n1", *web(3))
         await stage.clock.sleep(0.05)
         assert stage.server.names == ["web-1", "web-2", "web-3"]
         await stage.clock.sleep(3600)
@@ -296,7 +296,7 @@ async def test_a_budget_that_was_deleted_during_an_eviction_does_not_make_its_po
         stage.show(a_budget(), *web(1))
         absent = a_status(404, 'poddisruptionbudgets.policy "web" not found', name="web", kind="poddisruptionbudgets")
         stage.server.answers["web-1"].append(absent)
-        stage.want("n1", *web(1))
+        stage.set_pods("n1", *web(1))
         await stage.clock.sleep(1)
         assert stage.server.asked == [(0.0, "web-1"), (0.1, "web-1")]
 
@@ -307,7 +307,7 @@ async def test_a_pod_whose_eviction_fails_again_and_again_does_not_hold_up_its_l
         stage.show(a_budget(disruptions_allowed=2), *pods)
         stage.server.pods["web-1"] = as_json(pods[0])
         stage.server.answers["web-1"].extend([FAULT] * 100)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.15)
         # It is looked at first, as the failure may have been a success; then the other one goes first.
         assert stage.server.asked[:2] == [(0.0, "web-1"), (0.1, "web-2")]
@@ -320,11 +320,11 @@ async def test_a_lane_that_a_pod_has_moved_to_goes_on_when_the_other_one_has_its
     async with evicting(seconds=1.0) as stage:
         moving, staying = web(2)
         stage.show(a_budget(disruptions_allowed=3), moving)
-        stage.want("n1", moving)
+        stage.set_pods("n1", moving)
         await stage.clock.sleep(0.5)
         stage.budgets.remove(("shop", "web"))
         stage.show(a_budget("other", disruptions_allowed=3), staying)
-        stage.want("n1", moving, staying)
+        stage.set_pods("n1", moving, staying)
         await stage.clock.sleep(2.0)
         assert stage.server.asked == [(0.0, "web-1"), (1.0, "web-2")]
 
@@ -335,7 +335,7 @@ async def test_a_wall_clock_that_is_set_back_holds_up_no_lane(monkeypatch: pytes
         stage.show(a_budget(), pod)
         stage.server.pods["web-1"] = as_json(pod)
         stage.server.answers["web-1"].append(FAULT)
-        stage.want("n1", pod)
+        stage.set_pods("n1", pod)
         await stage.clock.sleep(0.05)
         past = stage.clock.now() - 3600
         monkeypatch.setattr(stage.clock, "now", lambda: past)
@@ -347,12 +347,12 @@ async def test_nothing_is_remembered_of_a_pod_that_was_gone_before_its_eviction_
     async with evicting() as stage:
         stage.show(*loose(1))
         stage.server.seconds = 6.0
-        stage.want("n1", *loose(1))
+        stage.set_pods("n1", *loose(1))
         await stage.clock.sleep(1)
         stage.pods.remove(loose(1)[0].key)
         await stage.clock.sleep(60)
-        assert stage.evictor.statistics().answers == {"RequestTimeout": 1}
-        assert not stage.evictor._doubtful
+        assert stage.evictor.statistics().results == {"RequestTimeout": 1}
+        assert not stage.evictor._unknown_outcome
 
 
 async def test_behind_a_closed_fence_nobody_is_asked_nobody_is_told_and_the_pods_keep_their_turn() -> None:
@@ -361,10 +361,10 @@ async def test_behind_a_closed_fence_nobody_is_asked_nobody_is_told_and_the_pods
         stage.evictor.listen(listener)
         stage.fence.shut()
         stage.show(a_budget(), *web(1), *loose(1))
-        stage.want("n1", *web(1), *loose(1))
+        stage.set_pods("n1", *web(1), *loose(1))
         await stage.clock.sleep(30)
         assert (stage.server.asked, listener.heard) == ([], [])
-        assert stage.evictor.statistics().answers == {}
+        assert stage.evictor.statistics().results == {}
         assert stage.fence.statistics().refused < 40  # and not in a tight loop
         stage.fence.open()
         await stage.clock.sleep(15)

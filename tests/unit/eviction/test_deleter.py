@@ -10,7 +10,7 @@ from kubesim.faults import Latency, Rule
 from support.builders import a_pod
 from support.deletion import LOST, NAMESPACE, REFUSED, deleting
 
-from gracectl.eviction.deletion import ScheduledDeletion
+from gracectl.eviction.deleter import ScheduledDeletion
 from gracectl.kube.transport import Response
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_each_pod_is_deleted_its_own_grace_before_the_deadline() -> None:
     async with deleting() as stage:
         await stage.add(slow=600, web=30, one=1, none=0)
-        stage.want(900)
+        stage.set_pods(900)
         await stage.until(899.9)
         assert stage.asked == [(300, "slow", 600), (870, "web", 30), (899, "one", 1)]
         await stage.until(1000)
@@ -31,7 +31,7 @@ async def test_an_overdue_pod_goes_at_once_with_what_is_left() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         await stage.until(2.5)
-        stage.want(10)
+        stage.set_pods(10)
         await stage.until(3)
         assert stage.asked == [(2.5, "web", 8)]
         assert [d.late for d in stage.ears.deletions] == [0.0]
@@ -41,7 +41,7 @@ async def test_after_the_deadline_everybody_gets_a_second() -> None:
     async with deleting() as stage:
         await stage.add(web=30, slow=600)
         await stage.until(20)
-        stage.want(10)
+        stage.set_pods(10)
         await stage.until(100)
         assert stage.asked == [(20, "web", 1), (20, "slow", 1)]
 
@@ -54,7 +54,7 @@ async def test_a_pod_that_names_no_sensible_grace(grace: int | None, instant: fl
         odd = stage.pods.get(NAMESPACE, "odd")
         assert odd is not None
         stage.pods.put(msgspec.structs.replace(odd, grace_seconds=grace, resource_version="cached"))
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(100)
         assert stage.asked[0] == (instant, "odd", granted)
 
@@ -65,7 +65,7 @@ async def test_the_owner_is_told_what_is_asked_for_and_what_is_granted() -> None
         await stage.delete("slow")
         await stage.touch("slow")
         await stage.until(1)
-        stage.want(60)
+        stage.set_pods(60)
         await stage.until(61)
         told = [(d.pod.name, d.before and d.before.grace, d.granted, d.requested, d.late) for d in stage.ears.deletions]
         assert told == [
@@ -82,7 +82,7 @@ async def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_hurry_at_onc
         await stage.add(slow=600)
         await stage.delete("slow")
         await stage.until(10)
-        stage.want(300)
+        stage.set_pods(300)
         await stage.until(299)
         assert stage.asked == [(10, "slow", 290)]
         assert stage.grace_at_the_server("slow") == 290
@@ -93,7 +93,7 @@ async def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_hurry_at_onc
 async def test_a_doomed_pod_that_begins_to_terminate_is_judged_anew() -> None:
     async with deleting() as stage:
         await stage.add(slow=600, quick=600)
-        stage.want(1000)
+        stage.set_pods(1000)
         await stage.until(390)
         await stage.delete("quick", 20)
         await stage.delete("slow", 700)  # by somebody who wants to be nice
@@ -107,7 +107,7 @@ async def test_a_doomed_pod_that_begins_to_terminate_is_judged_anew() -> None:
 async def test_a_pod_that_ends_before_its_time_is_not_asked_for() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(50)
         await stage.delete("web", 0)
         await stage.until(200)
@@ -122,7 +122,7 @@ async def test_a_namesake_is_another_pod() -> None:
         await stage.delete("web", 0)
         await stage.add(web=30)
         await stage.until(1)
-        stage.deleter.want("n1", [doomed])
+        stage.deleter.set_pods("n1", [doomed])
         await stage.until(200)
         assert stage.asked == []
 
@@ -132,7 +132,7 @@ async def test_wanting_the_same_again_changes_nothing() -> None:
         await stage.add(web=30, slow=50)
         for second in range(100):
             await stage.until(second)
-            stage.want(100)
+            stage.set_pods(100)
         assert stage.asked == [(50, "slow", 50), (70, "web", 30)]
         assert stage.deleter.statistics().wheel.armed == 4  # each once for its time, once for the deadline
 
@@ -140,27 +140,27 @@ async def test_wanting_the_same_again_changes_nothing() -> None:
 async def test_who_leaves_the_set_is_spared() -> None:
     async with deleting() as stage:
         await stage.add(a=30, b=30, c=30)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(60)
-        stage.want(100, "a", "b")
+        stage.set_pods(100, "a", "b")
         await stage.until(69.99)
-        stage.want(100, "b")
+        stage.set_pods(100, "b")
         await stage.until(80)
         assert stage.asked == [(70, "b", 30)]
-        stage.deleter.withdraw("n1")
+        stage.deleter.remove_node("n1")
         await stage.until(200)
         assert len(stage.asked) == 1
-        assert stage.deleter.statistics().doomed == 0
+        assert stage.deleter.statistics().scheduled == 0
 
 
 async def test_nodes_do_not_meddle_with_each_other() -> None:
     async with deleting() as stage:
         await stage.add(a=30, b=30)
-        stage.want(100, "a")
-        stage.want(200, "b", node="n2")
-        stage.want(100, "a")
-        stage.deleter.withdraw("n1")
-        stage.deleter.withdraw("n3")
+        stage.set_pods(100, "a")
+        stage.set_pods(200, "b", node="n2")
+        stage.set_pods(100, "a")
+        stage.deleter.remove_node("n1")
+        stage.deleter.remove_node("n3")
         await stage.until(180)
         assert stage.asked == [(170, "b", 30)]
 
@@ -168,9 +168,9 @@ async def test_nodes_do_not_meddle_with_each_other() -> None:
 async def test_a_deadline_that_is_tightened_counts_from_now() -> None:
     async with deleting() as stage:
         await stage.add(web=30, slow=600)
-        stage.want(1000)
+        stage.set_pods(1000)
         await stage.until(100)
-        stage.want(160)
+        stage.set_pods(160)
         await stage.until(159)
         assert stage.asked == [(100, "slow", 60), (130, "web", 30)]
 
@@ -178,9 +178,9 @@ async def test_a_deadline_that_is_tightened_counts_from_now() -> None:
 async def test_a_deadline_tightened_while_the_pod_terminates_cuts_its_grace_again() -> None:
     async with deleting() as stage:
         await stage.add(slow=600)
-        stage.want(600)
+        stage.set_pods(600)
         await stage.until(10)
-        stage.want(300)
+        stage.set_pods(300)
         await stage.until(20)
         assert stage.asked == [(0, "slow", 600), (10, "slow", 290)]
 
@@ -188,14 +188,14 @@ async def test_a_deadline_tightened_while_the_pod_terminates_cuts_its_grace_agai
 async def test_a_new_process_repeats_nothing() -> None:
     async with deleting() as stage:
         await stage.add(slow=600, web=30)
-        stage.want(610)
+        stage.set_pods(610)
         await stage.until(20)
         assert [each.name for each in stage.asked] == ["slow"]
         heir = stage.another()
         async with anyio.create_task_group() as group:
             group.start_soon(heir.run)
-            heir.want("n1", [stage.doomed("slow", 610), stage.doomed("web", 610)])
-            stage.deleter.withdraw("n1")
+            heir.set_pods("n1", [stage.doomed("slow", 610), stage.doomed("web", 610)])
+            stage.deleter.remove_node("n1")
             await stage.until(609)
             assert stage.asked[1:] == [(580, "web", 30)]
             group.cancel_scope.cancel()
@@ -206,7 +206,7 @@ async def test_a_new_process_asks_at_once_for_what_is_overdue() -> None:
         await stage.add(slow=600)
         await stage.until(400)
         heir = stage.another()
-        heir.want("n1", [stage.doomed("slow", 610)])
+        heir.set_pods("n1", [stage.doomed("slow", 610)])
         async with anyio.create_task_group() as group:
             group.start_soon(heir.run)
             await stage.until(401)
@@ -218,17 +218,17 @@ async def test_a_watch_that_lags_makes_nobody_be_asked_for_twice() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.let_the_watch_lag(20)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(72)
         await stage.touch("web")
-        stage.deleter.withdraw("n1")
-        stage.want(100)
+        stage.deleter.remove_node("n1")
+        stage.set_pods(100)
         await stage.until(80)
         stale = stage.pods.get(NAMESPACE, "web")
         assert stale is not None
         assert stale.deletion_timestamp is None
         stage.pods.put(msgspec.structs.replace(stale, labels={"late": "news"}, resource_version="stale"))
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert stage.asked == [(70, "web", 30)]
         await stage.until(101)
@@ -238,7 +238,7 @@ async def test_a_watch_that_lags_makes_nobody_be_asked_for_twice() -> None:
 async def test_a_pod_that_is_gone_at_the_server_is_gone_whatever_the_watch_shows() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
-        stage.want(100)
+        stage.set_pods(100)
         stage.let_the_watch_lag(60)
         await stage.until(50)
         await stage.delete("web", 0)
@@ -246,14 +246,14 @@ async def test_a_pod_that_is_gone_at_the_server_is_gone_whatever_the_watch_shows
         assert stage.asked == [(70, "web", 30)]
         assert stage.ears.deletions == []
         assert stage.ears.refusals == []
-        assert stage.deleter.statistics().answers == {"NotFound": 1}
+        assert stage.deleter.statistics().results == {"NotFound": 1}
 
 
 async def test_a_fast_watch_makes_no_pod_late() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.transport.behind.add(Rule(fault=Latency(2.0, 2.0), method="DELETE"))
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(71)
         cached = stage.pods.get(NAMESPACE, "web")
         assert cached is not None
@@ -266,7 +266,7 @@ async def test_a_fast_watch_makes_no_pod_late() -> None:
 async def test_settling_waits_for_the_answers_of_what_is_due_and_for_nothing_else() -> None:
     async with deleting() as stage:
         await stage.add(web=30, slow=50, other=10)
-        stage.want(100)
+        stage.set_pods(100)
         stage.wire.seconds = 0.25
         await stage.deleter.settle("n1")
         await stage.deleter.settle("n2")
@@ -282,11 +282,11 @@ async def test_settling_waits_for_the_answers_of_what_is_due_and_for_nothing_els
 async def test_settling_at_the_deadline() -> None:
     async with deleting() as stage:
         await stage.add(web=30, slow=50)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         stage.wire.seconds = 0.25
         await anyio.sleep(1)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.deleter.settle("n1")
         assert stage.now == 100.25
         assert sorted(stage.asked[2:]) == [(100, "slow", 1), (100, "web", 1)]
@@ -296,13 +296,13 @@ async def test_who_settles_is_not_left_waiting_for_a_pod_that_goes() -> None:
     async with deleting() as stage:
         await stage.add(a=30, b=30)
         stage.wire.seconds = 4.0
-        stage.want(20)
+        stage.set_pods(20)
         async with anyio.create_task_group() as group:
             group.start_soon(stage.deleter.settle, "n1")
             await anyio.sleep(1)
             await stage.delete("a", 0)
             await anyio.sleep(1)
-            stage.deleter.withdraw("n1")
+            stage.deleter.remove_node("n1")
         assert stage.now < 3
 
 
@@ -316,7 +316,7 @@ async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
             doomed.append(ScheduledDeletion(NAMESPACE, pod.name, pod.uid, "n1", deadline))
         stage.wire.seconds = 0.01
         stage.wire.down = Response(status=200)
-        stage.deleter.want("n1", doomed)
+        stage.deleter.set_pods("n1", doomed)
         await stage.until(69.99)
         assert stage.deleter.statistics().armed == 10_000
         assert stage.asked == []
@@ -340,7 +340,7 @@ async def test_whose_time_has_begun_is_told_with_its_whole_grace_and_once() -> N
     async with deleting() as stage:
         await stage.add(quick=30, slow=600)
         await stage.until(2.5)
-        stage.want(60, begins=2.5)
+        stage.set_pods(60, begins=2.5)
         await stage.until(100)
         # Neither is asked again when the deadline comes: who outlives what he was told is not our business.
         assert stage.asked == [(2.5, "quick", 30), (2.5, "slow", 58)]
@@ -349,7 +349,7 @@ async def test_whose_time_has_begun_is_told_with_its_whole_grace_and_once() -> N
 async def test_whose_time_has_not_begun_is_told_when_it_does() -> None:
     async with deleting() as stage:
         await stage.add(quick=30, slow=600)
-        stage.want(900, begins=400)
+        stage.set_pods(900, begins=400)
         await stage.until(2000)
         assert stage.asked == [(300, "slow", 600), (400, "quick", 30)]
 
@@ -358,7 +358,7 @@ async def test_a_second_try_of_whose_time_has_begun_takes_nothing_from_its_grace
     async with deleting() as stage:
         await stage.add(quick=30, slow=600)
         stage.wire.down = REFUSED
-        stage.want(60, begins=0)
+        stage.set_pods(60, begins=0)
         await stage.until(6)
         stage.wire.down = None
         await stage.until(100)
@@ -389,7 +389,7 @@ async def test_the_deadline_is_no_instant_of_its_own_for_whose_time_has_begun() 
     async with deleting() as stage:
         await stage.add(slow=600)
         stage.wire.down = REFUSED
-        stage.want(60, begins=0)
+        stage.set_pods(60, begins=0)
         await stage.until(65)
         assert [round(each.at, 3) for each in stage.asked if each.at > 50] == [52.7, 62.7]
 
@@ -400,7 +400,7 @@ async def test_whose_answer_is_lost_is_looked_at_even_after_the_deadline_if_its_
         stage.wire.losses["slow"].append(LOST)
         stage.let_the_watch_lag(1000)
         stage.wire.seconds = 1.0
-        stage.want(1, begins=0)
+        stage.set_pods(1, begins=0)
         await stage.until(50)
         assert stage.asked == [(0, "slow", 1)]
         assert stage.wire.looked_at == [(1.1, "slow")]
@@ -410,6 +410,6 @@ async def test_a_server_whose_clock_is_a_second_ahead_is_asked_once_for_whose_ti
     async with deleting() as stage:
         await stage.add(slow=600)
         stage.ours.offset = -1.0
-        stage.want(59, begins=-1)
+        stage.set_pods(59, begins=-1)
         await stage.until(100)
         assert stage.asked == [(0, "slow", 60)]

@@ -35,7 +35,7 @@ async def test_who_is_refused_is_asked_for_again_with_what_is_left_then(
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.refusals["web"].extend([answer] * 5)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         # After 0.1, 0.2, 0.4, 0.8 and 1.6 s.
         instants = [70, 70.1, 70.3, 70.7, 71.5, 73.1]
@@ -44,7 +44,7 @@ async def test_who_is_refused_is_asked_for_again_with_what_is_left_then(
         [deletion] = stage.ears.deletions
         assert deletion.granted == 27
         assert deletion.late == pytest.approx(3.1)
-        assert stage.deleter.statistics().answers == {error.__name__: 5, "Deleted": 1}
+        assert stage.deleter.statistics().results == {error.__name__: 5, "Deleted": 1}
         assert stage.deleter.statistics().late_maximum == deletion.late
         assert stage.deleter.statistics().failing == 0
 
@@ -53,7 +53,7 @@ async def test_it_is_never_given_up_and_tried_every_ten_seconds_at_least() -> No
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.down = DENIED
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(3600)
         assert stage.deleter.statistics().failing == 1
         instants = [each.at for each in stage.asked]
@@ -64,7 +64,7 @@ async def test_it_is_never_given_up_and_tried_every_ten_seconds_at_least() -> No
         stage.wire.down = None
         await stage.until(3610)
         assert stage.grace_at_the_server("web") == 1
-        stage.deleter.withdraw("n1")
+        stage.deleter.remove_node("n1")
         await stage.until(7200)
         assert stage.asked[-1].at <= 3610
 
@@ -73,10 +73,10 @@ async def test_who_is_withdrawn_is_not_tried_again() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.down = REFUSED
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(75)
         tries = len(stage.asked)
-        stage.deleter.withdraw("n1")
+        stage.deleter.remove_node("n1")
         stage.wire.down = None
         await stage.until(200)
         assert len(stage.asked) == tries
@@ -88,7 +88,7 @@ async def test_a_pod_that_cannot_be_deleted_holds_up_no_other() -> None:
         await stage.add(bad=30, worse=30, good=30, late=28)
         for name in ("bad", "worse"):
             stage.wire.refusals[name].extend([DENIED] * 1000)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert (70, "good", 30) in stage.asked
         assert (72, "late", 28) in stage.asked
@@ -98,11 +98,11 @@ async def test_news_of_the_pod_do_not_make_it_be_asked_for_before_its_backoff_is
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.down = DENIED
-        stage.want(100)
+        stage.set_pods(100)
         for tenth in range(700, 900):
             await stage.until(tenth / 10 + 0.05)
             await stage.touch("web")
-            stage.want(100)
+            stage.set_pods(100)
         assert [each.at for each in stage.asked] == [70, 70.1, 70.3, 70.7, 71.5, 73.1, 76.3, 82.7]
 
 
@@ -112,7 +112,7 @@ async def test_a_lost_answer_takes_nothing_from_what_was_promised(answer: Answer
         await stage.add(web=30)
         stage.let_the_watch_lag(1000)
         stage.wire.losses["web"].append(answer)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert stage.asked == [(70, "web", 30)]
         assert stage.wire.looked_at == [(70.1, "web")]
@@ -126,7 +126,7 @@ async def test_a_lost_answer_that_the_watch_makes_up_for() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.losses["web"].append(LOST)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert stage.asked == [(70, "web", 30)]
         assert stage.wire.looked_at == []
@@ -138,7 +138,7 @@ async def test_in_doubt_nobody_is_asked_for_until_the_pod_was_seen() -> None:
         await stage.add(web=30)
         stage.let_the_watch_lag(1000)
         stage.wire.losses["web"].append(LOST)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(70)
         stage.wire.down = FAULT
         await stage.until(80)
@@ -155,7 +155,7 @@ async def test_at_the_deadline_doubts_count_no_more() -> None:
         await stage.add(web=30)
         stage.let_the_watch_lag(1000)
         stage.wire.down = LOST
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99.9)
         assert len(stage.asked) == 1
         stage.wire.down = None
@@ -170,7 +170,7 @@ async def test_in_doubt_the_watch_may_be_faster_than_the_look() -> None:
         stage.let_the_watch_lag(0.15)
         stage.transport.behind.add(Rule(fault=Latency(0.1, 0.1), method="GET"))
         stage.wire.losses["web"].append(LOST)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert stage.wire.looked_at == [(70.1, "web")]
         assert [d.granted for d in stage.ears.deletions] == [30]
@@ -182,7 +182,7 @@ async def test_in_doubt_a_pod_that_is_gone_or_replaced_is_done() -> None:
         stage.let_the_watch_lag(1000)
         stage.wire.losses["gone"].append(LOST)
         stage.wire.losses["replaced"].append(LOST)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(70.05)
         await stage.delete("gone", 0)
         await stage.delete("replaced", 0)
@@ -198,7 +198,7 @@ async def test_a_shortening_that_was_lost_before_it_was_carried_out_is_asked_for
         await stage.delete("slow")
         await stage.until(10)
         stage.wire.refusals["slow"].append(LOST)
-        stage.want(300)
+        stage.set_pods(300)
         await stage.until(20)
         assert stage.asked == [(10, "slow", 290), (10.1, "slow", 290)]
         assert stage.grace_at_the_server("slow") == 290
@@ -208,7 +208,7 @@ async def test_a_uid_that_no_longer_holds_is_done() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.refusals["web"].append(ANOTHER_UID)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(200)
         assert len(stage.asked) == 1
         assert stage.ears.refusals == []
@@ -218,7 +218,7 @@ async def test_a_busy_server_is_given_the_time_it_asks_for_and_the_grace_is_righ
     async with deleting() as stage:
         await stage.add(web=30, other=29)
         stage.wire.refusals["web"].append(busy(5))
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert sorted(stage.asked) == [(70, "web", 30), (75, "other", 25), (75, "web", 25)]
 
@@ -228,7 +228,7 @@ async def test_a_failing_server_is_given_the_time_it_asks_for(code: int) -> None
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.refusals["web"].append(a_status(code, "later", {"retry-after": "5"}))
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert stage.asked == [(70, "web", 30), (75, "web", 25)]
 
@@ -237,9 +237,9 @@ async def test_who_is_spared_while_the_client_waits_for_a_busy_server_is_spared(
     async with deleting() as stage:
         await stage.add(web=30, other=29)
         stage.wire.refusals["web"].append(busy(10))
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(72)
-        stage.want(100, "web")
+        stage.set_pods(100, "web")
         await stage.until(99)
         assert [each.name for each in stage.asked] == ["web", "web"]
 
@@ -248,7 +248,7 @@ async def test_settling_tries_once_whoever_waits_after_a_failure() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.down = DENIED
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(83)
         tries = len(stage.asked)
         await stage.deleter.settle("n1")
@@ -261,7 +261,7 @@ async def test_a_request_in_flight_is_finished_when_the_process_ends() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.seconds = 2.0
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(71)
     assert [d.granted for d in stage.ears.deletions] == [30]
     assert stage.grace_at_the_server("web") == 30
@@ -271,7 +271,7 @@ async def test_a_server_that_hangs_is_left_and_asked_again() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.seconds = 1000.0
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(71)
         stage.wire.seconds = 0.0
         await stage.until(99)
@@ -285,9 +285,9 @@ async def test_behind_a_closed_fence_nobody_is_asked_and_nobody_is_told() -> Non
     async with deleting() as stage:
         await stage.add(web=30)
         stage.fence.shut()
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(80)
-        assert (stage.asked, stage.ears.refusals, stage.deleter.statistics().answers) == ([], [], {})
+        assert (stage.asked, stage.ears.refusals, stage.deleter.statistics().results) == ([], [], {})
         assert stage.fence.statistics().refused == 7  # 0.1, 0.2, 0.4, 0.8, 1.6, 3.2 and 6.4 s after each other
         stage.fence.open()
         await stage.until(99)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_clock_that_turns_out_to_be_late_brings_the_deletions_forward() -> None:
     async with deleting() as stage:
         await stage.add(slow=60, web=30)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(10)
         stage.ours.offset = 20.0
         await stage.until(80)
@@ -28,7 +28,7 @@ async def test_a_clock_that_turns_out_to_be_late_brings_the_deletions_forward() 
 async def test_what_has_become_overdue_by_that_goes_at_once() -> None:
     async with deleting() as stage:
         await stage.add(slow=60, web=30)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(10.25)
         stage.ours.offset = 80.0
         await stage.until(11)
@@ -42,7 +42,7 @@ async def test_a_clock_that_turns_out_to_be_ahead_makes_nobody_go_early() -> Non
     async with deleting() as stage:
         stage.ours.offset = 20.0
         await stage.add(slow=60, web=30)
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(10)
         stage.ours.offset = 0.0
         await stage.until(99)
@@ -52,7 +52,7 @@ async def test_a_clock_that_turns_out_to_be_ahead_makes_nobody_go_early() -> Non
 async def test_the_clock_may_go_to_and_fro() -> None:
     async with deleting() as stage:
         await stage.add(slow=60, web=30)
-        stage.want(100)
+        stage.set_pods(100)
         for second in range(1, 31):
             await stage.until(second)
             stage.ours.offset = 9.0 if second % 2 else -9.0
@@ -66,7 +66,7 @@ async def test_a_pod_in_the_queue_is_not_deleted_early_when_the_clock_goes_back(
         stage.ours.offset = 20.0
         await stage.add(first=30, second=30, third=30)
         stage.wire.seconds = 4.0
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(52)
         stage.ours.offset = 0.0
         stage.wire.seconds = 0.0
@@ -78,7 +78,7 @@ async def test_a_jump_before_the_deleter_runs_is_not_overlooked() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         heir = stage.another()
-        heir.want("n1", [stage.doomed("web", 100)])
+        heir.set_pods("n1", [stage.doomed("web", 100)])
         stage.ours.offset = 50.0
         async with anyio.create_task_group() as group:
             group.start_soon(heir.run)
@@ -97,12 +97,12 @@ async def test_clocks_that_disagree_by_odd_fractions_cost_nobody_a_second_and_no
             await stage.until(stage.clock.monotonic() + chance.random())
             stage.ours.offset = chance.uniform(-1e6, 1e6)
             deadline = math.floor(stage.ours.now()) + 40 - stage.start
-            stage.want(deadline, "next")
+            stage.set_pods(deadline, "next")
             await anyio.sleep(11)
             [asked] = stage.asked
             assert asked.grace == 30
             assert -1e-5 < asked.at + stage.ours.offset - (deadline - 30) < 0.01
-            stage.deleter.withdraw("n1")
+            stage.deleter.remove_node("n1")
             await stage.delete("next", 0)
             await stage.rest()
 
@@ -110,7 +110,7 @@ async def test_clocks_that_disagree_by_odd_fractions_cost_nobody_a_second_and_no
 async def test_a_clock_that_is_a_hair_behind_at_the_instant_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async with deleting() as stage:
         await stage.add(web=30)
-        stage.want(100)
+        stage.set_pods(100)
         right = stage.ours.now
         monkeypatch.setattr(stage.ours, "now", lambda: right() - 5e-7)
         await stage.until(101)

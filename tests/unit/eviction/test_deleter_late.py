@@ -15,6 +15,6 @@ async def test_a_late_answer_does_not_make_a_pod_end_later() -> None:
         await stage.add(web=30)
         stage.transport.before.add(Rule(fault=LateWatch(20.0, 20.0)))
         stage.transport.behind.add(Rule(fault=Latency(4.0, 4.0), method="DELETE"))
-        stage.want(100)
+        stage.set_pods(100)
         await stage.until(99)
         assert stage.asked == [Asked(70, "web", 30)]

@@ -88,13 +88,13 @@ class Play:
         self.deleter = self.stage.another()
         self.group.start_soon(self._live, self.deleter)
         await self.stage.rest()
-        self.want()
+        self.set_pods()
 
     async def _live(self, deleter: PodDeleter) -> None:
         with anyio.CancelScope() as self.scope:
             await deleter.run()
 
-    def want(self) -> None:
+    def set_pods(self) -> None:
         stage = self.stage
         if self.deleter is None:
             return
@@ -102,19 +102,19 @@ class Play:
         for name in names:
             if not self.wanted[name] or self.wanted[name][-1][1] != self.deadline:
                 self.wanted[name].append((stage.now, self.deadline))
-        self.deleter.want("n1", [stage.doomed(name, self.deadline) for name in names])
+        self.deleter.set_pods("n1", [stage.doomed(name, self.deadline) for name in names])
 
     async def hurry(self, name: str) -> None:
         await self.stage.delete(name)
-        self.want()
+        self.set_pods()
 
     async def spare(self, name: str) -> None:
         self.spared.setdefault(name, self.stage.now)
-        self.want()
+        self.set_pods()
 
     async def tighten(self) -> None:
         self.deadline = min(self.deadline, float(self.drawn["tightened"][1]))
-        self.want()
+        self.set_pods()
 
     def grace(self, name: str) -> int:
         drawn: int | None = self.drawn["graces"][name]

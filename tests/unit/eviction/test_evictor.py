@@ -23,8 +23,8 @@ async def test_a_lane_asks_once_per_freed_disruption_at_the_instant_it_is_freed(
     async with evicting(seconds=0.02) as stage:
         pods = web(3)
         stage.show(a_budget(), *pods)
-        stage.want("n1", pods[0], pods[2])
-        stage.want("n2", pods[1])  # one lane over all nodes
+        stage.set_pods("n1", pods[0], pods[2])
+        stage.set_pods("n2", pods[1])  # one lane over all nodes
         for number, pod in enumerate(pods):
             await stage.clock.sleep(0.5)
             stage.show(a_budget(disruptions_allowed=0, disrupted_pods={pod.name: NOW}))
@@ -32,20 +32,20 @@ async def test_a_lane_asks_once_per_freed_disruption_at_the_instant_it_is_freed(
             await stage.clock.sleep(0.5)
             assert stage.server.asked[number:] == [(float(number), pod.name)]
             stage.show(a_budget())
-        assert stage.evictor.statistics().answers == {"Evicted": 3}
+        assert stage.evictor.statistics().results == {"Evicted": 3}
 
 
 async def test_lanes_of_different_budgets_do_not_wait_for_each_other() -> None:
     async with evicting(seconds=1.0) as stage:
         other = a_pod("api-1", labels={"app": "api"})
         stage.show(a_budget(), a_budget("api", selector=LabelSelector({"app": "api"})), *web(2), other)
-        stage.want("n1", *web(2), other)
+        stage.set_pods("n1", *web(2), other)
         await stage.clock.sleep(0.5)
         assert stage.server.asked == [(0.0, "api-1"), (0.0, "web-1")] or stage.server.asked == [
             (0.0, "web-1"),
             (0.0, "api-1"),
         ]
-        assert stage.evictor.statistics().lanes == 2
+        assert stage.evictor.statistics().pdb_queues == 2
         assert stage.evictor.statistics().waiting == 3
 
 
@@ -53,7 +53,7 @@ async def test_the_crowd_is_bounded_by_max_in_flight() -> None:
     async with evicting(seconds=1.0, max_in_flight=10, qps=0) as stage:
         pods = loose(35)
         stage.show(*pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(3.5)
         assert stage.server.most_in_flight == 10
         per_second = [sum(instant == second for instant, _ in stage.server.asked) for second in (0.0, 1.0, 2.0, 3.0)]
@@ -64,7 +64,7 @@ async def test_the_crowd_is_bounded_by_qps_and_burst() -> None:
     async with evicting(qps=10, burst=5) as stage:
         pods = loose(15)
         stage.show(*pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(2.0)
         instants = [instant for instant, _ in stage.server.asked]
         assert instants == pytest.approx([0.0] * 5 + [n / 10 for n in range(1, 11)])
@@ -74,11 +74,11 @@ async def test_a_storm_of_unbudgeted_pods_does_not_delay_a_lane() -> None:
     async with evicting(seconds=0.5, max_in_flight=5, qps=1, burst=5) as stage:
         storm = loose(200)
         stage.show(*storm)
-        stage.want("n1", *storm)
+        stage.set_pods("n1", *storm)
         await stage.clock.sleep(10.1)
         pod = web(1)[0]
         stage.show(a_budget(), pod)
-        stage.want("n2", pod)
+        stage.set_pods("n2", pod)
         await stage.clock.sleep(0.001)
         assert stage.server.instants_of("web-1") == [10.1]
 
@@ -88,7 +88,7 @@ async def test_lanes_are_not_counted_by_the_limit_of_the_crowd() -> None:
         names = [f"app{n}" for n in range(20)]
         pods = [a_pod(f"{name}-1", labels={"app": name}) for name in names]
         stage.show(*(a_budget(name, selector=LabelSelector({"app": name})) for name in names), *pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.001)
         assert [instant for instant, _ in stage.server.asked] == [0.0] * 20
 
@@ -97,8 +97,8 @@ async def test_want_replaces_the_set_of_a_node() -> None:
     async with evicting() as stage:
         pods = web(3)
         stage.show(a_budget(disruptions_allowed=0), *pods)
-        stage.want("n1", pods[0], pods[1])
-        stage.want("n1", pods[2])
+        stage.set_pods("n1", pods[0], pods[1])
+        stage.set_pods("n1", pods[2])
         assert stage.evictor.statistics().waiting == 1
         stage.show(a_budget())
         await stage.clock.sleep(0.1)
@@ -108,9 +108,9 @@ async def test_want_replaces_the_set_of_a_node() -> None:
 async def test_withdrawn_pods_are_not_asked_for_and_their_lane_is_forgotten() -> None:
     async with evicting() as stage:
         stage.show(a_budget(disruptions_allowed=0), *web(2))
-        stage.want("n1", *web(2))
-        stage.evictor.withdraw("n1")
-        assert (stage.evictor.statistics().waiting, stage.evictor.statistics().lanes) == (0, 0)
+        stage.set_pods("n1", *web(2))
+        stage.evictor.remove_node("n1")
+        assert (stage.evictor.statistics().waiting, stage.evictor.statistics().pdb_queues) == (0, 0)
         stage.show(a_budget())
         await stage.clock.sleep(120)
         assert stage.server.asked == []
@@ -120,9 +120,9 @@ async def test_a_pod_withdrawn_while_it_waits_for_a_token_is_not_evicted() -> No
     async with evicting(qps=1, burst=1) as stage:
         pods = loose(3)
         stage.show(*pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.5)
-        stage.want("n1")  # all of them are protected now
+        stage.set_pods("n1")  # all of them are protected now
         await stage.clock.sleep(10)
         assert stage.server.asked == [(0.0, "job-0")]
 
@@ -131,7 +131,7 @@ async def test_a_pod_that_vanishes_while_it_waits_is_not_asked_for() -> None:
     async with evicting() as stage:
         pods = web(2)
         stage.show(a_budget(disruptions_allowed=0), *pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(1)
         stage.pods.remove(pods[0].key)
         stage.show(a_budget())
@@ -143,7 +143,7 @@ async def test_a_namesake_under_another_uid_is_never_asked_for_in_place_of_the_p
     async with evicting() as stage:
         pod = a_pod("db-0", labels={"app": "web"})
         stage.show(a_budget(disruptions_allowed=0), pod)
-        stage.want("n1", pod)
+        stage.set_pods("n1", pod)
         await stage.clock.sleep(1)
         stage.show(msgspec.structs.replace(pod, uid="reborn", node_name="n2"))
         stage.show(a_budget())
@@ -155,15 +155,15 @@ async def test_an_agreed_pod_is_not_asked_for_again_when_a_stale_plan_offers_it(
     async with evicting() as stage:
         pods = loose(1)
         stage.show(*pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         for _ in range(3):
             await stage.clock.sleep(1)
-            stage.want("n1", *pods)  # the watch has not shown the eviction yet
+            stage.set_pods("n1", *pods)  # the watch has not shown the eviction yet
         assert stage.server.asked == [(0.0, "job-0")]
         stage.show_terminating("job-0")
         stage.pods.remove(("shop", "job-0"))
         stage.show(msgspec.structs.replace(pods[0], uid="reborn"))
-        stage.want("n1", msgspec.structs.replace(pods[0], uid="reborn"))
+        stage.set_pods("n1", msgspec.structs.replace(pods[0], uid="reborn"))
         await stage.clock.sleep(1)
         assert stage.server.asked == [(0.0, "job-0"), (3.0, "job-0")]
 
@@ -174,23 +174,23 @@ async def test_a_budget_that_appears_moves_its_pods_into_a_lane() -> None:
         stage.show(*pods)
         stage.server.answers["web-1"].append(PROCESSING)
         stage.server.answers["web-2"].append(PROCESSING)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.01)
         stage.show(a_budget())
-        stage.want("n1", *pods)  # the node is looked at again, because a budget has changed whom it selects
+        stage.set_pods("n1", *pods)  # the node is looked at again, because a budget has changed whom it selects
         await stage.clock.sleep(1)
         assert stage.server.asked[2:] == [(0.01, "web-1")]
-        assert stage.evictor.statistics().lanes == 1
+        assert stage.evictor.statistics().pdb_queues == 1
 
 
 async def test_a_budget_that_loses_its_pods_frees_them() -> None:
     async with evicting() as stage:
         pods = web(2)
         stage.show(a_budget(disruptions_allowed=0), *pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(1)
         stage.show(a_budget(selector=LabelSelector({"app": "nothing"}), disruptions_allowed=0))
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(1)
         assert sorted(stage.server.asked) == [(1.0, "web-1"), (1.0, "web-2")]
 
@@ -199,10 +199,10 @@ async def test_a_pod_that_changes_lanes_while_its_answer_is_out_is_asked_for_onc
     async with evicting(seconds=1.0) as stage:
         pods = web(1)
         stage.show(*pods)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.5)
         stage.show(a_budget())
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(30)
         assert stage.server.asked == [(0.0, "web-1")]
         assert stage.evictor.statistics().waiting == 0
@@ -213,10 +213,10 @@ async def test_a_pod_that_changes_lanes_and_is_refused_is_asked_for_in_its_new_l
         pods = web(1)
         stage.show(*pods)
         stage.server.answers["web-1"].append(PROCESSING)
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.5)
         stage.show(a_budget())
-        stage.want("n1", *pods)
+        stage.set_pods("n1", *pods)
         await stage.clock.sleep(30)
         assert stage.server.asked == [(0.0, "web-1"), (1.0, "web-1")]
 
@@ -226,11 +226,11 @@ async def test_a_lane_whose_last_pod_leaves_while_its_answer_is_out_remembers_th
     async with evicting(seconds=1.0) as stage:
         pods = web(2)
         stage.show(a_budget(), *pods)
-        stage.want("n1", pods[0])
+        stage.set_pods("n1", pods[0])
         await stage.clock.sleep(0.2)
         stage.show_terminating("web-1")
         await stage.clock.sleep(0.2)
-        stage.want("n2", pods[1])
+        stage.set_pods("n2", pods[1])
         await stage.clock.sleep(1.0)
         assert stage.server.names == ["web-1"]
         stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-1": NOW}))
@@ -245,16 +245,16 @@ async def test_statistics_say_what_waits_and_what_was_answered() -> None:
     async with evicting() as stage:
         stage.show(a_budget(), *web(3), *loose(2))
         stage.server.answers["web-1"].append(SPENT)
-        stage.want("n1", *web(3), *loose(2))
+        stage.set_pods("n1", *web(3), *loose(2))
         await stage.clock.sleep(0.05)
         numbers = stage.evictor.statistics()
-        assert (numbers.lanes, numbers.waiting, numbers.requests) == (1, 3, 3)
-        assert numbers.answers == {"Evicted": 2, "BudgetExhausted": 1}
+        assert (numbers.pdb_queues, numbers.waiting, numbers.requests) == (1, 3, 3)
+        assert numbers.results == {"Evicted": 2, "BudgetExhausted": 1}
 
 
 async def test_nothing_is_asked_before_it_runs() -> None:
     stage = EvictionStage()
     stage.show(*loose(1))
-    stage.want("n1", *loose(1))
+    stage.set_pods("n1", *loose(1))
     await stage.clock.sleep(5)
     assert stage.server.asked == []

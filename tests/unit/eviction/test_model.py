@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.lane import Ask, Candidate, Done, Look, PdbQueue, Sleep
+from gracectl.eviction.pdb_queue import Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
@@ -88,44 +88,44 @@ class Play:
         backoff = Backoff(0.1, 10.0, rng=random.Random(0))
         self.lane = PdbQueue((KEY,), SETTINGS, backoff, self.now)
         for pod in self.pods.values():
-            self.lane.join(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (KEY,), NOW))
-        self.look = Look(pod=lambda _, name: self.pods.get(name), budget=lambda _: self.budget)
-        self.in_flight: tuple[Ask, tuple[str, ...], bool] | None = None
+            self.lane.add(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (KEY,), NOW))
+        self.lookup = PodLookup(pod=lambda _, name: self.pods.get(name), budget=lambda _: self.budget)
+        self.in_flight: tuple[Evict, tuple[str, ...], bool] | None = None
         self.requests = self.refusals = self.explained = 0
 
     @property
     def is_over(self) -> bool:
         return self.in_flight is None and not self.lane.waiting
 
-    def ask(self) -> float:
+    def request(self) -> float:
         """Let the lane decide if nothing is in flight; returns for how long it wants to sleep."""
         if self.in_flight is not None:
             return 0.0
-        match self.lane.decide(self.now, self.look):
-            case Ask() as ask:
+        match self.lane.decide(self.now, self.lookup):
+            case Evict() as request:
                 is_lagging = bool(self.server.budget_events) or bool(self.server.pod_events)
                 is_probe = self.budget.disruptions_allowed <= 0
-                agreed = self.server.evict(ask.candidate.name)
+                agreed = self.server.evict(request.candidate.name)
                 self.requests += 1
                 self.refusals += not agreed
                 self.explained += not agreed and (is_lagging or is_probe)
-                self.in_flight = (ask, self.lane.versions(self.look), agreed)
+                self.in_flight = (request, self.lane.versions(self.lookup), agreed)
                 return 0.0
-            case Sleep(seconds=seconds):
+            case Wait(seconds=seconds):
                 assert seconds > 0, "the lane spins"
                 return seconds
-            case Done():
+            case Idle():
                 return 0.0
 
     def answer(self) -> None:
         if self.in_flight is None:
             return
-        ask, versions, agreed = self.in_flight
+        request, versions, agreed = self.in_flight
         self.in_flight = None
         if agreed:
-            self.lane.grant(ask, versions, self.now)
+            self.lane.on_evicted(request, versions, self.now)
         else:
-            self.lane.refuse(ask, versions, self.now, None)
+            self.lane.on_budget_exhausted(request, versions, self.now, None)
 
     def show_pod(self) -> None:
         if not self.server.pod_events:
@@ -135,7 +135,7 @@ class Play:
             del self.pods[event]
             return
         self.pods[event.name] = event
-        self.lane.leave(event.uid)  # as the evictor does when a pod is on its way
+        self.lane.remove(event.uid)  # as the evictor does when a pod is on its way
 
     def show_budget(self) -> None:
         if self.server.budget_events:
@@ -159,7 +159,7 @@ class Play:
                 self.show_pod()
             while self.server.budget_events:
                 self.show_budget()
-            self.now += self.ask()
+            self.now += self.request()
         raise AssertionError("the lane is stuck")
 
 
@@ -177,7 +177,7 @@ def test_every_pod_leaves_and_every_refusal_has_its_reason(count: int, allowed: 
     for step in steps:
         match step:
             case "ask":
-                play.ask()
+                play.request()
             case "answer":
                 play.answer()
             case "show_pod":
@@ -207,7 +207,7 @@ def test_one_request_per_pod_while_the_watch_keeps_up_in_any_order(
     """Each round brings the answer and both watches, in any order; then the replacement becomes ready."""
     play = Play(count, 1)
     for round_ in order[:count]:
-        play.ask()
+        play.request()
         for what in round_:
             if what == "answer":
                 play.answer()
@@ -216,10 +216,10 @@ def test_one_request_per_pod_while_the_watch_keeps_up_in_any_order(
             else:
                 play.show_budget()
             if play.in_flight is None:
-                play.ask()
+                play.request()
         play.server.recount()
         play.show_budget()
-        play.ask()
+        play.request()
         play.server.replace()
         play.server.recount()
         play.show_budget()

@@ -10,8 +10,7 @@ import pytest
 from support.builders import NOW, a_budget, a_pod
 from support.eviction import EvictionServer, a_candidate
 
-from gracectl.eviction.deleter import PodDeleter
-from gracectl.eviction.deletion import ScheduledDeletion
+from gracectl.eviction.deleter import PodDeleter, ScheduledDeletion
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache
@@ -57,11 +56,11 @@ class Slow:
                 self.budgets.put(a_budget(pod.name, namespace=namespace, selector=selector))
         return pods
 
-    def want(self, node: str, pods: Iterable[Pod]) -> None:
-        self.evictor.want(node, [a_candidate(p, self.budgets.values(), node) for p in pods])
+    def set_pods(self, node: str, pods: Iterable[Pod]) -> None:
+        self.evictor.set_pods(node, [a_candidate(p, self.budgets.values(), node) for p in pods])
 
     def doom(self, node: str, pods: Iterable[Pod], deadline: float) -> None:
-        self.deleter.want(node, [ScheduledDeletion(p.namespace, p.name, p.uid, node, NOW + deadline) for p in pods])
+        self.deleter.set_pods(node, [ScheduledDeletion(p.namespace, p.name, p.uid, node, NOW + deadline) for p in pods])
 
     def instants(self, namespace: str) -> list[float]:
         return [instant for instant, name in self.server.asked if name.startswith(f"{namespace}-")]
@@ -98,12 +97,12 @@ async def test_a_namespace_that_hung_before_costs_nothing_at_all() -> None:
 async def test_evictions_that_hang_in_one_namespace_do_not_delay_another(with_budgets: bool) -> None:
     slow = Slow(qps=0)
     slow.server.slow["bad"] = 30.0
-    slow.want("n1", slow.show("bad", 150, with_budgets=with_budgets))
-    slow.want("n2", slow.show("good", 2, with_budgets=with_budgets))
+    slow.set_pods("n1", slow.show("bad", 150, with_budgets=with_budgets))
+    slow.set_pods("n2", slow.show("good", 2, with_budgets=with_budgets))
     async with anyio.create_task_group() as group:
         group.start_soon(slow.evictor.run)
         await anyio.sleep(70.0)
-        slow.want("n3", slow.show("late", 1, with_budgets=with_budgets))
+        slow.set_pods("n3", slow.show("late", 1, with_budgets=with_budgets))
         await anyio.sleep(1.0)
         group.cancel_scope.cancel()
     assert slow.instants("good") == [0.0] * 2
@@ -116,8 +115,8 @@ async def test_evictions_that_hang_in_many_namespaces_cost_another_a_second(with
     slow = Slow(qps=0)
     for number in range(150):
         slow.server.slow[f"bad{number}"] = 30.0
-        slow.want(f"n{number}", slow.show(f"bad{number}", 1, with_budgets=with_budgets))
-    slow.want("good", slow.show("good", 2, with_budgets=with_budgets))
+        slow.set_pods(f"n{number}", slow.show(f"bad{number}", 1, with_budgets=with_budgets))
+    slow.set_pods("good", slow.show("good", 2, with_budgets=with_budgets))
     async with anyio.create_task_group() as group:
         group.start_soon(slow.evictor.run)
         await anyio.sleep(5.0)
@@ -127,7 +126,7 @@ async def test_evictions_that_hang_in_many_namespaces_cost_another_a_second(with
 
 async def test_waiting_for_the_rate_limit_is_no_hanging() -> None:
     slow = Slow(qps=2, burst=1, max_in_flight=10)
-    slow.want("n1", slow.show("a", 20))
+    slow.set_pods("n1", slow.show("a", 20))
     async with anyio.create_task_group() as group:
         group.start_soon(slow.evictor.run)
         await anyio.sleep(20.0)

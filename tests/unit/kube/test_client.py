@@ -197,7 +197,7 @@ async def test_an_eviction_that_is_no_longer_meant_when_its_turn_comes_is_not_se
     transport.answers.extend([BUSY, answer()])
     meant = iter([True, False])
     with pytest.raises(errors.Superseded, match="no longer meant"):
-        await client.evict(KEY, uid="u", is_meant=lambda: next(meant))
+        await client.evict(KEY, uid="u", precondition=lambda: next(meant))
     assert transport.instants == [0.0]
     assert anyio.current_time() == 3.0
 

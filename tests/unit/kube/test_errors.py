@@ -259,7 +259,7 @@ def test_want_of_a_role_is_known_by_its_exact_form(message: str, is_rbac: bool) 
 def test_how_long_a_busy_server_asks_for(headers: dict[str, str], details: dict[str, int], seconds: float) -> None:
     error = an_error(429, {"reason": "TooManyRequests", "message": "busy", "details": details}, **headers)
     assert isinstance(error, errors.Throttled)
-    assert error.patience == seconds
+    assert error.delay == seconds
     assert error.is_cut == (seconds == 60.0)
 
 

@@ -16,8 +16,8 @@ import yaml
 
 from gracectl.agent.samples import Outcome
 from gracectl.controllers.metrics import QUEUES, STEPS
+from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.eviction.pod_outcomes import PodOutcome
-from gracectl.eviction.samples import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.kube.retry import outcome_of
 from gracectl.policy.pending import Reason
 from gracectl.telemetry.metrics import CATALOGUE, Metric

@@ -1,4 +1,4 @@
-"""What the metrics of this room say: who waits in lanes, what servers answer, how late deletions for deadlines are."""
+"""Metrics of evictions and deletions: pods in PDB queues, responses of servers, lateness of deletions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gracectl.eviction.deleter import DeleterStatistics
-from gracectl.eviction.evictor import BUDGETS, EvictorStatistics
+from gracectl.eviction.evictor import BUDGET_COUNTS, EvictorStatistics
 from gracectl.kube.samples import request_samples
 from gracectl.kube.tally import NO_ANSWER, ClientStatistics
 from gracectl.telemetry.metrics import (
@@ -39,27 +39,27 @@ EVICTION_ANSWERS: Final = (
     *_OF_ANY,
 )
 DELETION_ANSWERS: Final = (("200", "Deleted"), *_OF_ANY)
-"""What is shown from the beginning; webhooks and proxies have others."""
+"""Shown from the beginning; webhooks and proxies have others."""
 
 
 def eviction_samples(evictor: EvictorStatistics) -> Iterator[Sample]:
-    """The lanes."""
-    yield Sample(PDB_QUEUES, (), evictor.lanes)
-    yield Sample(PDB_QUEUE_DEPTH, (), evictor.deepest)
-    for budgets in BUDGETS:
+    """PDB queues."""
+    yield Sample(PDB_QUEUES, (), evictor.pdb_queues)
+    yield Sample(PDB_QUEUE_DEPTH, (), evictor.longest)
+    for budgets in BUDGET_COUNTS:
         yield Sample(PDB_QUEUE_PODS, (budgets,), evictor.pods[budgets])
         yield Sample(PDB_QUEUE_OLDEST, (budgets,), evictor.oldest[budgets])
         yield Sample(PDB_QUEUE_WAIT, (budgets,), evictor.waits[budgets])
 
 
 def deadline_samples(deleter: DeleterStatistics) -> Iterator[Sample]:
-    """The deletions for deadlines."""
+    """Deletions for deadlines."""
     yield Sample(DEADLINE_LATENESS, (), deleter.late)
     for state, number in (("armed", deleter.armed), ("overdue", deleter.overdue), ("failing", deleter.failing)):
         yield Sample(DEADLINE_PODS, (state,), number)
 
 
 def answer_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
-    """What servers have answered to requests to end pods."""
+    """Responses to requests to evict or delete pods."""
     yield from request_samples(EVICTION_REQUESTS, clients, ("create", "pods/eviction"), "Evicted", EVICTION_ANSWERS)
     yield from request_samples(DELETION_REQUESTS, clients, ("delete", "pods"), "Deleted", DELETION_ANSWERS)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.lane import UNSHOWN_SECONDS, Ask, Candidate, Done, Look, PdbQueue, Sleep
+from gracectl.eviction.pdb_queue import UNOBSERVED_SECONDS, Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
@@ -27,39 +27,39 @@ class World:
         self.now = NOW
         self.pods = {pod.key: pod for pod in pods}
         self.budgets = {budget.key: budget for budget in budgets}
-        self.look = Look(pod=lambda ns, name: self.pods.get((ns, name)), budget=self.budgets.get)
+        self.lookup = PodLookup(pod=lambda ns, name: self.pods.get((ns, name)), budget=self.budgets.get)
         backoff = Backoff(
             SETTINGS.backoff_initial_seconds, SETTINGS.backoff_maximum_seconds, jitter=jitter, rng=random.Random(1)
         )
         self.lane = PdbQueue(tuple(self.budgets), SETTINGS, backoff, self.now)
         for pod in pods:
-            self.lane.join(a_candidate(pod, tuple(self.budgets)))
+            self.lane.add(a_candidate(pod, tuple(self.budgets)))
 
-    def decide(self) -> Ask | Sleep | Done:
-        return self.lane.decide(self.now, self.look)
+    def decide(self) -> Evict | Wait | Idle:
+        return self.lane.decide(self.now, self.lookup)
 
-    def asked(self) -> Ask:
+    def asked(self) -> Evict:
         """Whom the lane asks now."""
         decision = self.decide()
-        assert isinstance(decision, Ask), decision
+        assert isinstance(decision, Evict), decision
         return decision
 
     def sleeps(self) -> float:
         """For how long the lane sleeps now."""
         decision = self.decide()
-        assert isinstance(decision, Sleep), decision
+        assert isinstance(decision, Wait), decision
         return decision.seconds
 
-    def grant(self) -> Ask:
+    def on_evicted(self) -> Evict:
         """The server agrees to whatever is asked now."""
-        ask = self.asked()
-        self.lane.grant(ask, self.lane.versions(self.look), self.now)
-        return ask
+        request = self.asked()
+        self.lane.on_evicted(request, self.lane.versions(self.lookup), self.now)
+        return request
 
-    def refuse(self, retry_after: float | None = None) -> Ask:
-        ask = self.asked()
-        self.lane.refuse(ask, self.lane.versions(self.look), self.now, retry_after)
-        return ask
+    def on_budget_exhausted(self, retry_after: float | None = None) -> Evict:
+        request = self.asked()
+        self.lane.on_budget_exhausted(request, self.lane.versions(self.lookup), self.now, retry_after)
+        return request
 
     def show_pod(self, name: str, **fields: Any) -> None:
         """The watch of pods brings a change."""
@@ -98,28 +98,28 @@ def three(**budget: Any) -> World:
 
 def test_a_lane_without_pods_is_done() -> None:
     world = World(budgets=(a_budget(),))
-    assert world.decide() == Done()
+    assert world.decide() == Idle()
     assert world.lane.is_idle
 
 
 def test_one_disruption_is_asked_for_once() -> None:
     world = three()
-    assert world.grant().candidate.name == "web-1"
+    assert world.on_evicted().candidate.name == "web-1"
     # The watch has shown nothing yet: the one disruption counts as taken.
-    assert isinstance(world.decide(), Sleep)
+    assert isinstance(world.decide(), Wait)
     world.show_spent("web-1")
-    assert isinstance(world.decide(), Sleep)
+    assert isinstance(world.decide(), Wait)
     world.show_terminating("web-1")
     world.show_budget(disrupted_pods={}, current_healthy=2)
-    assert isinstance(world.decide(), Sleep)
+    assert isinstance(world.decide(), Wait)
     world.show_budget(disruptions_allowed=1, current_healthy=3)
     assert world.asked().candidate.name == "web-2"
 
 
 def test_as_many_are_asked_for_as_the_budget_allows() -> None:
     world = three(disruptions_allowed=2)
-    assert [world.grant().candidate.name, world.grant().candidate.name] == ["web-1", "web-2"]
-    assert isinstance(world.decide(), Sleep)
+    assert [world.on_evicted().candidate.name, world.on_evicted().candidate.name] == ["web-1", "web-2"]
+    assert isinstance(world.decide(), Wait)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_
     order: tuple[str, ...],
 ) -> None:
     world = three()
-    ask = world.asked()
-    versions = world.lane.versions(world.look)
+    request = world.asked()
+    versions = world.lane.versions(world.lookup)
     for what in order:
         match what:
             case "answer":
-                world.lane.grant(ask, versions, world.now)
+                world.lane.on_evicted(request, versions, world.now)
             case "spent":
                 world.show_spent("web-1")
             case "recounted":
@@ -158,7 +158,7 @@ def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_
                 del world.pods["shop", "web-1"]
         # The queue lets nobody decide while the answer is out; afterwards every event makes the lane look again.
         if "answer" in order[: order.index(what) + 1]:
-            assert isinstance(world.decide(), Sleep), f"asked too early, after {what}"
+            assert isinstance(world.decide(), Wait), f"asked too early, after {what}"
     world.show_budget(disruptions_allowed=1, current_healthy=3)
     assert world.asked().candidate.name == "web-2"
 
@@ -166,7 +166,7 @@ def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_
 def test_a_budget_that_frees_before_anything_else_was_shown_is_used_at_once() -> None:
     """The reconnected watch shows the end of the story only: spent and free again, the pod gone."""
     world = three()
-    world.grant()
+    world.on_evicted()
     world.show_budget(disruptions_allowed=1)
     del world.pods["shop", "web-1"]
     assert world.asked().candidate.name == "web-2"
@@ -175,37 +175,37 @@ def test_a_budget_that_frees_before_anything_else_was_shown_is_used_at_once() ->
 def test_an_eviction_that_cost_nothing_holds_the_lane_for_two_seconds_only() -> None:
     """The pod had become unready at the server: no budget event will ever come."""
     world = three()
-    world.grant()
+    world.on_evicted()
     world.show_terminating("web-1")
-    assert world.sleeps() == pytest.approx(UNSHOWN_SECONDS)
-    world.now += UNSHOWN_SECONDS
+    assert world.sleeps() == pytest.approx(UNOBSERVED_SECONDS)
+    world.now += UNOBSERVED_SECONDS
     assert world.asked().candidate.name == "web-2"
 
 
 def test_a_lane_forgets_the_last_cost_when_it_is_shown_or_overdue() -> None:
     world = World(a_pod("web-1"), budgets=(a_budget(),))
-    world.grant()
+    world.on_evicted()
     assert not world.lane.is_idle
     world.show_terminating("web-1")
-    assert world.sleeps() == pytest.approx(UNSHOWN_SECONDS)
-    world.now += UNSHOWN_SECONDS
-    assert world.decide() == Done()
+    assert world.sleeps() == pytest.approx(UNOBSERVED_SECONDS)
+    world.now += UNOBSERVED_SECONDS
+    assert world.decide() == Idle()
     assert world.lane.is_idle
 
 
 def test_an_overdue_cost_of_a_pod_that_still_lives_in_the_cache_is_kept() -> None:
     """Both watches are late: the lane waits for them, and does not spin."""
     world = three()
-    world.grant()
-    world.now += UNSHOWN_SECONDS + 1
-    assert world.sleeps() == pytest.approx(SETTINGS.probe_seconds - UNSHOWN_SECONDS - 1)
+    world.on_evicted()
+    world.now += UNOBSERVED_SECONDS + 1
+    assert world.sleeps() == pytest.approx(SETTINGS.probe_seconds - UNOBSERVED_SECONDS - 1)
 
 
 def test_refusals_back_off_for_the_whole_lane_from_100_ms_to_10_s() -> None:
     world = three()
     waits, asked = [], []
     for _ in range(9):
-        asked.append(world.refuse().candidate.name)
+        asked.append(world.on_budget_exhausted().candidate.name)
         waits.append(round(world.sleeps(), 6))
         world.now += waits[-1]
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
@@ -216,7 +216,7 @@ def test_the_backoff_has_jitter() -> None:
     world = World(a_pod("web-1"), budgets=(a_budget(),), jitter=0.5)
     waits = []
     for _ in range(8):
-        world.refuse()
+        world.on_budget_exhausted()
         waits.append(world.sleeps())
         world.now += waits[-1]
     for wait, size in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0], strict=True):
@@ -227,23 +227,23 @@ def test_the_backoff_has_jitter() -> None:
 def test_an_agreement_ends_the_backoff() -> None:
     world = three(disruptions_allowed=3)
     for _ in range(6):
-        world.refuse()
+        world.on_budget_exhausted()
         world.now += world.sleeps()
-    world.grant()
-    world.refuse()
+    world.on_evicted()
+    world.on_budget_exhausted()
     assert world.sleeps() == pytest.approx(0.1)
 
 
 def test_a_sleeping_lane_wakes_at_the_very_instant_a_newer_budget_allows() -> None:
     world = three()
     for _ in range(8):
-        world.refuse()
+        world.on_budget_exhausted()
         world.now += world.sleeps()
-    world.refuse()
+    world.on_budget_exhausted()
     assert world.sleeps() == pytest.approx(10.0)
     world.now += 0.001
     world.show_budget(disruptions_allowed=0)
-    assert isinstance(world.decide(), Sleep)
+    assert isinstance(world.decide(), Wait)
     world.now += 0.001
     world.show_budget(disruptions_allowed=1)
     assert world.asked().candidate.name == "web-1"
@@ -251,11 +251,11 @@ def test_a_sleeping_lane_wakes_at_the_very_instant_a_newer_budget_allows() -> No
 
 def test_a_budget_just_edited_is_waited_for_not_the_ten_seconds_that_the_server_names() -> None:
     world = three()
-    world.refuse(retry_after=10.0)
+    world.on_budget_exhausted(retry_after=10.0)
     assert world.sleeps() == pytest.approx(10.0)
     world.now += 0.002
     world.show_budget(generation=2)
-    assert isinstance(world.decide(), Sleep)
+    assert isinstance(world.decide(), Wait)
     world.now += 0.004
     world.show_budget(observed_generation=2, disruptions_allowed=1)
     assert world.asked().candidate.name == "web-1"
@@ -267,7 +267,7 @@ def test_a_budget_that_is_not_observed_is_not_even_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "budget", "is_free"),
+    ("pod", "budget", "is_uncharged"),
     [
         ({"phase": "Pending", "ready": False}, {}, True),
         ({"phase": "Pending", "ready": False}, {"observed_generation": 0}, True),
@@ -285,28 +285,28 @@ def test_a_budget_that_is_not_observed_is_not_even_asked() -> None:
     ],
 )
 def test_who_may_go_free_is_asked_although_the_lane_sleeps(
-    pod: dict[str, Any], budget: dict[str, Any], is_free: bool
+    pod: dict[str, Any], budget: dict[str, Any], is_uncharged: bool
 ) -> None:
     world = World(a_pod("web-1"), a_pod("web-2", **pod), budgets=(a_budget(**{**budget, "disruptions_allowed": 0}),))
     decision = world.decide()
-    if is_free:
-        assert decision == Ask(a_candidate(world.pods["shop", "web-2"]), is_free=True)
+    if is_uncharged:
+        assert decision == Evict(a_candidate(world.pods["shop", "web-2"]), is_uncharged=True)
     else:
-        assert decision == Sleep(SETTINGS.probe_seconds)
+        assert decision == Wait(SETTINGS.probe_seconds)
 
 
 def test_free_pods_take_nothing_from_the_budget() -> None:
     world = World(a_pod("web-1", phase="Pending", ready=False), a_pod("web-2"), a_pod("web-3"), budgets=(a_budget(),))
-    assert world.grant().is_free
-    assert world.grant().candidate.name == "web-2"
-    assert isinstance(world.decide(), Sleep)
+    assert world.on_evicted().is_uncharged
+    assert world.on_evicted().candidate.name == "web-2"
+    assert isinstance(world.decide(), Wait)
 
 
 def test_a_free_pod_that_is_refused_waits_alone() -> None:
     """It has become Ready at the server: the others are no concern of it."""
     world = World(a_pod("web-1", phase="Pending", ready=False), a_pod("web-2"), budgets=(a_budget(),))
-    assert world.refuse().candidate.name == "web-1"
-    assert world.grant().candidate.name == "web-2"
+    assert world.on_budget_exhausted().candidate.name == "web-1"
+    assert world.on_evicted().candidate.name == "web-2"
     assert world.sleeps() == pytest.approx(0.1)
     world.now += 0.1
     assert world.asked().candidate.name == "web-1"
@@ -315,7 +315,7 @@ def test_a_free_pod_that_is_refused_waits_alone() -> None:
 def test_a_free_pod_that_is_refused_hears_news_of_the_budget() -> None:
     """It was just edited, and the server names 10 s for what takes it milliseconds."""
     world = World(a_pod("web-1", phase="Pending", ready=False), budgets=(a_budget(),))
-    assert world.refuse(retry_after=10.0).candidate.name == "web-1"
+    assert world.on_budget_exhausted(retry_after=10.0).candidate.name == "web-1"
     assert world.sleeps() == pytest.approx(10.0)
     world.now += 0.05
     world.show_budget()
@@ -324,21 +324,21 @@ def test_a_free_pod_that_is_refused_hears_news_of_the_budget() -> None:
 
 def test_news_of_the_budget_does_not_hurry_a_pod_that_a_webhook_has_refused() -> None:
     world = World(a_pod("web-1", phase="Pending", ready=False), budgets=(a_budget(),))
-    world.refuse(retry_after=10.0)
+    world.on_budget_exhausted(retry_after=10.0)
     world.now += 10.0
-    world.lane.put_off(world.asked(), world.now, 30.0)
+    world.lane.postpone(world.asked(), world.now, 30.0)
     world.show_budget()
     assert world.sleeps() == pytest.approx(30.0)
 
 
 def test_pods_under_two_budgets_are_tried_slowly_and_at_once_when_one_of_them_changes() -> None:
     world = World(a_pod("web-1"), budgets=(a_budget(), a_budget("api")))
-    ask = world.asked()
-    world.lane.refuse_ambiguous(world.lane.versions(world.look), world.now)
+    request = world.asked()
+    world.lane.on_multiple_budgets(world.lane.versions(world.lookup), world.now)
     assert world.sleeps() == pytest.approx(SETTINGS.misconfigured_retry_seconds)
     world.now += 1.0
     world.show_budget(API)
-    assert world.asked() == ask
+    assert world.asked() == request
 
 
 def test_a_lane_that_is_refused_for_two_budgets_never_spins() -> None:
@@ -348,7 +348,7 @@ def test_a_lane_that_is_refused_for_two_budgets_never_spins() -> None:
     for _ in range(4):
         world.now += 0.01
         world.asked()
-        world.lane.refuse_ambiguous(world.lane.versions(world.look), world.now)
+        world.lane.on_multiple_budgets(world.lane.versions(world.lookup), world.now)
         slept = world.sleeps()
         assert slept == pytest.approx(SETTINGS.misconfigured_retry_seconds)
         world.now += slept
@@ -357,7 +357,7 @@ def test_a_lane_that_is_refused_for_two_budgets_never_spins() -> None:
 @pytest.mark.parametrize(("seconds", "expected"), [(7.0, 7.0), (None, 0.1)])
 def test_a_closed_lane_asks_nobody_not_even_free_pods(seconds: float | None, expected: float) -> None:
     world = World(a_pod("web-1", phase="Pending", ready=False), a_pod("web-2"), budgets=(a_budget(),))
-    world.lane.close(world.now, seconds)
+    world.lane.pause(world.now, seconds)
     assert world.sleeps() == pytest.approx(expected)
     world.show_budget(disruptions_allowed=2)
     assert world.sleeps() == pytest.approx(expected)
@@ -372,7 +372,7 @@ def test_a_spent_budget_is_probed_after_a_minute_without_news() -> None:
     world.show_budget(current_healthy=2)  # news: the watch is alive
     assert world.sleeps() == pytest.approx(60.0)
     world.now += 60.0
-    assert world.refuse().candidate.name == "web-1"
+    assert world.on_budget_exhausted().candidate.name == "web-1"
     assert world.sleeps() == pytest.approx(60.0)
 
 
@@ -387,8 +387,8 @@ def test_earliest_deadline_first_then_the_oldest_termination() -> None:
         {"terminating_since": NOW - 9},
     )
     for pod, fields in zip(pods, details, strict=True):
-        world.lane.join(a_candidate(pod, **fields))
-    assert [world.grant().candidate.name for _ in pods] == ["web-3", "web-4", "web-2", "web-5", "web-1"]
+        world.lane.add(a_candidate(pod, **fields))
+    assert [world.on_evicted().candidate.name for _ in pods] == ["web-3", "web-4", "web-2", "web-5", "web-1"]
 
 
 @pytest.mark.parametrize("fields", [{"deletion_timestamp": NOW + 30}, {"uid": "another"}])
@@ -400,18 +400,18 @@ def test_pods_on_their_way_and_namesakes_are_passed_over(fields: dict[str, Any])
 
 def test_a_refused_eviction_of_another_uid_has_spent_the_budget() -> None:
     world = three()
-    world.lane.charge(world.asked(), world.lane.versions(world.look), world.now)
-    world.lane.leave("uid-web-1")
-    assert isinstance(world.decide(), Sleep)
+    world.lane.on_charged(world.asked(), world.lane.versions(world.lookup), world.now)
+    world.lane.remove("uid-web-1")
+    assert isinstance(world.decide(), Wait)
     world.show_pod("web-1", uid="another")
     world.show_spent("web-1")
-    assert isinstance(world.decide(), Sleep)
+    assert isinstance(world.decide(), Wait)
     world.show_budget(disruptions_allowed=1)
     assert world.asked().candidate.name == "web-2"
 
 
 def test_a_budget_that_is_deleted_holds_nobody() -> None:
     world = three(disruptions_allowed=0)
-    assert isinstance(world.decide(), Sleep)
+    assert isinstance(world.decide(), Wait)
     world.budgets.clear()
-    assert world.asked().is_free
+    assert world.asked().is_uncharged

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from support.builders import NOW, a_pod
 
-from gracectl.eviction.promises import Promise, Promises, promised
+from gracectl.eviction.pending_deletions import PendingDeletion, PendingDeletions, expected_deletion
 from gracectl.kube.cache import Cache
 from gracectl.model.pod import Pod
 
@@ -21,8 +21,8 @@ class Lens:
 
     def __init__(self) -> None:
         self.cache: Cache[Pod] = Cache("pods")
-        self.promises = Promises(self.cache)
-        self.cache.subscribe(self.promises.note)
+        self.pending = PendingDeletions(self.cache)
+        self.cache.subscribe(self.pending.pod_changed)
         self.version = 0
 
     def show(self, pod: Pod) -> None:
@@ -30,7 +30,7 @@ class Lens:
         self.cache.put(msgspec.structs.replace(pod, resource_version=str(self.version)))
 
     def seen(self) -> tuple[float | None, int | None]:
-        pod = self.promises.pod(*KEY, UID)
+        pod = self.pending.pod(*KEY, UID)
         assert pod is not None
         return pod.deletion_timestamp, pod.deletion_grace_seconds
 
@@ -44,39 +44,39 @@ def lens() -> Lens:
 
 def test_what_was_promised_counts_until_the_cache_shows_it_or_less(lens: Lens) -> None:
     assert lens.seen() == (None, None)
-    lens.promises.keep(UID, KEY, Promise(30, NOW + 30))
+    lens.pending.add(UID, KEY, PendingDeletion(30, NOW + 30))
     lens.show(a_pod(labels={"some": "news"}))
     lens.show(a_pod(deletion_timestamp=NOW + 600, deletion_grace_seconds=600))
     assert lens.seen() == (NOW + 30, 30)
     lens.show(a_pod(deletion_timestamp=NOW + 20, deletion_grace_seconds=20))
     assert lens.seen() == (NOW + 20, 20)
-    assert len(lens.promises) == 0
+    assert len(lens.pending) == 0
 
 
 def test_nothing_is_kept_of_pods_that_are_gone_or_that_the_cache_shows(lens: Lens) -> None:
-    lens.promises.keep(UID, KEY, Promise(30, NOW + 30))
+    lens.pending.add(UID, KEY, PendingDeletion(30, NOW + 30))
     lens.cache.remove(KEY)
-    assert len(lens.promises) == 0
-    lens.promises.keep(UID, KEY, Promise(30, NOW + 30))
+    assert len(lens.pending) == 0
+    lens.pending.add(UID, KEY, PendingDeletion(30, NOW + 30))
     lens.show(a_pod(uid="another"))
-    lens.promises.keep(UID, KEY, Promise(30, NOW + 30))
+    lens.pending.add(UID, KEY, PendingDeletion(30, NOW + 30))
     lens.show(a_pod(uid="another", deletion_timestamp=NOW, deletion_grace_seconds=1))
-    lens.promises.keep("another", KEY, Promise(1, NOW))
-    assert len(lens.promises) == 0
-    assert lens.promises.pod(*KEY, UID) is None
+    lens.pending.add("another", KEY, PendingDeletion(1, NOW))
+    assert len(lens.pending) == 0
+    assert lens.pending.pod(*KEY, UID) is None
 
 
 @pytest.mark.parametrize(
     ("terminating", "grace", "now", "expected"),
     [
-        ({}, 30, NOW + 0.9, Promise(30, NOW + 30)),
-        ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 300, NOW, Promise(300, NOW + 200)),
+        ({}, 30, NOW + 0.9, PendingDeletion(30, NOW + 30)),
+        ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 300, NOW, PendingDeletion(300, NOW + 200)),
         # It would be over already: it ends now.
-        ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 1, NOW, Promise(1, NOW)),
-        ({"deletion_timestamp": NOW + 500}, 20, NOW - 500, Promise(20, NOW + 490)),
+        ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 1, NOW, PendingDeletion(1, NOW)),
+        ({"deletion_timestamp": NOW + 500}, 20, NOW - 500, PendingDeletion(20, NOW + 490)),
     ],
 )
 def test_what_a_server_makes_of_a_deletion(
-    terminating: dict[str, Any], grace: int, now: float, expected: Promise
+    terminating: dict[str, Any], grace: int, now: float, expected: PendingDeletion
 ) -> None:
-    assert promised(a_pod(**terminating), grace, now) == expected
+    assert expected_deletion(a_pod(**terminating), grace, now) == expected

@@ -1,0 +1,288 @@
+"""Queue of the pods that wait for the same PodDisruptionBudget, and the choice of the pod to evict next.
+
+A queue does no I/O. It is told what the server answered and what the caches show, and returns the pod to evict or how
+long to wait. Invariants: an evicted pod is never chosen again; until the watch shows what an eviction has cost, its
+disruption counts as taken; after a refusal nothing is requested before the backoff is over, unless a newer version of
+the budget appears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+import msgspec
+
+from gracectl.eviction.settings import EvictionSettings
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, may_leave
+from gracectl.policy.lanes import Turn, turn_of
+from gracectl.runtime.backoff import Backoff
+
+_DOUBLINGS = 60
+"""Enough to get from any shortest backoff to any longest."""
+
+UNOBSERVED_SECONDS = 2.0
+"""An evicted pod terminates but no budget has changed: after this long the eviction is taken to have cost nothing (the
+pod had just become unready), and the budget counts as it stands.
+"""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A pod that is to be evicted now. Times are Unix seconds; `node_activity` completes "node worker-1 ..." in
+    Events.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    budgets: tuple[BudgetKey, ...]
+    terminating_since: float
+    deadline: float | None = None
+    node_activity: str = "is being terminated"
+
+    @property
+    def order(self) -> Turn:
+        """Position in the queue: lower is earlier."""
+        return turn_of((self.namespace, self.name), self.deadline, self.terminating_since)
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """Evict this pod now. `is_uncharged`: no budget is expected to be charged."""
+
+    candidate: Candidate
+    is_uncharged: bool
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """No pod can be evicted for so many seconds, unless the watch shows a change."""
+
+    seconds: float
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """The queue is empty."""
+
+
+class PodLookup(msgspec.Struct, frozen=True):
+    """View of the caches: a pod by namespace and name, a budget by its key."""
+
+    pod: Callable[[str, str], Pod | None]
+    budget: Callable[[BudgetKey], PodDisruptionBudget | None]
+
+    def find(self, candidate: Candidate) -> Pod | None:
+        """The pod with this UID, unless it is gone or terminating."""
+        pod = self.pod(candidate.namespace, candidate.name)
+        if pod is None or pod.uid != candidate.uid or pod.deletion_timestamp is not None:
+            return None
+        return pod
+
+
+class _UnobservedEviction(msgspec.Struct, frozen=True):
+    """An eviction whose cost the watch has not shown yet; `versions` of the budgets at the request."""
+
+    candidate: Candidate
+    versions: tuple[str, ...]
+    overdue: float
+    """From this instant on the watch would have shown a cost if there were one."""
+
+
+class PdbQueue:
+    """Queue of one budget, of one pod without a budget, or of pods that the same several budgets select.
+
+    `now` is monotonic seconds everywhere: a wall clock that is set back must not pause a queue.
+    """
+
+    def __init__(
+        self, budgets: tuple[BudgetKey, ...], settings: EvictionSettings, backoff: Backoff, now: float
+    ) -> None:
+        self.budgets = budgets
+        self.waiting: dict[str, Candidate] = {}
+        self._sorted: list[Candidate] = []  # may hold pods that no longer wait
+        self._is_unsorted = False
+        self._settings = settings
+        self._backoff = backoff
+        self._unobserved: dict[str, _UnobservedEviction] = {}
+        self._not_before: dict[str, float] = {}  # pods refused for reasons of their own: not before this instant
+        # Pods expected to be uncharged that the budget refused: its versions at that refusal. A change ends their wait.
+        self._refused_uncharged: dict[str, tuple[str, ...]] = {}
+        self._failures: dict[str, int] = {}  # by pod: pods with fewer failures go first
+        self._paused_until = now  # no requests: the server is busy or failing
+        self._exhausted_until = now  # only uncharged pods: the budget has refused
+        self._exhausted_at: tuple[str, ...] = ()  # versions of the budgets at that refusal
+        self._probe_at = now + settings.probe_seconds
+        self._last_versions: tuple[str, ...] = ()
+
+    def configure(self, settings: EvictionSettings) -> None:
+        """Apply new settings; a wait that has begun ends when it would have."""
+        self._settings = settings
+        self._backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
+
+    def add(self, candidate: Candidate) -> None:
+        """Add a pod, or replace what is known of it."""
+        if self.waiting.get(candidate.uid) != candidate:
+            self.waiting[candidate.uid] = candidate
+            self._is_unsorted = True
+
+    def remove(self, uid: str) -> None:
+        """Remove a pod; what its eviction may have cost is still accounted for."""
+        self.waiting.pop(uid, None)
+        self._not_before.pop(uid, None)
+        self._refused_uncharged.pop(uid, None)
+        self._failures.pop(uid, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """No pod waits and no eviction is unobserved: the queue may be dropped."""
+        return not self.waiting and not self._unobserved
+
+    def decide(self, now: float, lookup: PodLookup) -> Evict | Wait | Idle:
+        """The next action at `now`; pods that are gone or terminating are skipped."""
+        pods = self._waiting_pods(lookup)
+        budgets = self._budgets(lookup)
+        self._forget_observed(now, lookup, budgets)
+        first = next(pods, None)
+        if first is None:
+            return Wait(self._next_overdue(now) - now) if self._unobserved else Idle()
+        self._note_budget_change(now, _versions(budgets))
+        if 0 < len(budgets) < len(self.budgets):
+            # One of several budgets is gone: its pods are about to move to the queue of the others, and until then two
+            # queues must not evict under the same budget.
+            return Wait(self._settings.probe_seconds)
+        if now < self._paused_until:
+            return Wait(self._paused_until - now)
+        return self._choose(now, chain((first,), pods), budgets)
+
+    def _waiting_pods(self, lookup: PodLookup) -> Iterator[tuple[Candidate, Pod]]:
+        """In order and lazily: a queue may be long and is read at every event."""
+        if self._is_unsorted:
+            self._sorted = sorted(self.waiting.values(), key=lambda c: (self._failures.get(c.uid, 0), c.order))
+            self._is_unsorted = False
+        for candidate in self._sorted:
+            if candidate.uid in self.waiting and (pod := lookup.find(candidate)):
+                yield candidate, pod
+
+    def _choose(
+        self, now: float, pods: Iterable[tuple[Candidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]
+    ) -> Evict | Wait:
+        """The first pod that may be evicted; if none may, the wait until the clock alone changes that."""
+        wake = float("inf")
+        probe = min(self._probe_at, self._next_overdue(now))
+        is_exhausted = now < self._exhausted_until and _versions(budgets) == self._exhausted_at
+        ordinary: Leave | None = None  # the same for every pod that is running and ready
+        for candidate, pod in pods:
+            if pod.ready and pod.phase not in FREE_PHASES:
+                leave = ordinary = ordinary or may_leave(pod, budgets, taken=len(self._unobserved)).leave
+            else:
+                leave = may_leave(pod, budgets, taken=len(self._unobserved)).leave
+            is_uncharged = leave is Leave.FREE
+            if is_uncharged:
+                due = now
+            elif leave in (Leave.ALLOWED, Leave.AMBIGUOUS):
+                due = self._exhausted_until if is_exhausted else now
+            else:
+                due = probe
+            due = max(due, self._not_before.get(candidate.uid, now))
+            if due <= now:
+                return Evict(candidate, is_uncharged)
+            wake = min(wake, due)
+        return Wait(wake - now)
+
+    def _next_overdue(self, now: float) -> float:
+        """When the next unobserved eviction becomes overdue; one that already is waits for the watch, or a probe."""
+        coming = (granted.overdue for granted in self._unobserved.values() if granted.overdue > now)
+        return min(coming, default=now + self._settings.probe_seconds)
+
+    # Responses of the server.
+
+    def on_evicted(self, request: Evict, versions: tuple[str, ...], now: float) -> None:
+        """201: the pod was evicted. `versions` of the budgets were current at the request."""
+        self.on_charged(request, versions, now)
+        self.remove(request.candidate.uid)
+        self._backoff.reset()
+        self._exhausted_until = now
+        self._probe_at = now + self._settings.probe_seconds
+
+    def on_charged(self, request: Evict, versions: tuple[str, ...], now: float) -> None:
+        """The budget was charged for this pod, which may not terminate: that counts until the watch has shown it."""
+        if not request.is_uncharged and self.budgets:
+            self._unobserved[request.candidate.uid] = _UnobservedEviction(
+                request.candidate, versions, now + UNOBSERVED_SECONDS
+            )
+
+    def on_budget_exhausted(
+        self, request: Evict, versions: tuple[str, ...], now: float, retry_after: float | None
+    ) -> None:
+        """429 of the budget: the whole queue waits, not the pod. For a budget just edited the server sends
+        `retry_after` (seconds).
+        """
+        wait = self._backoff.next() if retry_after is None else retry_after
+        self._probe_at = now + self._settings.probe_seconds
+        if request.is_uncharged:
+            if request.candidate.uid in self.waiting:
+                self._not_before[request.candidate.uid] = now + wait
+                self._refused_uncharged[request.candidate.uid] = versions
+            return
+        self._exhausted_until = now + wait
+        self._exhausted_at = versions
+
+    def on_multiple_budgets(self, versions: tuple[str, ...], now: float) -> None:
+        """500 for several budgets: retried slowly, or when one of them changes."""
+        self._exhausted_until = now + self._settings.misconfigured_retry_seconds
+        self._exhausted_at = versions
+
+    def pause(self, now: float, seconds: float | None = None) -> None:
+        """The server is busy or has failed: no request for `seconds` (None: the queue's own backoff)."""
+        self._paused_until = now + (self._backoff.next() if seconds is None else seconds)
+
+    def postpone(self, request: Evict, now: float, seconds: float = 0.0) -> None:
+        """The server refuses this pod only (an admission webhook, say): the others need not wait.
+
+        Each refusal doubles the pod's own wait, up to that for misconfigurations.
+        """
+        if request.candidate.uid in self.waiting:
+            longest = max(self._settings.misconfigured_retry_seconds, self._settings.backoff_initial_seconds)
+            doublings = min(self._failures.get(request.candidate.uid, 0), _DOUBLINGS)
+            own = min(longest, self._settings.backoff_initial_seconds * 2**doublings)
+            self._not_before[request.candidate.uid] = now + max(seconds, own)
+            self._refused_uncharged.pop(request.candidate.uid, None)
+            self.move_to_back(request)
+
+    def move_to_back(self, request: Evict) -> None:
+        """After a failure of this pod the others go first, so that it cannot block them for ever."""
+        if request.candidate.uid in self.waiting:
+            self._failures[request.candidate.uid] = self._failures.get(request.candidate.uid, 0) + 1
+            self._is_unsorted = True
+
+    def _budgets(self, lookup: PodLookup) -> tuple[PodDisruptionBudget, ...]:
+        return tuple(b for key in self.budgets if (b := lookup.budget(key)))
+
+    def versions(self, lookup: PodLookup) -> tuple[str, ...]:
+        """The resource versions of the queue's budgets in the cache."""
+        return _versions(self._budgets(lookup))
+
+    def _note_budget_change(self, now: float, versions: tuple[str, ...]) -> None:
+        if versions != self._last_versions:
+            self._last_versions = versions
+            for uid in [uid for uid, refused_at in self._refused_uncharged.items() if refused_at != versions]:
+                del self._refused_uncharged[uid]
+                self._not_before.pop(uid, None)
+            self._probe_at = now + self._settings.probe_seconds
+
+    def _forget_observed(self, now: float, lookup: PodLookup, budgets: tuple[PodDisruptionBudget, ...]) -> None:
+        """Forget evictions that the watch has shown: the pod is listed as disrupted, or terminates beside a newer
+        budget.
+        """
+        versions = _versions(budgets)
+        for uid, granted in list(self._unobserved.items()):
+            is_listed = any(granted.candidate.name in b.disrupted_pods for b in budgets)
+            is_going = lookup.find(granted.candidate) is None
+            is_settled = is_going and (versions != granted.versions or now >= granted.overdue)
+            if is_listed or is_settled or not budgets:
+                del self._unobserved[uid]
+
+
+def _versions(budgets: tuple[PodDisruptionBudget, ...]) -> tuple[str, ...]:
+    return tuple(b.resource_version for b in budgets)
