@@ -121,7 +121,7 @@ class ShutdownJournal:
 
     def _tell_pod(self, found: _Open, now: float, error: str) -> None:
         pod = found.pod
-        left = "left behind" if error else "deleted" if found.granted is not None else "terminated by somebody else"
+        left = "left behind" if error else "deleted" if found.granted is not None else "terminated by another client"
         self._emit(
             Span(
                 trace=self._trace,

@@ -158,7 +158,6 @@ class Controller:
             statistics=self._tallies,
             component_status=self._component_status,
             spans=spans,
-            is_orderly=lambda: self._election is not None and self._election.was_released,
             rng=rng,
         )
         self._admission = self._webhooks() if settings.admission.is_wanted else None

@@ -66,8 +66,6 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     component_status: ComponentStatus
     spans: SpanSink | None
     """Where traces go; None: nobody wants them."""
-    is_orderly: Callable[[], bool]
-    """Whether who was in charge before us, if anybody was, has come to an orderly end."""
     rng: random.Random
 
 
@@ -96,7 +94,7 @@ class ControllerManager:
         self._evictor = Evictor(means.client, cluster.pods, cluster.budgets, self._clock, eviction, patience)
         self._deleter = PodDeleter(means.deleting, cluster.pods, self._clock, eviction, patience)
         pod_events = PodEventReporter(means.recorder)
-        self.tracer = Tracer(means.spans, self._clock, means.is_orderly)
+        self.tracer = Tracer(means.spans, self._clock)
         pod_outcomes = PodOutcomeTracker(
             means.statistics.pod_outcomes,
             lambda uid: (self._evictor.is_evicting(uid), self._deleter.is_deleting(uid)),

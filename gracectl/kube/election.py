@@ -186,7 +186,6 @@ class Election:
         )
         self._reflector = Reflector(client, LEASES, self._bell, clock, settings=watching, rng=self._rng)
         self._is_leading = False
-        self._was_released = False
         self._complaint = ""
         self._told_of = ""
         self._terms = self._renewals = self._failures = 0
@@ -196,11 +195,6 @@ class Election:
     def is_leading(self) -> bool:
         """Whether a term of ours is running."""
         return self._is_leading
-
-    @property
-    def was_released(self) -> bool:
-        """Whether who led before our last term had given the lease up, as who is told to stop does."""
-        return self._was_released
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Run `lead` whenever we lead, until cancelled; it is cancelled when we no longer do, and has ended before
@@ -260,13 +254,10 @@ class Election:
             if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_free_to_lead():
                 return False
             await self._send(self._lock.create)
-            self._was_released = False
             return True
         if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_free_to_lead():
             return False
-        was_released = not self._lock.holder
         await self._send(self._lock.take)
-        self._was_released = was_released
         return True
 
     async def _is_free_to_lead(self) -> bool:

@@ -113,7 +113,7 @@ async def test_node_and_claim_name_the_trace() -> None:
         assert not orphans(collector.spans)
 
 
-async def test_a_pod_tells_its_lane_and_how_long_it_has_waited_there() -> None:
+async def test_a_pod_names_its_queue_and_how_long_it_waited_there() -> None:
     async with staged("n1", "n2") as stage:
         behaviour = {"ready-seconds": 4, "stop-seconds": 1}
         await stage.create(
@@ -124,9 +124,9 @@ async def test_a_pod_tells_its_lane_and_how_long_it_has_waited_there() -> None:
         pods = sorted((collector.pod(name) for name in on_n1), key=lambda span: span.end)
         assert len(pods) >= 2
         for number, pod in enumerate(pods):
-            assert pod.attributes["gracectl.lane"] == ["shop/web"]
+            assert pod.attributes["gracectl.queue"] == ["shop/web"]
             # The replacement of the one before is Ready 4 s after its eviction.
-            assert pod.attributes["gracectl.lane.wait_seconds"] == pytest.approx(4.0 * number, abs=0.1)
+            assert pod.attributes["gracectl.queue.wait_seconds"] == pytest.approx(4.0 * number, abs=0.1)
             assert pod.attributes["gracectl.eviction.attempts"] == 1
             assert [moment.name for moment in pod.moments] == ["evicted"]
 
@@ -204,8 +204,8 @@ async def test_what_others_have_ended_is_told_apart() -> None:
             await stage.until_gone("n1")
             await stage.clock.sleep(1)
         assert collector.pod("mine").attributes["gracectl.pod.left"] == "evicted"
-        assert collector.pod("theirs").attributes["gracectl.pod.left"] == "was terminating already"
-        assert collector.pod("job").attributes["gracectl.pod.left"] == "terminated by somebody else"
+        assert collector.pod("theirs").attributes["gracectl.pod.left"] == "already terminating"
+        assert collector.pod("job").attributes["gracectl.pod.left"] == "terminated by another client"
 
 
 # -- what takes long ---------------------------------------------------------------------------------------------------

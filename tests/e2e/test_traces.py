@@ -80,9 +80,9 @@ async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeyp
     assert wave.name == "wave non-critical"
     left = {span.attributes["k8s.pod.uid"]: span for span in below(spans, wave)}
     assert left.keys() == {pod["metadata"]["uid"] for pod in (*pods, *jobs)}
-    assert {span.attributes["gracectl.pod.left"] for span in left.values()} <= {"evicted", "was terminating already"}
+    assert {span.attributes["gracectl.pod.left"] for span in left.values()} <= {"evicted", "already terminating"}
     for pod in pods:
-        assert left[pod["metadata"]["uid"]].attributes["gracectl.lane"] == [f"{story.namespace}/web"]
+        assert left[pod["metadata"]["uid"]].attributes["gracectl.queue"] == [f"{story.namespace}/web"]
     for program in (first, second, third):
         ours = {entry["trace_id"] for entry in program.entries() if "trace_id" in entry}
         assert ours == {root.trace}

@@ -1,9 +1,7 @@
-"""What becomes of each pod of a drain, and of each wave: found out from one plan to the next, told as spans.
+"""Spans of a drain's pods and waves, derived from one plan to the next.
 
-A pod's span begins when its turn comes (its wave's, or its deadline's) and ends when it holds the node no longer; a
-wave's, when the first of its pods begins, and the last is gone. Pods are children of their wave, waves of the drain.
-Invariant: what has children has an id that follows from its place in the trace, so whoever drains the node after us
-finds the same parents, and may write those that we had no time for.
+A pod's span begins when its turn comes (its wave's, or its deadline's) and ends when it no longer holds the node; a
+wave's begins with the first of its pods and ends with the last. Pods are children of their wave, waves of the drain.
 """
 
 from __future__ import annotations
@@ -12,101 +10,103 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError, BudgetExhausted
-from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import asked_at, grace_of
 from gracectl.policy.evictability import FINISHED
 from gracectl.policy.plan import Outcome, Plan, PodPlan
-from gracectl.policy.waves import Wave
 from gracectl.telemetry.spans import Moment, Span, Trace, Value, known
 
-ON_ITS_WAY: Final = frozenset({Outcome.DELETE, Outcome.TERMINATING})
-"""Of these pods the turn has come, whichever wave it is whose turn it is."""
+LEAVING: Final = frozenset({Outcome.DELETE, Outcome.TERMINATING})
+"""Outcomes of pods whose turn has come before that of their wave."""
 
-IN_LANE: Final = frozenset({Outcome.EVICT, Outcome.BLOCKED})
-"""Of these pods the time counts as spent behind their budget."""
+QUEUED: Final = frozenset({Outcome.EVICT, Outcome.BLOCKED})
+"""Outcomes during which a pod waits in the queue of its budget."""
 
 LEFT: Final = "gracectl.pod.left"
-"""How it has left."""
 
 WORDS: Final = {
     PodOutcome.EVICTED: "evicted",
     PodOutcome.DELETED: "deleted for the deadline",
     PodOutcome.ABANDONED: "left behind",
 }
-"""What was done to a pod; of one that has left by itself the rest of its tale says more."""
+"""Values of `gracectl.pod.left` for what gracectl did; PodOutcome.LEFT has several, see `PodSpan`."""
 
 MOMENTS: Final = 20
-"""Of a pod; beyond that they are only counted."""
+"""Events of a pod's span; further ones are only counted."""
+
+
+class PriorProgress(msgspec.Struct, frozen=True):
+    """What a node shows of a termination that another process began. Instants are Unix seconds."""
+
+    resumed_at: float
+    drain_began: float
+    drain_ended: float | None = None
 
 
 class PodSpan:
-    """One pod that holds the node, from the first plan that says so to the first that does not."""
+    """A pod that holds the node, from the first plan that lists it to the first that does not."""
 
     def __init__(self, entry: PodPlan, now: float, *, is_first: bool) -> None:
         self.entry = entry
         self.begun: float | None = None
         self._since = now
-        self._spent: dict[Outcome, float] = {}
-        self._others = ""  # what somebody else has done to it
+        self._seconds: dict[Outcome, float] = {}
         self._attempts = 0
-        self._refusals: dict[str, int] = {}
+        self._refusals: Counter[str] = Counter()
         self._moments: list[Moment] = []
-        self._granted: int | None = None
         self._requested = grace_of(entry.pod)
+        self._granted: int | None = None
         self._protection = entry.protection
-        if is_first and entry.pod.deletion_timestamp is not None:
-            self._others = "was terminating already"  # by whom, nobody knows who has not seen it
+        is_terminating = entry.pod.deletion_timestamp is not None
+        self._external = "already terminating" if is_first and is_terminating else ""
 
-    @property
-    def pod(self) -> Pod:
-        """As the last plan showed it."""
-        return self.entry.pod
-
-    def turn(self, entry: PodPlan, now: float) -> None:
-        """A newer plan says something else of it."""
+    def update(self, entry: PodPlan, now: float) -> None:
+        """Take over the pod's entry in a newer plan."""
         before = self.entry
         if entry.outcome is not before.outcome:
-            self._spend(now)
+            self._count_time(now)
         if entry.pod.deletion_timestamp is not None and before.pod.deletion_timestamp is None:
-            self._others = "terminated by somebody else"  # unless it was us
+            self._external = "terminated by another client"  # unless `end` learns that it was us
         self._protection = entry.protection or self._protection
         self.entry = entry
 
-    def evicted(self, at: float) -> None:
-        """The server has agreed to its eviction; it has its whole grace."""
+    def evicted(self, now: float) -> None:
+        """The server has accepted the eviction, which grants the whole grace period."""
         self._attempts += 1
         self._granted = self._requested
-        self._note(Moment("evicted", at))
+        self._note(Moment("evicted", now))
 
-    def refused(self, refusal: ApiError, at: float) -> None:
-        """The server did not agree this time."""
+    def refused(self, refusal: ApiError, now: float) -> None:
+        """The server has refused the eviction or the deletion."""
         self._attempts += 1
         kind = type(refusal).__name__
-        self._refusals[kind] = self._refusals.get(kind, 0) + 1
-        if not isinstance(refusal, BudgetExhausted):  # an ordinary thing, which the lane's wait tells
-            self._note(Moment("refused", at, {"gracectl.refusal": kind, "message": str(refusal)}))
+        self._refusals[kind] += 1
+        if not isinstance(refusal, BudgetExhausted):  # the normal case, measured by gracectl.queue.wait_seconds
+            self._note(Moment("refused", now, {"gracectl.refusal": kind, "message": str(refusal)}))
 
-    def deleted(self, deletion: Deletion, at: float) -> None:
-        """The server has agreed to its deletion for the deadline."""
+    def deleted(self, deletion: Deletion, now: float) -> None:
+        """The server has accepted the deletion for the deadline."""
         self._granted, self._requested = deletion.granted, deletion.requested
         late = {"gracectl.late_seconds": round(deletion.late, 3)}
-        self._note(Moment("deleted for the deadline", at, {"gracectl.grace.granted_seconds": deletion.granted, **late}))
+        granted = {"gracectl.grace.granted_seconds": deletion.granted}
+        self._note(Moment("deleted for the deadline", now, {**granted, **late}))
 
-    def span(self, trace: Trace, parent: int, end: float, manner: PodOutcome, gone: str) -> Span:
-        """It is over. `gone`: how, if nobody has told it to leave."""
-        self._spend(end)
-        pod = self.pod
-        left = self._others or gone if manner is PodOutcome.LEFT else WORDS[manner]
+    def end(self, trace: Trace, parent: int, now: float, outcome: PodOutcome, fallback: str) -> Span:
+        """The finished span. `fallback`: how the pod has left if neither gracectl nor another client ended it."""
+        self._count_time(now)
+        pod = self.entry.pod
+        left = WORDS.get(outcome) or self._external or fallback
         return Span(
             trace=trace,
             name=f"pod {left}",
             parent=parent,
-            start=min(end if self.begun is None else self.begun, end),
-            end=end,
+            start=min(now if self.begun is None else self.begun, now),
+            end=now,
             attributes={
                 "k8s.namespace.name": pod.namespace,
                 "k8s.pod.name": pod.name,
@@ -118,30 +118,29 @@ class PodSpan:
         )
 
     def _figures(self) -> dict[str, Value]:
-        protection, lanes = self._protection, [f"{namespace}/{name}" for namespace, name in self.entry.budgets]
-        in_lane = sum(self._spent.get(outcome, 0.0) for outcome in IN_LANE)
+        protection, queues = self._protection, [f"{namespace}/{name}" for namespace, name in self.entry.budgets]
         until = protection.until if protection else None
         return known(
-            gracectl__lane=lanes or None,
-            gracectl__lane__wait_seconds=round(in_lane, 3) if lanes else None,
+            gracectl__queue=queues or None,
+            gracectl__queue__wait_seconds=self._spent(*QUEUED) or 0.0 if queues else None,
             gracectl__eviction__attempts=self._attempts,
             gracectl__eviction__refusals=[f"{kind}: {count}" for kind, count in self._refusals.items()] or None,
-            gracectl__blocked__seconds=self._seconds(Outcome.BLOCKED),
+            gracectl__blocked__seconds=self._spent(Outcome.BLOCKED),
             gracectl__protected__by=protection.kind if protection else None,
             gracectl__protected__until=format_time(until) if until is not None else None,
-            gracectl__protected__seconds=self._seconds(Outcome.PROTECTED),
-            gracectl__terminating__seconds=self._seconds(Outcome.TERMINATING),
+            gracectl__protected__seconds=self._spent(Outcome.PROTECTED),
+            gracectl__terminating__seconds=self._spent(Outcome.TERMINATING),
             gracectl__grace__requested_seconds=self._requested,
             gracectl__grace__granted_seconds=self._granted,
         )
 
-    def _seconds(self, outcome: Outcome) -> float | None:
-        spent = self._spent.get(outcome)
-        return None if spent is None else round(spent, 3)
+    def _spent(self, *outcomes: Outcome) -> float | None:
+        spent = [self._seconds[outcome] for outcome in outcomes if outcome in self._seconds]
+        return round(sum(spent), 3) if spent else None
 
-    def _spend(self, now: float) -> None:
+    def _count_time(self, now: float) -> None:
         outcome = self.entry.outcome
-        self._spent[outcome] = self._spent.get(outcome, 0.0) + max(now - self._since, 0.0)
+        self._seconds[outcome] = self._seconds.get(outcome, 0.0) + max(now - self._since, 0.0)
         self._since = now
 
     def _note(self, moment: Moment) -> None:
@@ -149,109 +148,102 @@ class PodSpan:
             self._moments.append(moment)
 
 
-class _WaveSpan:
-    """One wave, from when its first pod begins until its last one is gone."""
+class WaveSpan(msgspec.Struct):
+    """A wave whose first pod's turn has come (Unix seconds)."""
 
-    def __init__(self, wave: Wave, begun: float) -> None:
-        self.wave = wave
-        self.begun = begun
-        self.pods = 0
+    name: str
+    begun: float
+    pods: int = 0
 
 
 class DrainSpans:
-    """Of one drain. `emit` takes the spans; `drain` is the id of their common ancestor.
+    """Waves and pods of one drain. Invariant: every wave that has children is written, once per process.
 
-    `is_resumed`: somebody before us may have told some of the waves.
-
-    A wave is told once. Pods that come when theirs is over are its children all the same.
+    `drain` is the id of the parent of all waves. Pods that come after their wave are its children all the same.
     """
 
-    def __init__(self, trace: Trace, drain: int, emit: Callable[[Span], None], *, is_resumed: bool) -> None:
+    def __init__(self, trace: Trace, drain: int, emit: Callable[[Span], None], prior: PriorProgress | None) -> None:
         self._trace = trace
-        self._is_resumed = is_resumed
         self._drain = drain
         self._emit = emit
+        self._prior = prior
+        self._plan: Plan | None = None
         self._pods: dict[str, PodSpan] = {}
-        self._waves: dict[int, _WaveSpan] = {}
-        self._told: set[int] = set()  # waves that are over
-        self._is_first = True
-        self.left: Counter[str] = Counter()
-        """How many pods have left, by how."""
+        self._waves: dict[int, WaveSpan] = {}
+        self._written: set[int] = set()
+        self.outcomes: Counter[str] = Counter()
+        """Pods that have left, by `gracectl.pod.left`."""
 
-    def planned(
-        self, decision: Plan, now: float, departed: Mapping[str, PodOutcome], since: float | None = None
-    ) -> None:
-        """The node's newest plan; by uid, how pods have left that it leaves out. `since`: of the first plan, when
-        somebody before us has begun the drain."""
-        left = decision.left
-        current = min((entry.wave for entry in left), default=-1)
-        pods = self._pods
-        for entry in left:
-            tale, at = pods.get(entry.pod.uid), now
-            if tale is None:
-                if since is not None and entry.wave == 0:  # who was there when the first one began waits since then
-                    at = min(max(since, entry.pod.created), now)
-                tale = pods[entry.pod.uid] = PodSpan(entry, at, is_first=self._is_first)
-            else:
-                tale.turn(entry, now)
-            if tale.begun is None and (entry.wave == current or entry.outcome in ON_ITS_WAY):
-                self._begin(tale, decision, at)
-        if departed:
-            self._end_all(departed, decision, now)
-        self._is_first = False
+    @property
+    def has_begun(self) -> bool:
+        """Whether the drain was planned by this process."""
+        return self._plan is not None
 
     def pod(self, uid: str) -> PodSpan | None:
-        """That of the pod, if it holds the node."""
+        """The open span of a pod."""
         return self._pods.get(uid)
 
-    def missed(self, decision: Plan, start: float) -> None:
-        """Waves that were over, or empty, before we looked first: whoever drained the node then may have had no time to
-        tell them, and then their pods have no parent. How long they took nobody knows."""
-        current = min((entry.wave for entry in decision.left), default=len(decision.order.waves))
-        for index in range(current):
-            self._tell(index, _WaveSpan(decision.order.waves[index], start), start)
+    def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
+        """Take over the node's newest plan; `departed`: outcomes, by UID, of the pods that it no longer lists."""
+        is_first, self._plan = self._plan is None, plan
+        current = min((entry.wave for entry in plan.left), default=len(plan.order.waves))
+        if is_first and self._prior is not None:
+            # Over before this process looked first: their pods need parents, and another process may not have sent any.
+            for index in range(current):
+                start = self._prior.drain_began
+                self._write(index, WaveSpan(plan.order.waves[index].name, start), start)
+        for entry in plan.left:
+            span = self._pods.get(entry.pod.uid)
+            if span is None:
+                span = self._pods[entry.pod.uid] = PodSpan(entry, now, is_first=is_first)
+            else:
+                span.update(entry, now)
+            if span.begun is None and (entry.wave == current or entry.outcome in LEAVING):
+                self._begin(span, plan, now)
+        if departed:
+            self._end(departed, plan, now)
 
-    def close(self, decision: Plan | None, now: float) -> None:
-        """Nobody is waited for any more."""
-        if decision is not None:
-            self._end_all(dict.fromkeys(self._pods, PodOutcome.ABANDONED), decision, now)
+    def close(self, now: float) -> None:
+        """The termination is over: the pods that are left are left behind."""
+        if self._plan is not None:
+            self._end(dict.fromkeys(self._pods, PodOutcome.ABANDONED), self._plan, now)
 
-    def _begin(self, tale: PodSpan, decision: Plan, now: float) -> None:
-        """Its turn has come; it may have been told to leave before we have looked first."""
-        told = asked_at(tale.pod) if tale.pod.deletion_timestamp is not None else now
-        tale.begun = min(told, now)
-        index = tale.entry.wave
-        if index not in self._told:
-            wave = self._waves.setdefault(index, _WaveSpan(decision.order.waves[index], tale.begun))
-            wave.begun = min(wave.begun, tale.begun)
+    def _begin(self, span: PodSpan, plan: Plan, now: float) -> None:
+        """Begin with the request to leave, if that came before the first look."""
+        pod, index = span.entry.pod, span.entry.wave
+        span.begun = min(asked_at(pod) if pod.deletion_timestamp is not None else now, now)
+        if index not in self._written:
+            wave = self._waves.setdefault(index, WaveSpan(plan.order.waves[index].name, span.begun))
+            wave.begun = min(wave.begun, span.begun)
             wave.pods += 1
 
-    def _end_all(self, departed: Mapping[str, PodOutcome], decision: Plan, now: float) -> None:
-        passed_over = {entry.pod.uid: entry for entry in decision.pods if entry.pod.uid in departed}
+    def _end(self, departed: Mapping[str, PodOutcome], plan: Plan, now: float) -> None:
+        """Write the pods that have departed, and the waves that are over with them."""
+        entries = {entry.pod.uid: entry for entry in plan.pods if entry.pod.uid in departed}
         for uid in [uid for uid in self._pods if uid in departed]:
-            tale = self._pods.pop(uid)
-            if tale.begun is None:
-                self._begin(tale, decision, now)  # its wave must be told, or it would have no parent
-            span = tale.span(self._trace, self._id(tale.entry.wave), now, departed[uid], _gone(passed_over.get(uid)))
-            self.left[str(span.attributes[LEFT])] += 1
-            self._emit(span)
-        busy = {tale.entry.wave for tale in self._pods.values() if tale.begun is not None}
+            span = self._pods.pop(uid)
+            if span.begun is None:
+                self._begin(span, plan, now)
+            finished = span.end(self._trace, self._id(span.entry.wave), now, departed[uid], _left(entries.get(uid)))
+            self.outcomes[str(finished.attributes[LEFT])] += 1
+            self._emit(finished)
+        busy = {span.entry.wave for span in self._pods.values() if span.begun is not None}
         for index in [index for index in self._waves if index not in busy]:
-            self._tell(index, self._waves.pop(index), now)
+            self._write(index, self._waves.pop(index), now)
 
-    def _tell(self, index: int, wave: _WaveSpan, now: float) -> None:
-        self._told.add(index)
+    def _write(self, index: int, wave: WaveSpan, now: float) -> None:
+        self._written.add(index)
         span = Span(
             trace=self._trace,
             id=self._id(index),
             parent=self._drain,
-            name=f"wave {wave.wave.name}",
+            name=f"wave {wave.name}",
             start=min(wave.begun, now),
             end=now,
             attributes=known(
                 gracectl__wave=index,
                 gracectl__wave__pods=wave.pods,
-                gracectl__resumed=self._is_resumed or None,
+                gracectl__resumed=True if self._prior is not None else None,
             ),
         )
         self._emit(span)
@@ -260,8 +252,8 @@ class DrainSpans:
         return self._trace.span("wave", str(wave))
 
 
-def _gone(entry: PodPlan | None) -> str:
-    """How a pod has left that nobody has told to; `entry`: what the plan says of it, None if it is not there."""
+def _left(entry: PodPlan | None) -> str:
+    """How a pod has left on its own; `entry`: its entry in the plan, None if the pod is gone."""
     if entry is None:
         return "gone"
-    return "finished" if entry.pod.phase in FINISHED else "passed over"
+    return "finished" if entry.pod.phase in FINISHED else "ignored"
