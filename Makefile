@@ -39,9 +39,16 @@ helm: $(READY) ## helm of a known version, beside our Python; tests of the chart
 chart: $(READY) helm ## write what follows from the chart's values: its schema, docs/chart.md, helm/manifests (ARGS=--check only looks)
 	$(BIN)/python tools/chart.py $(ARGS)
 
+# Two workers a core: half of the time a story waits for other processes. WORKERS=0 runs all in one process, for a debugger.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+# A file is run by one worker: what its tests share is built once.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Stories start hundreds of processes; without bytecode each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	-@$(MAKE) --no-print-directory helm
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 SECONDS ?= 60
 
@@ -49,7 +56,7 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz $(SECONDS) $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
-	$(BIN)/python -m pytest tests --ignore tests/e2e --ignore tests/unit/cli --ignore kubesim/tests/clients --ignore tests/unit/benchmarks $(ARGS)
+	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore kubesim/tests/clients --ignore tests/unit/benchmarks $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import looptime
 import pytest
+
+# Workers of xdist inherit the width of a terminal that they do not have: what commands print would be broken at it.
+os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that runs in this process configures the log for itself only."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from kubesim.scenarios.parser import read_file
 from support.dockerfile import FINAL, ROOT, read_yaml, the_only
 
+from gracectl.cli.root import root
 from gracectl.cli.simulate import simulate
 from gracectl.config import Settings, load_settings
 from gracectl.kube.kubeconfig import read_context
@@ -21,7 +22,7 @@ from gracectl.kube.kubeconfig import read_context
 COMPOSE = read_yaml("docker-compose.yml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
-SIMULATED = simulate.make_context("simulate", SERVICES["cluster"]["command"][1:]).params
+SIMULATED = simulate.make_context("simulate", SERVICES["cluster"]["command"][1:], **root.context_settings).params
 
 
 def mounts(name: str) -> dict[PurePosixPath, str]:

@@ -15,6 +15,7 @@ from support.dockerfile import BEFORE, BUILD, FINAL, ROOT, Instruction, the_only
 
 from gracectl import __version__
 from gracectl.cli.controller import controller
+from gracectl.cli.root import root
 from gracectl.config import load_settings
 
 
@@ -84,7 +85,7 @@ def test_it_starts_the_controller_with_the_settings_that_are_copied() -> None:
     assert the_only(FINAL, "ENTRYPOINT").listed == ["gracectl"]
     command, *arguments = the_only(FINAL, "CMD").listed
     assert command == controller.name
-    context = controller.make_context(command, arguments)
+    context = controller.make_context(command, arguments, **root.context_settings)
     where = {one.rest.split()[-1]: one.rest.split()[0] for one in FINAL if one.word == "COPY"}
     settings = load_settings(ROOT / where[str(context.params["config"])])
     assert settings.log.format == "json"

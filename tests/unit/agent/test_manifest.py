@@ -22,6 +22,7 @@ from support.stage import staged
 from gracectl.agent.rights import RIGHTS
 from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
 from gracectl.cli.agent import agent
+from gracectl.cli.root import root
 from gracectl.config import Settings, load_settings
 from gracectl.kube.access import Right
 from gracectl.model import names
@@ -93,7 +94,7 @@ def test_the_role_is_that_of_the_pods() -> None:
 def test_the_settings_are_read_where_the_command_looks_for_them(settings: Settings) -> None:
     command, *arguments = CONTAINER["args"]
     assert command == agent.name
-    given = agent.make_context("agent", list(arguments)).params
+    given = agent.make_context("agent", list(arguments), **root.context_settings).params
     (file,) = of_kind(OBJECTS, "ConfigMap")["data"]
     found = PurePosixPath(given["config"])
     mount = hosted()[str(found.parent)]

@@ -167,7 +167,7 @@ async def test_the_client_gives_up_on_a_server_that_does_not_answer() -> None:
         return web.Response()
 
     async with serving(hang) as port, transport_to(port) as transport:
-        settings = ClientSettings(timeout=0.2, retry=RetrySettings(attempts=1))
+        settings = ClientSettings(timeout=0.2, write_timeout=0.2, retry=RetrySettings(attempts=1))
         client = KubeClient(transport, SystemClock(), settings=settings)
         with pytest.raises(errors.RequestTimeout):
             await client.evict(("n", "a"), uid="u")
