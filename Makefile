@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal chart test fuzz unit lint format conformance e2e bench bench-page micro bench-compare helm clean
+.PHONY: help demo example beforehand rehearsal chart test soak fuzz unit lint format conformance e2e bench bench-page micro bench-compare helm clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -49,6 +49,11 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(READY) ## run every test (ARGS='-k lane' passes options)
 	-@$(MAKE) --no-print-directory helm
 	$(PYTEST) $(ARGS)
+
+SEEDS ?= 300
+
+soak: $(READY) ## tests of random worlds and properties, with many of them: SEEDS=300; half an hour
+	GRACECTL_SEEDS=$(SEEDS) $(PYTEST) --dist worksteal --timeout 900 -m 'seeds or hypothesis' --hypothesis-profile soak $(ARGS)
 
 SECONDS ?= 60
 

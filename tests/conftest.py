@@ -10,6 +10,9 @@ from typing import Any
 
 import looptime
 import pytest
+from hypothesis import settings
+
+settings.register_profile("soak", max_examples=2000, deadline=None)
 
 # Workers of xdist inherit the width of a terminal that they do not have: what commands print would be broken at it.
 os.environ.pop("COLUMNS", None)
@@ -23,6 +26,13 @@ def logging_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with `@pytest.mark.seeds(6)` gets a `seed` from 0 to 5; with GRACECTL_SEEDS=300, one up to 299."""
+    marker = metafunc.definition.get_closest_marker("seeds")
+    if marker:
+        metafunc.parametrize("seed", range(int(os.environ.get("GRACECTL_SEEDS", marker.args[0]))))
 
 
 @pytest.fixture

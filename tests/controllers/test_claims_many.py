@@ -152,7 +152,7 @@ async def test_the_deadline_is_kept_though_the_server_goes_away_after_the_cordon
             await stage.until_gone("n1")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds(4)
 async def test_through_a_storm_every_claim_ends(seed: int) -> None:
     chance = random.Random(f"claims/{seed}")
     nodes = [f"n{number}" for number in range(4)]

@@ -1,15 +1,11 @@
 """Kill -9 at any instant, also a few milliseconds around those that count: every node that has a deadline ends by it,
 and no pod is deleted before its time.
 
-    GRACECTL_KILLS=2000 pytest tests/controllers/test_deadline_kills.py    more than the suite has time for
-    GRACECTL_KILLS=10 GRACECTL_FIRST_KILLS=17 pytest ...                               the world that failed
-
 The same seed makes the same run (set PYTHONHASHSEED=0 as well: the order of sets is Python's own chance).
 """
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -28,8 +24,6 @@ from gracectl.model.times import format_time
 pytestmark = pytest.mark.anyio
 
 KILLS_PER_WORLD = 10
-FIRST = int(os.environ.get("GRACECTL_FIRST_KILLS", "0"))
-WORLDS = -(-int(os.environ.get("GRACECTL_KILLS", "200")) // KILLS_PER_WORLD)
 
 PERIODS = {"0s": 0, "1s": 1, "10s": 10, "45s": 45, "2m": 120, "15m": 900}
 GRACES = (None, 0, 1, 5, 30, 60, 300, 1200, 3600)
@@ -241,6 +235,6 @@ async def lives(seed: int) -> Referee:
     return referee
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + WORLDS))
+@pytest.mark.seeds(6)
 async def test_whenever_a_controller_is_killed_every_node_ends_by_its_deadline_and_no_pod_goes_early(seed: int) -> None:
     await lives(seed)

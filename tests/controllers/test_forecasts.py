@@ -1,13 +1,8 @@
-"""What a plan foretells is what then happens: random worlds, told beforehand, then lived through.
-
-GRACECTL_WORLDS=500 pytest tests/controllers/test_forecasts.py      more worlds than the suite has time for
-GRACECTL_WORLDS=1 GRACECTL_FIRST_WORLD=217 pytest ...                           the one that failed
-"""
+"""What a plan foretells is what then happens: random worlds, told beforehand, then lived through."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 
 import anyio
@@ -26,8 +21,6 @@ from gracectl.policy.prospects import Prospect
 
 pytestmark = pytest.mark.anyio
 
-FIRST = int(os.environ.get("GRACECTL_FIRST_WORLD", "0"))
-COUNT = int(os.environ.get("GRACECTL_WORLDS", "20"))
 HORIZON = 3 * 3600.0
 """Longer than any protection that ends, and any deadline, in these worlds."""
 
@@ -159,7 +152,7 @@ def errors(stage: Stage, told: Outlook, drained: Callable[[NodeProspect], float 
     return found
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+@pytest.mark.seeds(6)
 async def test_what_is_foretold_happens(seed: int) -> None:
     world = a_world(seed)
     async with staged(settings=world.settings, seed=seed) as stage:
@@ -170,7 +163,7 @@ async def test_what_is_foretold_happens(seed: int) -> None:
         assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT // 2))
+@pytest.mark.seeds(3)
 async def test_what_is_foretold_of_nodes_that_stay_happens(seed: int) -> None:
     world = a_world(seed)
     async with staged(settings=world.settings, seed=seed) as stage:

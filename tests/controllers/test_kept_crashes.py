@@ -1,15 +1,11 @@
 """Kill -9 at every write to a kept node, and at any instant beside people who change their minds: nothing is lost,
 nothing happens twice, and what was given back is as it was.
 
-    GRACECTL_KEEPS=300 pytest tests/controllers/test_kept_crashes.py    more than the suite has time for
-    GRACECTL_KEEPS=1 GRACECTL_FIRST_KEEP=217 pytest ...                             the world that failed
-
 The same seed makes the same run (set PYTHONHASHSEED=0 as well: the order of sets is Python's own chance).
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,9 +36,6 @@ from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_wo
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
-
-FIRST = int(os.environ.get("GRACECTL_FIRST_KEEP", "0"))
-COUNT = int(os.environ.get("GRACECTL_KEEPS", "12"))
 
 
 # -- at every write ----------------------------------------------------------------------------------------------------
@@ -291,7 +284,7 @@ def _order(under_way: Any) -> Any:
     return places.index
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+@pytest.mark.seeds(4)
 async def test_whatever_people_do_and_whenever_a_controller_is_killed_the_nodes_are_as_they_were_asked_for(
     seed: int,
 ) -> None:

@@ -226,7 +226,7 @@ async def test_a_ledger_that_cannot_be_written_lets_nothing_end() -> None:
         assert await stage.until_gone("n0")
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.seeds(5)
 async def test_over_kills_late_watches_and_failing_servers_no_budget_is_ever_exceeded(seed: int) -> None:
     """Claims that are deleted, nodes that are labelled, nodes that people delete through the same gate."""
     rng = random.Random(seed)

@@ -1,11 +1,7 @@
-"""A sight through broken watches, lost history and silent servers: late, but never wrong, and it says so.
-
-GRACECTL_STORMS=300 pytest tests/controllers/test_sight_outages.py      more seeds
-"""
+"""A sight through broken watches, lost history and silent servers: late, but never wrong, and it says so."""
 
 from __future__ import annotations
 
-import os
 import random
 
 import anyio
@@ -22,7 +18,6 @@ from gracectl.model.pod import Pod
 
 pytestmark = pytest.mark.anyio
 
-SEEDS = range(int(os.environ.get("GRACECTL_STORMS", "6")))
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 AT_ONCE = {"gracePeriodSeconds": 0}
 
@@ -160,7 +155,7 @@ class Storm:
 
 
 @pytest.mark.parametrize("count", [5, MANY + 3])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(3)
 async def test_when_a_storm_has_passed_what_is_seen_is_what_there_is(seed: int, count: int) -> None:
     rng = random.Random(f"sight/{seed}/{count}")
     nodes = [f"n{number}" for number in range(count)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from support.sights import being_deleted, seeing
@@ -16,8 +14,6 @@ from gracectl.inspect.watcher import ClusterWatcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-WORLDS = int(os.environ.get("GRACECTL_STATUS_WORLDS", "8"))
-FIRST = int(os.environ.get("GRACECTL_FIRST_STATUS_WORLD", "0"))
 LOOKS = 400
 """Seconds that are looked at; most worlds are at rest by then."""
 
@@ -41,7 +37,7 @@ def done(controller: Controller) -> Sample:
     return {each.name: (each.step, each.pods_left) for each in controller.under_way()}
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + WORLDS))
+@pytest.mark.seeds(3)
 async def test_steps_and_pods_left_are_the_controllers(seed: int) -> None:
     world, compared, seen = a_world(seed), 0, set()
     slow = CloudSettings(terminate_delay=20.0)

@@ -2,15 +2,11 @@
 
 Some nodes have claims, some a deadline; some clusters know no claims at all.
 
-    GRACECTL_STORMS=300 pytest tests/controllers/test_storms.py      more seeds than the suite has time for
-    GRACECTL_STORMS=1 GRACECTL_FIRST_STORM=217 pytest ...                        the one that failed
-
 The same seed makes the same run (set PYTHONHASHSEED=0 as well: the order of sets is Python's own chance).
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -30,8 +26,6 @@ from gracectl.app.controller import Controller
 
 pytestmark = pytest.mark.anyio
 
-FIRST = int(os.environ.get("GRACECTL_FIRST_STORM", "0"))
-COUNT = int(os.environ.get("GRACECTL_STORMS", "16"))
 PATIENCE = 1800.0
 """Virtual seconds in which every drain must be over when the storm has passed."""
 
@@ -200,6 +194,6 @@ def stuck(stage: Stage, controller: Controller, doomed: list[str]) -> list[objec
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+@pytest.mark.seeds(6)
 async def test_every_drain_ends_and_no_rule_is_broken(seed: int) -> None:
     await weather(seed)

@@ -83,7 +83,7 @@ async def test_killed_again_and_again() -> None:
         check(collector)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(10)
 async def test_kills_at_random(seed: int) -> None:
     rng = random.Random(f"traces/{seed}")
     async with staged("n1", "n2", seed=seed, cloud=CloudSettings(terminate_delay=rng.uniform(0, 8))) as stage:

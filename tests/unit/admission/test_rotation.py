@@ -85,7 +85,7 @@ def test_a_bundle_that_somebody_has_spoilt_is_made_anew() -> None:
     assert is_trusted(mended.pair, mended.authorities, NOW)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.seeds(3)
 def test_over_years_nobody_who_trusts_what_is_old_enough_refuses_what_is_shown(seed: int) -> None:
     """Replicas read the Secret up to ten seconds late, servers know a bundle only SETTLING_SECONDS after it was told;
     leaders come and go, and with them what is known of how long a bundle has been told."""

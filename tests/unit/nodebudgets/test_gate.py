@@ -270,7 +270,7 @@ async def admitted_and_deleted(stage: Stage, gate: Admitter, name: str, rng: ran
     return True
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds(4)
 async def test_fifty_at_once_through_three_replicas_never_exceed_a_budget(seed: int) -> None:
     """And none is refused in the end that could have been allowed."""
     rng = random.Random(seed)
