@@ -1,8 +1,8 @@
-"""One connection to the message bus (D-Bus), with errors that people can read.
+"""One connection to the message bus (D-Bus), with readable errors.
 
-Invariants: a descriptor that arrives is either in an answer that somebody has in hand, or closed: that of an answer
-which came too late, of one whose asker was cancelled, and any that nobody has asked for. dbus-fast leaves all of them
-to us, which is why answers are matched here and not by its own `call`. The socket is closed when `carry` returns.
+Invariant: a file descriptor that arrives is owned by the reply that a caller got, or closed: those of late replies, of
+cancelled callers, and unexpected ones. dbus-fast closes none of them, which is why replies are matched here and not by
+its own `call`. The socket is closed when `run` returns.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _DBUS: Final = "org.freedesktop.DBus"
 _DENIED: Final = frozenset(
     f"{_DBUS}.Error.{name}" for name in ("AccessDenied", "AuthFailed", "InteractiveAuthorizationRequired")
 )
-_AWAY: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     f"{_DBUS}.Error.{name}"
     for name in ("NameHasNoOwner", "ServiceUnknown", "NoReply", "Timeout", "TimedOut", "Disconnected")
 )
 
 
 class BusError(Exception):
-    """What was asked over the bus was not done; the text says what and why."""
+    """A call over the bus failed; the text says which and why."""
 
 
-class BusLost(BusError):
-    """There is no connection, or it has ended."""
+class ConnectionLost(BusError):
+    """The bus cannot be reached, or has closed the connection."""
 
 
-class Unanswered(BusError):
-    """Whom we asked is not there, or has not answered in time; that may change by itself."""
+class NoReply(BusError):
+    """The called service is not there, or has not replied in time; that may change by itself."""
 
 
-class Denied(BusError):
-    """The policy of the bus, or polkit, does not let us; somebody must change that."""
+class AccessDenied(BusError):
+    """The policy of the bus, or polkit, denies the call; an administrator must change that."""
 
 
-class Refused(BusError):
-    """Any other error; `name` is D-Bus's."""
+class CallFailed(BusError):
+    """Any other D-Bus error; `name` is its name."""
 
     def __init__(self, text: str, name: str = "") -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class Refused(BusError):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """An interface of an object of somebody on the bus."""
+    """Interface of an object on the bus."""
 
     destination: str
     path: str
@@ -63,7 +63,7 @@ BUS: Final = Target(_DBUS, "/org/freedesktop/DBus", _DBUS)
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """A signal as it came; `sender` is the unique name that the bus vouches for."""
+    """Signal as received; `sender` is the unique name that the bus vouches for."""
 
     sender: str
     path: str
@@ -73,8 +73,8 @@ class Signal(msgspec.Struct, frozen=True):
     body: Sequence[Any]
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a call returned; `descriptors` are the caller's now, to keep or to close."""
+class Reply(msgspec.Struct, frozen=True):
+    """Reply of a call; its `descriptors` belong to the caller, to keep or to close."""
 
     body: Sequence[Any]
     descriptors: Sequence[int]
@@ -82,59 +82,60 @@ class Answer(msgspec.Struct, frozen=True):
 
 class _Call:
     def __init__(self) -> None:
-        self.answered = anyio.Event()
+        self.replied = anyio.Event()
         self.reply: Message | None = None
 
 
 class Bus:
-    """A connection; made by `connect`, kept by `carry`, ended by `hang_up`."""
+    """Connection to a bus: opened by `connect`, served by `run`, closed by `close`."""
 
-    def __init__(self, connection: MessageBus, address: str, patience: float) -> None:
+    def __init__(self, connection: MessageBus, address: str, timeout: float) -> None:
         self._connection = connection
         self._address = address
-        self._patience = patience
+        self._timeout = timeout
         self._calls: dict[int, _Call] = {}
-        self._hears: Callable[[Signal], None] = lambda signal: None
-        connection.add_message_handler(self._take)
+        self._handler: Callable[[Signal], None] = lambda signal: None
+        connection.add_message_handler(self._dispatch)
 
     @classmethod
-    async def connect(cls, address: str, patience: float) -> Bus:
-        """Connect to the bus at that D-Bus address; a call waits `patience` seconds for its answer. Raises BusLost."""
+    async def connect(cls, address: str, reply_timeout: float) -> Bus:
+        """Connect to the bus at this D-Bus address; a call waits `reply_timeout` seconds for its reply. Raises
+        ConnectionLost."""
         try:
             connection = MessageBus(bus_address=address, negotiate_unix_fd=True)
-            bus = cls(connection, address, patience)
-            with anyio.fail_after(patience):
+            bus = cls(connection, address, reply_timeout)
+            with anyio.fail_after(reply_timeout):
                 await connection.connect()
         except TimeoutError as error:
-            raise BusLost(f"the message bus at {address} has not let us in within {patience:g} s") from error
+            raise ConnectionLost(f"message bus at {address}: no handshake within {reply_timeout:g} s") from error
         except (OSError, EOFError, DBusFastError) as error:
-            raise BusLost(f"no connection to the message bus at {address}: {_words(error)}") from error
+            raise ConnectionLost(f"message bus at {address}: cannot connect: {_words(error)}") from error
         return bus
 
-    def hear(self, hears: Callable[[Signal], None]) -> None:
-        """Call `hears` with every signal, in the order in which they come; it must be quick and must not raise."""
-        self._hears = hears
+    def on_signal(self, handler: Callable[[Signal], None]) -> None:
+        """Call `handler` with every signal, in order; it must be quick and must not raise."""
+        self._handler = handler
 
-    async def carry(self) -> None:
-        """Return when the connection is closed after `hang_up`; raise BusLost when it ends in any other way.
+    async def run(self) -> None:
+        """Serve until `close`; raise ConnectionLost when the connection ends in any other way.
 
-        Cannot be cancelled, hang up instead: it is what closes the socket.
+        Cannot be cancelled, use `close` instead: it closes the socket.
         """
         with anyio.CancelScope(shield=True):
             try:
                 await self._connection.wait_for_disconnect()  # type: ignore[no-untyped-call]
             except EOFError as error:
-                raise BusLost(f"the message bus at {self._address} has closed the connection") from error
-            except Exception as error:  # whatever dbus-fast stumbles over, the connection is gone with it
-                raise BusLost(f"the connection to the message bus at {self._address} broke: {_words(error)}") from error
+                raise ConnectionLost(f"message bus at {self._address}: closed the connection") from error
+            except Exception as error:  # any error of dbus-fast ends the connection
+                raise ConnectionLost(f"message bus at {self._address}: connection failed: {_words(error)}") from error
 
-    def hang_up(self) -> None:
-        """End the connection. Idempotent."""
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
         self._connection.disconnect()
 
-    async def call(self, target: Target, member: str, signature: str = "", *body: Any) -> Answer:
+    async def call(self, target: Target, member: str, signature: str = "", *body: Any) -> Reply:
         """Call a method. Raises BusError."""
-        what = f"{target.destination} was asked for {member}"
+        what = f"{member} of {target.destination}"
         message = Message(
             destination=target.destination,
             path=target.path,
@@ -146,66 +147,66 @@ class Bus:
         )
         call = self._calls[message.serial] = _Call()
         try:
-            with anyio.fail_after(self._patience):
+            with anyio.fail_after(self._timeout):
                 await self._send(message)
-                await call.answered.wait()
+                await call.replied.wait()
         except BaseException as error:
             if call.reply is not None:
-                _close(call.reply.unix_fds)
+                _close_all(call.reply.unix_fds)
             if isinstance(error, TimeoutError):
-                raise Unanswered(f"{what}, and has not answered within {self._patience:g} s") from error
+                raise NoReply(f"{what}: no reply within {self._timeout:g} s") from error
             if isinstance(error, OSError | EOFError):
-                raise BusLost(f"{what}, but the connection is gone: {_words(error)}") from error
+                raise ConnectionLost(f"{what}: connection lost: {_words(error)}") from error
             raise
         finally:
             del self._calls[message.serial]
         assert call.reply is not None
-        return _answer(call.reply, what)
+        return _result(call.reply, what)
 
     async def subscribe(self, rule: str) -> None:
-        """Hear signals that match that rule from now on. Raises BusError."""
+        """Subscribe to signals that match this rule. Raises BusError."""
         await self.call(BUS, "AddMatch", "s", rule)
 
     async def _send(self, message: Message) -> None:
-        # On a closed connection dbus-fast would write to whatever has its descriptor's number by now.
+        # On a closed connection dbus-fast would write to whichever file has its descriptor's number by now.
         if not self._connection.connected:
             raise EOFError
         try:
             sent = self._connection.send(message)
         except OSError:
-            # It writes at once, and where that fails it stumbles over its own cleaning up; asyncio would lament the
-            # future that nobody has.
+            # dbus-fast writes at once, and an error there makes its own cleanup fail; asyncio would warn of a future
+            # that is never awaited.
             writer = self._connection._writer
             if writer is not None and writer.fut is not None and writer.fut.done():
                 writer.fut.exception()
             raise
         await sent
 
-    def _take(self, message: Message) -> bool:
+    def _dispatch(self, message: Message) -> bool:
         if message.message_type is MessageType.SIGNAL:
-            _close(message.unix_fds)
-            self._hears(_signal(message))
+            _close_all(message.unix_fds)
+            self._handler(_signal(message))
             return True
         call = self._calls.get(message.reply_serial) if message.reply_serial else None
         if call is None or call.reply is not None:
-            _close(message.unix_fds)
+            _close_all(message.unix_fds)
             return False
         call.reply = message
-        call.answered.set()
+        call.replied.set()
         return True
 
 
-def _answer(reply: Message, what: str) -> Answer:
+def _result(reply: Message, what: str) -> Reply:
     if reply.message_type is not MessageType.ERROR:
-        return Answer(reply.body, reply.unix_fds)
-    _close(reply.unix_fds)
+        return Reply(reply.body, reply.unix_fds)
+    _close_all(reply.unix_fds)
     name = reply.error_name or ""
-    said = str(reply.body[0]) if reply.body else name
+    text = str(reply.body[0]) if reply.body else name
     if name in _DENIED:
-        raise Denied(f"{what}, and does not let us: {said}")
-    if name in _AWAY:
-        raise Unanswered(f"{what}, but is not there: {said}")
-    raise Refused(f"{what}, and answers: {said} ({name})", name)
+        raise AccessDenied(f"{what}: access denied: {text}")
+    if name in _UNAVAILABLE:
+        raise NoReply(f"{what}: not available: {text}")
+    raise CallFailed(f"{what}: {text} ({name})", name)
 
 
 def _signal(message: Message) -> Signal:
@@ -219,13 +220,13 @@ def _signal(message: Message) -> Signal:
     )
 
 
-def _close(descriptors: Iterable[int]) -> None:
+def _close_all(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
 
 
 def _words(error: BaseException) -> str:
-    """An error in words; some of the ways in which a socket ends have none of their own."""
+    """Text of an error; some errors of sockets have none."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error) or "it was closed"
+    return str(error) or "closed"

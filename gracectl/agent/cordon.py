@@ -1,53 +1,147 @@
-"""What is on a node while its machine shuts down: the cordon of a termination, and a record of what of it is ours.
+"""Cordon of a node while its machine shuts down, with a record on the node of what the shutdown added.
 
-A machine that shuts down mostly comes back. So what the cordon has added is recorded on the node, in the same write,
-and comes off when the machine is up again, or when it does not go down after all. Invariant: what was there before, and
-what somebody else still needs, is left on it.
+A machine that shuts down usually comes back, and a shutdown may be cancelled. So the additions are recorded in the same
+write, and removed when the machine is up. Invariants: what was there before, and what others still need, is left on the
+node; a removal happens only if the machine is up at the moment of the write.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Callable
+
+import anyio
+
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError
+from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch
+from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark, annotation, lacking, marks_in, recorded, removals, without
 from gracectl.policy.kept import is_in_maintenance, marks_of
+from gracectl.runtime.backoff import Backoff
 
 
 def is_marked(node: Node) -> bool:
-    """Whether a shutdown has left its marks on it."""
+    """Whether a shutdown has left its record on the node."""
     return names.SHUTDOWN_CORDONED in node.annotations
 
 
-def marking(node: Node) -> MergePatch | None:
-    """The patch that opens the record; None when there is one. It comes first, as a patch by places cannot add an
-    annotation to a node that has none."""
+def opening(node: Node) -> MergePatch | None:
+    """Patch that opens the record; None if there is one. It comes first, as a JSON patch cannot add an annotation to a
+    node that has none."""
     return None if is_marked(node) else MergePatch({"metadata": {"annotations": {names.SHUTDOWN_CORDONED: ""}}})
 
 
 def cordoning(node: Node) -> JsonPatch | None:
-    """The patch that cordons a node whose record is open; None when nothing is missing."""
+    """Patch that cordons a node with an open record; None if nothing is missing."""
     added = lacking(node)
     if not added:
         return None
-    record = recorded({*_ours(node), *added})
+    record = recorded({*_added(node), *added})
     return JsonPatch([*added.values(), annotation(names.SHUTDOWN_CORDONED, record)])
 
 
-def giving_back(node: Node) -> JsonPatch | None:
-    """The patch that takes off what a shutdown has put on a node; None when there is nothing of it.
+def uncordoning(node: Node) -> JsonPatch | None:
+    """Patch that removes what a shutdown has put on a node; None if there is nothing of it.
 
-    A node that is being deleted keeps its cordon. One that is drained for maintenance does, too: what we have added is
-    entered there as to be taken off when it is given back.
+    A node that is being deleted keeps its cordon. So does one in maintenance: the additions are entered in that record,
+    to be removed with it.
     """
     if not is_marked(node) or node.deletion_timestamp is not None:
         return None
     closed = without(names.SHUTDOWN_CORDONED)
     if is_in_maintenance(node):
-        record = recorded({*marks_of(node), *_ours(node), Mark.UNSCHEDULABLE})
+        record = recorded({*marks_of(node), *_added(node), Mark.UNSCHEDULABLE})
         return JsonPatch([annotation(names.CORDONED, record), closed])
-    return JsonPatch([*removals(node, _ours(node)), closed])
+    return JsonPatch([*removals(node, _added(node)), closed])
 
 
-def _ours(node: Node) -> frozenset[Mark]:
+def _added(node: Node) -> frozenset[Mark]:
     return marks_in(node.annotations.get(names.SHUTDOWN_CORDONED, ""))
+
+
+logger = logging.getLogger(__name__)
+
+
+class ShutdownCordon:
+    """Puts the cordon of a shutdown on the node, and removes it when the machine is up.
+
+    One write at a time: a shutdown may begin while the one before is still being undone. Nothing waits for a removal;
+    the next shutdown cancels it. `node`: the node's object once known; `is_up`: whether the machine stays up, as far as
+    known.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node: Callable[[], Node | None],
+        is_up: Callable[[], bool],
+        backoff: Callable[[], Backoff],
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._is_up = is_up
+        self._backoff = backoff
+        self._lock = anyio.Lock()
+        self._removal_scope = anyio.CancelScope()
+        self._changed = anyio.Event()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is something to remove."""
+        node = self._node()
+        return node is not None and self._removal(node) is not None
+
+    def wake(self) -> None:
+        """Look again: the node has changed, or whether the machine is up."""
+        self._changed.set()
+
+    def interrupt(self) -> None:
+        """Cancel a removal under way: a shutdown begins."""
+        self._removal_scope.cancel()
+
+    async def apply(self, node: Node) -> bool:
+        """Cordon the node. False: it is gone, or its name has passed to a node not known yet. Raises ApiError."""
+        async with self._lock:
+            # What was removed just now may still be there in the cache.
+            seen = await self._client.get(NODES, node.key) if is_marked(node) else node
+            opened = await patch_with_retry(self._client, NODES, seen, opening)
+            return opened is not None and await patch_with_retry(self._client, NODES, opened, cordoning) is not None
+
+    async def run(self) -> None:
+        """Component: remove what is to be removed, until cancelled."""
+        backoff = self._backoff()
+        while True:
+            self._changed = anyio.Event()
+            wait = math.inf
+            try:
+                await self._remove()
+                backoff.reset()
+            except ApiError as error:
+                wait = backoff.next()
+                logger.warning("cordon of a shutdown not removed: %s; retrying", error)
+            with anyio.move_on_after(wait):
+                await self._changed.wait()
+
+    async def _remove(self) -> None:
+        node = self._node()
+        if node is None or self._removal(node) is None:
+            return
+        removals: list[JsonPatch | None] = []
+
+        def removal(node: Node) -> JsonPatch | None:
+            removals.append(self._removal(node))
+            return removals[-1]
+
+        async with self._lock:
+            with anyio.CancelScope() as self._removal_scope:
+                await patch_with_retry(self._client, NODES, node, removal)
+                if removals[-1] is not None:  # else the cache is behind, and it was removed before
+                    logger.info("uncordoned: the machine is up", extra={"node": node.name})
+
+    def _removal(self, node: Node) -> JsonPatch | None:
+        return uncordoning(node) if self._is_up() else None

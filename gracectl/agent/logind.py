@@ -1,4 +1,4 @@
-"""systemd-logind over the bus: locks, what it grants, and that the machine goes down.
+"""systemd-logind over the bus: inhibitor locks, the delay that it grants, and shutdown signals.
 
 The interface is described at https://www.freedesktop.org/software/systemd/man/org.freedesktop.login1.html and
 https://systemd.io/INHIBITOR_LOCKS.
@@ -7,6 +7,7 @@ https://systemd.io/INHIBITOR_LOCKS.
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from enum import Enum
 from typing import Final, TypeVar
@@ -14,8 +15,8 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from gracectl.agent.bus import BUS, Answer, Bus, Refused, Signal, Target, Unanswered
-from gracectl.agent.lock import Lock
+from gracectl.agent.bus import BUS, Bus, CallFailed, NoReply, Reply, Signal, Target
+from gracectl.runtime.supervise import ungrouped
 
 T = TypeVar("T")
 
@@ -36,21 +37,21 @@ _RULES: Final = (
 )
 
 
-class InProgress(Refused):
-    """The machine is going down already: logind gives no locks any more."""
+class ShutdownInProgress(CallFailed):
+    """The machine is shutting down already: logind gives no more locks."""
 
 
-class Heard(Enum):
-    """What comes without being asked for."""
+class LogindSignal(Enum):
+    """Signal of logind, or of the bus about it."""
 
-    SHUTTING_DOWN = "the machine is about to go down"
-    CANCELLED = "it is not, after all"
-    GONE = "logind has ended"
-    BACK = "another logind has begun"
+    SHUTTING_DOWN = "shutdown begins"
+    CANCELLED = "shutdown cancelled"
+    GONE = "logind stopped"
+    BACK = "logind started"
 
 
-class Holder(msgspec.Struct, frozen=True, array_like=True):
-    """A lock that somebody has, as logind lists it: `what` is words with colons between them, `mode` block or delay."""
+class Inhibitor(msgspec.Struct, frozen=True, array_like=True):
+    """InhibitorLock as logind lists it: `what` is a list separated by colons, `mode` is block or delay."""
 
     what: str
     who: str
@@ -61,7 +62,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def delays_shutdown(self) -> bool:
-        """Whether the machine waits for it when it goes down."""
+        """Whether a shutdown waits for it."""
         return self.mode == "delay" and "shutdown" in self.what.split(":")
 
 
@@ -72,35 +73,35 @@ class Logind:
         self._bus = bus
         self._owner: str | None = None
         self._prepared = 0
-        self._heard: deque[Heard] = deque()
-        self._something = anyio.Event()
+        self._signals: deque[LogindSignal] = deque()
+        self._arrived = anyio.Event()
 
-    async def follow(self) -> None:
-        """Hear signals from now on; to be called once, and before anything is read. Raises BusError."""
-        self._bus.hear(self._hear)
+    async def subscribe(self) -> None:
+        """Subscribe to signals; to be called once, and before anything is read. Raises BusError."""
+        self._bus.on_signal(self._handle)
         for rule in _RULES:
             await self._bus.subscribe(rule)
         try:
-            answer = await self._bus.call(BUS, "GetNameOwner", "s", NAME)
-        except Unanswered:
-            return  # it will be started by what is asked of it, or by somebody; both are heard
+            reply = await self._bus.call(BUS, "GetNameOwner", "s", NAME)
+        except NoReply:
+            return  # its start, by the next call or otherwise, is signalled
         if self._owner is None:
-            self._owner = str(answer.body[0])
+            self._owner = str(reply.body[0])
 
-    async def heard(self) -> Heard:
-        """The next thing that is heard."""
-        while not self._heard:
-            self._something = anyio.Event()
-            await self._something.wait()
-        return self._heard.popleft()
+    async def next_signal(self) -> LogindSignal:
+        """Next signal."""
+        while not self._signals:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        return self._signals.popleft()
 
     async def delay(self) -> float:
-        """Seconds for which a shutdown waits for locks (InhibitDelayMaxUSec); math.inf: for ever. Raises BusError."""
+        """Seconds for which a shutdown waits for locks (InhibitDelayMaxUSec); math.inf: unlimited. Raises BusError."""
         microseconds = await self._get("InhibitDelayMaxUSec", int)
         return math.inf if microseconds == _INFINITY else microseconds / 1e6
 
     async def is_preparing(self) -> bool | None:
-        """Whether the machine is going down; None: that has changed while we asked, and has been heard.
+        """Whether the machine is shutting down; None: that changed during the call, and a signal says so.
 
         Raises BusError.
         """
@@ -108,24 +109,24 @@ class Logind:
         is_preparing = await self._get("PreparingForShutdown", bool)
         return is_preparing if before == self._prepared else None
 
-    async def inhibit(self, who: str, why: str) -> Lock:
-        """Take a lock that delays shutdowns. Raises InProgress if one is under way, and BusError."""
+    async def inhibit(self, who: str, why: str) -> InhibitorLock:
+        """Take a lock that delays shutdowns. Raises ShutdownInProgress during one, and BusError."""
         try:
-            answer = await self._bus.call(MANAGER, "Inhibit", "ssss", "shutdown", who, why, "delay")
-        except Refused as error:
+            reply = await self._bus.call(MANAGER, "Inhibit", "ssss", "shutdown", who, why, "delay")
+        except CallFailed as error:
             if error.name == f"{NAME}.OperationInProgress":
-                raise InProgress(str(error), error.name) from error
+                raise ShutdownInProgress(str(error), error.name) from error
             raise
-        if len(answer.descriptors) != 1:
-            for descriptor in answer.descriptors:
-                Lock(descriptor).close()
-            raise Refused(f"logind has answered Inhibit with {len(answer.descriptors)} descriptors instead of one")
-        return Lock(answer.descriptors[0])
+        if len(reply.descriptors) != 1:
+            for descriptor in reply.descriptors:
+                InhibitorLock(descriptor).close()
+            raise CallFailed(f"logind: Inhibit returned {len(reply.descriptors)} descriptors instead of one")
+        return InhibitorLock(reply.descriptors[0])
 
-    async def holders(self) -> list[Holder]:
-        """All locks that anybody has. Raises BusError."""
-        answer = await self._bus.call(MANAGER, "ListInhibitors")
-        return _read(answer, list[Holder], "ListInhibitors")
+    async def inhibitors(self) -> list[Inhibitor]:
+        """All locks that are held. Raises BusError."""
+        reply = await self._bus.call(MANAGER, "ListInhibitors")
+        return _read(reply, list[Inhibitor], "ListInhibitors")
 
     async def reload(self) -> None:
         """Have logind read its configuration again, some time after this returns.
@@ -135,28 +136,70 @@ class Logind:
         await self._bus.call(SYSTEMD, "KillUnit", "ssi", UNIT, "main", _SIGHUP)
 
     async def _get(self, name: str, kind: type[T]) -> T:
-        answer = await self._bus.call(PROPERTIES, "Get", "ss", MANAGER.interface, name)
-        return _read(answer, kind, name)
+        reply = await self._bus.call(PROPERTIES, "Get", "ss", MANAGER.interface, name)
+        return _read(reply, kind, name)
 
-    def _hear(self, signal: Signal) -> None:
-        # The rules are no fence: anybody on the bus may send a signal to us alone. The sender cannot be forged.
+    def _handle(self, signal: Signal) -> None:
+        # Match rules are no access control: any client of the bus may send a signal directly. The sender cannot be
+        # forged.
         if signal.member == _OWNER_CHANGED and signal.sender == BUS.destination and signal.signature == "sss":
             name, _, owner = signal.body
             if name == NAME:
                 self._owner = owner
-                self._tell(Heard.BACK if owner else Heard.GONE)
+                self._queue(LogindSignal.BACK if owner else LogindSignal.GONE)
         elif signal.member == _PREPARE and signal.sender == self._owner and signal.signature == "b":
             self._prepared += 1
-            self._tell(Heard.SHUTTING_DOWN if signal.body[0] else Heard.CANCELLED)
+            self._queue(LogindSignal.SHUTTING_DOWN if signal.body[0] else LogindSignal.CANCELLED)
 
-    def _tell(self, heard: Heard) -> None:
-        self._heard.append(heard)
-        self._something.set()
+    def _queue(self, signal: LogindSignal) -> None:
+        self._signals.append(signal)
+        self._arrived.set()
 
 
-def _read(answer: Answer, kind: type[T], what: str) -> T:
-    value = answer.body[0] if answer.body else None
+def _read(reply: Reply, kind: type[T], what: str) -> T:
+    value = reply.body[0] if reply.body else None
     try:
         return msgspec.convert(getattr(value, "value", value), kind)
     except msgspec.ValidationError as error:
-        raise Refused(f"logind has answered {what} with something else than expected: {error}") from error
+        raise CallFailed(f"logind: unexpected value of {what}: {error}") from error
+
+
+class InhibitorLock:
+    """Inhibitor lock: a file descriptor, held as long as it is open, whatever happens to bus and logind.
+
+    Closed exactly once: after a second close the number may belong to another file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        # The descriptor came without close-on-exec: a child would keep holding the lock.
+        os.set_inheritable(descriptor, False)
+        self._descriptor: int | None = descriptor
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is still open."""
+        return self._descriptor is not None
+
+    def close(self) -> None:
+        """Release the lock. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+QUERY_SECONDS = 3.0
+"""An interactive command waits for this."""
+
+
+async def granted_delay(address: str) -> float:
+    """Seconds for which logind at that bus would delay a shutdown (math.inf: unlimited). Raises BusError."""
+    bus = await Bus.connect(address, QUERY_SECONDS)
+    delay = 0.0
+    with ungrouped():
+        async with anyio.create_task_group() as group:
+            group.start_soon(bus.run)
+            try:
+                delay = await Logind(bus).delay()
+            finally:
+                bus.close()
+    return delay

@@ -1,12 +1,11 @@
-"""Carries out a shutdown of the machine: its pods are told to leave, range by range, as policy.shutdown decides.
+"""Execution of a shutdown: pods are deleted range by range, as policy.shutdown decides.
 
-The pods' cache and the clock wake it, nothing is polled; each time the whole state is judged anew, and the deleter
-hears who is to be told now. That one tells each pod once, tries again where the server does not agree, and knows what
-the watch does not show yet.
+The cache of pods and the clock wake it, nothing is polled; each time the whole state is decided anew, and the deleter
+gets the pods to delete now. The deleter deletes each pod once, retries refused requests, and knows what the watch does
+not show yet.
 
-Invariants: nothing is decided from a cache that has not seen its first complete list; `run` returns when the time that
-was available has passed, whatever pods and servers do; whoever has not been told when it returns, or is cancelled, is
-not told afterwards.
+Invariants: nothing is decided from a cache before its first complete list; `run` returns when the available time has
+passed, whatever pods and servers do; a pod not deleted when it returns, or is cancelled, is not deleted afterwards.
 """
 
 from __future__ import annotations
@@ -25,39 +24,39 @@ from gracectl.policy.waves import Order
 from gracectl.runtime.clock import Clock
 
 
-class Result(msgspec.Struct, frozen=True):
-    """How a shutdown has gone. `seconds`: what it took; `left`: the pods that are still there, `untold` those of them
-    that nobody has told to leave, as far as the watch has shown. `is_known`: False if the pods were not known in time;
-    then nobody was told at all.
-    """
+class SequenceResult(msgspec.Struct, frozen=True):
+    """Result of a shutdown. `seconds`: its duration; `left`: the pods that are still there, `not_deleted` those of them
+    that do not terminate, as far as the watch has shown. `is_known`: False if the pods were not known in time; then
+    none was deleted."""
 
     seconds: float
     left: tuple[Pod, ...] = ()
     is_known: bool = True
 
     @property
-    def untold(self) -> tuple[Pod, ...]:
-        """Those of `left` that do not terminate."""
+    def not_deleted(self) -> tuple[Pod, ...]:
+        """Pods left that do not terminate."""
         return tuple(pod for pod in self.left if pod.deletion_timestamp is None)
 
 
 class SequenceListener(Protocol):
-    """Is told how a shutdown goes; must not block. What becomes of each pod, the deleter tells."""
+    """Listener for the progress of a shutdown; must not block. Single pods are reported by the deleter."""
 
-    def range_began(self, news: RangeBegan) -> None:
-        """The time of these pods has come."""
+    def range_began(self, event: RangeBegan) -> None:
+        """The pods of a range are deleted now."""
 
-    def range_over(self, news: RangeOver) -> None:
-        """It has passed, or they are gone."""
+    def range_over(self, event: RangeOver) -> None:
+        """The period of a range is over, or its pods are gone."""
 
-    def over(self, result: Result) -> None:
-        """Nobody is told or waited for any more. Not said of a shutdown that was cancelled."""
+    def over(self, result: SequenceResult) -> None:
+        """The sequence has ended. Not called if it was cancelled."""
 
 
 class ShutdownSequence:
-    """See the module. `pods` has the pods of `node` and no others; `own_uid` is that of our own pod, "" outside of one.
+    """Shutdown of one node. `pods` has the pods of `node` and no others; `own_uid` is the UID of the agent's pod, ""
+    outside of one.
 
-    Precondition: somebody runs the deleter, and keeps the cache; nobody else wants anything of the deleter for `node`.
+    Precondition: the deleter runs, the cache is live or being filled, and no other caller uses the deleter for `node`.
     """
 
     def __init__(
@@ -75,79 +74,79 @@ class ShutdownSequence:
         self._clock = clock
         self._listener = listener
         self._own_uid = own_uid
-        self.awaited = 0
-        """How many pods the range whose time it is waits for."""
-        self._news = anyio.Event()
-        clock.subscribe(self.look)
+        self.waiting_pods = 0
+        """Number of pods that the current range waits for."""
+        self._changed = anyio.Event()
+        clock.subscribe(self.wake)
 
-    def look(self) -> None:
-        """Something has changed that the cache does not show: the node's deadline, or the clock. Judge anew."""
-        self._news.set()
+    def wake(self) -> None:
+        """Decide again: something changed that the cache does not show, such as the node's deadline or the clock."""
+        self._changed.set()
 
     async def run(
         self, order: Order, available: float, node_deadline: Callable[[], float | None] = lambda: None
-    ) -> Result:
-        """Empty the node in at most `available` seconds from now. Cancel it, and nobody else is told to leave.
+    ) -> SequenceResult:
+        """Drain the node in at most `available` seconds from now. When cancelled, no further pod is deleted.
 
-        `node_deadline`: by when the node must have ended (Unix seconds; None: it need not); it is asked at every look,
-        and `look` says that it has another answer.
+        `node_deadline`: deadline of the node's own termination (Unix seconds; None: none); read at every decision,
+        `wake` after a change.
         """
         began = self._clock.monotonic()
-        unsubscribe = self._pods.subscribe(lambda old, new: self.look())
+        unsubscribe = self._pods.subscribe(lambda old, new: self.wake())
         try:
             with anyio.move_on_after(available):
                 await self._pods.wait_live()
-            result = await self._empty(order, available, began, node_deadline)
+            result = await self._drain(order, available, began, node_deadline)
         finally:
             unsubscribe()
             self._deleter.remove_node(self._node)
         self._listener.over(result)
         return result
 
-    async def _empty(
+    async def _drain(
         self, order: Order, available: float, began: float, node_deadline: Callable[[], float | None]
-    ) -> Result:
+    ) -> SequenceResult:
         if not self._pods.live:
-            return Result(self._clock.monotonic() - began, is_known=False)
+            return SequenceResult(self._clock.monotonic() - began, is_known=False)
         shutdown: Shutdown | None = None
         while True:
-            self._news = anyio.Event()
+            self._changed = anyio.Event()
             elapsed = self._clock.monotonic() - began
             seen = Seen(self._pods.values(), elapsed, self._clock.now(), node_deadline())
             decided = step(shutdown or begin(order, available, seen, self._own_uid), seen)
             shutdown = decided.shutdown
-            self.awaited = len(decided.awaited)
-            self._carry_out(decided)
+            self.waiting_pods = len(decided.awaited)
+            self._execute(decided)
             if decided.is_over:
                 break
             with anyio.move_on_after(decided.look_at - elapsed):
-                await self._news.wait()
+                await self._changed.wait()
         if decided.notices:
-            # Nobody waits for these pods, but they have to hear of it.
+            # These pods are not waited for, but their deletion is to be sent.
             with anyio.move_on_after(available - elapsed):
                 await self._deleter.settle(self._node)
-        return Result(self._clock.monotonic() - began, decided.left)
+        return SequenceResult(self._clock.monotonic() - began, decided.left)
 
-    def _carry_out(self, decided: Step) -> None:
-        """Say what has begun and ended, and to the deleter whom it has to tell now."""
-        for news in decided.news:
-            if isinstance(news, RangeBegan):
-                self._listener.range_began(news)
+    def _execute(self, decided: Step) -> None:
+        """Notify of ranges that began or ended, and pass the pods to delete to the deleter."""
+        for event in decided.news:
+            if isinstance(event, RangeBegan):
+                self._listener.range_began(event)
             else:
-                self._listener.range_over(news)
+                self._listener.range_over(event)
         waves = decided.shutdown.order.waves
         self._deleter.set_pods(
-            self._node, [self._doomed(notice, waves[notice.wave].pods) for notice in decided.notices]
+            self._node, [self._scheduled(notice, waves[notice.wave].pods) for notice in decided.notices]
         )
 
-    def _doomed(self, notice: Notice, pods: str) -> ScheduledDeletion:
-        """As the deleter wants it. The grace is the deleter's to say: a second try has less."""
+    def _scheduled(self, notice: Notice, pods: str) -> ScheduledDeletion:
+        """As the deleter wants it, which computes the grace itself: a retry has less."""
         return ScheduledDeletion(
             namespace=notice.pod.namespace,
             name=notice.pod.name,
             uid=notice.pod.uid,
             node=self._node,
             deadline=notice.deadline,
-            cause=f"the machine shuts down, and it is the turn of {pods}",
+            cause=f"node shutdown, range: {pods}",
             begins=notice.begins,
         )

@@ -1,4 +1,4 @@
-"""What the administrator decides about the agent. Defaults are pinned by a test."""
+"""Settings of the agent. Defaults are pinned by a test."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import os
 import msgspec
 
 GATE = "PodPriorityBasedGracefulNodeShutdown"
-"""The feature gate, under the name that KEP-2712 has for it."""
+"""The feature gate of KEP-2712."""
 
-GATED = f"shutdownGracePeriodByPodPriority counts for nothing, as featureGates.{GATE} is false"
-"""For people, where ranges are given and the gate is off."""
+GATED = f"shutdownGracePeriodByPodPriority is ignored: featureGates.{GATE} is false"
+"""Message for settings with ranges and the gate off."""
 
 BUS_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
-"""Where the message bus of a machine listens, unless its environment says otherwise (D-Bus specification)."""
+"""Default address of the system bus, unless the environment has another (D-Bus specification)."""
 
 
 class FeatureGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Features that can be switched off, under the kubelet's names for them."""
 
     by_pod_priority: bool = msgspec.field(default=True, name=GATE)
-    """Off: `shutdownGracePeriodByPodPriority` counts for no shutdown; the older form still does."""
+    """Off: `shutdownGracePeriodByPodPriority` is ignored; the older form still applies."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where the agent finds the machine's message bus, and where it may tell logind how long to wait."""
+    """Address of the machine's message bus, and the place of logind's drop-in."""
 
     bus_address: str = ""
-    """A D-Bus address; "": that of DBUS_SYSTEM_BUS_ADDRESS, else BUS_ADDRESS."""
+    """D-Bus address; "": that of DBUS_SYSTEM_BUS_ADDRESS, else BUS_ADDRESS."""
     logind_drop_in_directory: str = "/etc/systemd/logind.conf.d"
-    """Where the file goes that raises InhibitDelayMaxSec; "": logind's configuration is never touched."""
+    """Directory of the file that raises InhibitDelayMaxSec; "": logind's configuration is never changed."""
 
     @property
     def address(self) -> str:
-        """Where to find the message bus."""
+        """Effective address of the message bus."""
         return self.bus_address or os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "") or BUS_ADDRESS
 
     def validate(self) -> None:
-        """ValueError, with the field in front, for what no machine can have."""
+        """Raise ValueError, with the field in front, for an impossible value."""
         if self.bus_address and not _is_address(self.bus_address):
             raise ValueError(f"busAddress: {self.bus_address!r} is no D-Bus address such as {BUS_ADDRESS}")
         directory = self.logind_drop_in_directory
@@ -49,7 +49,7 @@ class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
 
 def _is_address(text: str) -> bool:
-    """Whether we can connect to it: one address, or several with semicolons between them."""
+    """Whether this is one address, or several separated by semicolons."""
     return all(_is_one_address(each) for each in text.split(";"))
 
 

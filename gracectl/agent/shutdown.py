@@ -1,8 +1,7 @@
-"""One shutdown of the machine, from the signal of logind until the machine is let go: who does what, and until when.
+"""One shutdown of the machine, from logind's signal until the lock is released.
 
-The node is cordoned, and its pods leave range by range. Invariant: the machine is let go when the time is over that was
-promised for it, whatever the API server, the pods or any of our own parts do; a shutdown that is called off takes no
-further pod.
+The node is cordoned, and its pods are deleted range by range. Invariants: the lock is released when the available time
+is over, whatever the API server, the pods or any component does; a cancelled shutdown deletes no further pod.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Final
 import anyio
 import msgspec
 
-from gracectl.agent.announcer import AgentAnnouncer, called, counted
-from gracectl.agent.bulletin import Bulletin
-from gracectl.agent.journal import ShutdownJournal
-from gracectl.agent.marks import Marks
-from gracectl.agent.samples import Outcome
-from gracectl.agent.sequence import Result, ShutdownSequence
+from gracectl.agent.cordon import ShutdownCordon
+from gracectl.agent.metrics import ShutdownOutcome
+from gracectl.agent.reporting import ShutdownReporter, counted, describe
+from gracectl.agent.sequence import SequenceResult, ShutdownSequence
+from gracectl.agent.shutdown_condition import ShutdownCondition
+from gracectl.agent.trace import ShutdownTrace
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
@@ -38,205 +37,206 @@ from gracectl.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 HEAD_START_SECONDS: Final = 1.0
-"""The cordon comes first, but no pod loses time to a server that is slow to write it."""
+"""The cordon comes first, but pods lose no more time than this to a slow server."""
 
-LAST_WORDS_SECONDS: Final = 2.0
-"""When the pods have left, Events, condition and trace have so long to be written, if there is so much time left."""
+FLUSH_SECONDS: Final = 2.0
+"""When the pods are gone, Events, condition and trace get this long to be written, if the time allows."""
 
-LOOK_SECONDS: Final = 0.05
-"""How often it is looked whether they are."""
+FLUSH_POLL_SECONDS: Final = 0.05
+"""Interval of the check whether they are."""
 
 
-class ShutdownMeans(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shutdown works with. `node` is ours, as far as it is known; `backoff` makes the waits after failures."""
+class ShutdownDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Dependencies of a shutdown. `node`: the node's object once known; `backoff` makes the waits after failures."""
 
     name: str
     node: Callable[[], Node | None]
     clock: Clock
-    announcer: AgentAnnouncer
-    bulletin: Bulletin
+    reporter: ShutdownReporter
+    condition: ShutdownCondition
     backoff: Callable[[], Backoff]
     is_writing: Callable[[], bool]
-    """Whether Events or spans wait to be written."""
-    marks: Marks
+    """Whether Events or spans are waiting to be written."""
+    cordon: ShutdownCordon
 
 
-class Shutdown:
-    """One shutdown; listens to its sequence and to the deleter. `seconds`: what there is for it, from now."""
+class MachineShutdown:
+    """One shutdown; listener of its sequence and of the deleter. `seconds`: the time available, from now."""
 
-    def __init__(self, means: ShutdownMeans, policy: PolicySettings, order: Order, seconds: float) -> None:
-        self._means = means
+    def __init__(self, deps: ShutdownDependencies, policy: PolicySettings, order: Order, seconds: float) -> None:
+        self._deps = deps
         self._policy = policy
         self._order = order
         self._seconds = seconds
-        self.began = means.clock.now()
-        self._start = means.clock.monotonic()
+        self.began = deps.clock.now()
+        self._start = deps.clock.monotonic()
         self._scope = anyio.CancelScope()
         self._cordoned = anyio.Event()
-        self._asked: set[str] = set()
-        self._journal: ShutdownJournal | None = None
+        self._deleted: set[str] = set()
+        self._trace: ShutdownTrace | None = None
         self._sequence: ShutdownSequence | None = None
-        self.outcome: Outcome | None = None
-        """None: it is under way."""
+        self.outcome: ShutdownOutcome | None = None
+        """None while it is under way."""
 
     @property
     def trace_id(self) -> str | None:
-        """For the log."""
-        return None if self._journal is None else self._journal.trace_id
+        """Trace id for the log."""
+        return None if self._trace is None else self._trace.trace_id
 
     @property
-    def awaited(self) -> int:
-        """How many pods it waits for now."""
-        return self._sequence.awaited if self._sequence is not None and self.outcome is None else 0
+    def waiting_pods(self) -> int:
+        """Number of pods that it waits for now."""
+        return self._sequence.waiting_pods if self._sequence is not None and self.outcome is None else 0
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
-        return self._means.clock.monotonic() - self._start
+        """Seconds since its start."""
+        return self._deps.clock.monotonic() - self._start
 
     def cancel(self) -> None:
-        """The machine does not go down after all."""
+        """Cancel it: the machine stays up."""
         self._scope.cancel()
 
-    async def run(self, journal: ShutdownJournal, sequence: ShutdownSequence, release: Callable[[], None]) -> None:
-        """Until the machine is let go (`release` is called then, or before), or the shutdown is cancelled."""
-        self._journal, self._sequence = journal, sequence
+    async def run(self, trace: ShutdownTrace, sequence: ShutdownSequence, release: Callable[[], None]) -> None:
+        """Run until the lock is released (by `release`, describe then or before), or the shutdown is cancelled."""
+        self._trace, self._sequence = trace, sequence
         try:
             with self._scope:
                 async with anyio.create_task_group() as group:
-                    group.start_soon(self._let_go, release)
+                    group.start_soon(self._release_in_time, release)
                     group.start_soon(self._cordon)
-                    await self._empty(sequence)
+                    await self._drain(sequence)
                     group.cancel_scope.cancel()
         finally:
             if self._scope.cancel_called:
-                self._cancelled()
+                self._note_cancelled()
             else:
                 release()
 
-    async def _let_go(self, release: Callable[[], None]) -> None:
-        """A client finishes the write that it has begun, a cancelled one too: so nobody is waited for here."""
-        await self._means.clock.sleep(self._start + self._seconds - self._means.clock.monotonic())
-        if not self._scope.cancel_called:  # at this very instant: the lock is another one already
+    async def _release_in_time(self, release: Callable[[], None]) -> None:
+        """Release in time: a client completes the write that it has begun even if cancelled, so nothing is waiting_pods
+        here."""
+        await self._deps.clock.sleep(self._start + self._seconds - self._deps.clock.monotonic())
+        if not self._scope.cancel_called:  # cancelled in this instant: the lock is a new one already
             release()
 
-    async def _empty(self, sequence: ShutdownSequence) -> None:
-        total, means = self._seconds, self._means
+    async def _drain(self, sequence: ShutdownSequence) -> None:
+        total, deps = self._seconds, self._deps
         until = format_time(self.began + total)
-        self._say(f"the machine shuts down, and waits for its pods until {until} ({total:g} s) at the latest")
+        self._report(f"shutting down: waiting for pods until {until} ({total:g} s) at the latest")
         with anyio.move_on_after(min(HEAD_START_SECONDS, total)):
             await self._cordoned.wait()
-        # Neither the head start nor the way here is to cost a range a whole second.
-        left = self._start + total + HEAD_START_SECONDS - means.clock.monotonic()
+        # Neither the head start nor the time to get here may cost a range a whole second.
+        left = self._start + total + HEAD_START_SECONDS - deps.clock.monotonic()
         available = min(total, math.ceil(left) if math.isfinite(left) else left)
         result = await sequence.run(self._order, available, self._deadline)
         self._over(result)
-        left = self._start + total - means.clock.monotonic()
-        with anyio.move_on_after(min(LAST_WORDS_SECONDS, left)):
-            while means.bulletin.is_owed or means.is_writing():
-                await means.clock.sleep(LOOK_SECONDS)
+        left = self._start + total - deps.clock.monotonic()
+        with anyio.move_on_after(min(FLUSH_SECONDS, left)):
+            while deps.condition.is_pending or deps.is_writing():
+                await deps.clock.sleep(FLUSH_POLL_SECONDS)
 
     async def _cordon(self) -> None:
-        """The node takes no more pods; tried for as long as there is time."""
-        means, backoff = self._means, self._means.backoff()
+        """Cordon the node; retried as long as there is time."""
+        deps, backoff = self._deps, self._deps.backoff()
         while True:
-            node = means.node()
+            node = deps.node()
             try:
-                if node is not None and await self._means.marks.put(node):
+                if node is not None and await self._deps.cordon.apply(node):
                     self._cordoned.set()
                     return
             except ApiError as error:
-                logger.warning("node %s could not be cordoned for the shutdown: %s", means.name, error)
-            await means.clock.sleep(backoff.next())
+                logger.warning("node %s: not cordoned at shutdown: %s; retrying", deps.name, error)
+            await deps.clock.sleep(backoff.next())
 
     def _deadline(self) -> float | None:
-        """By when the node itself must have ended, if it is being terminated."""
-        node = self._means.node()
+        """Deadline of the node's own termination, if it is being terminated."""
+        node = self._deps.node()
         if node is None or node.deletion_timestamp is None:
             return None
         found = deadline_of(node, None, self._policy)
         return None if found is None else found.at
 
-    # What the sequence and the deleter say.
+    # Calls of the sequence and the deleter.
 
-    def range_began(self, news: RangeBegan) -> None:
+    def range_began(self, event: RangeBegan) -> None:
         """See SequenceListener."""
-        now = self._means.clock.now()
-        self._asked.update(pod.uid for pod in news.pods)
-        if self._journal:
-            self._journal.range_began(news.number, news.wave.name, news.pods, now)
-        until = format_time(now + news.seconds)
-        self._say(f"{news.wave.name}: it is the turn of {called(news.pods)}; until {until} ({news.seconds:.0f} s)")
+        now = self._deps.clock.now()
+        self._deleted.update(pod.uid for pod in event.pods)
+        if self._trace:
+            self._trace.range_began(event.number, event.wave.name, event.pods, now)
+        until = format_time(now + event.seconds)
+        self._report(f"{event.wave.name}: deleting {describe(event.pods)}; until {until} ({event.seconds:.0f} s)")
 
-    def range_over(self, news: RangeOver) -> None:
+    def range_over(self, event: RangeOver) -> None:
         """See SequenceListener."""
-        now = self._means.clock.now()
-        if self._journal:
-            self._journal.range_over(news.left, now)
-        if not news.left:
-            logger.info("%s: all pods are gone after %.1f s", news.wave.name, news.seconds, extra=self._keys)
+        now = self._deps.clock.now()
+        if self._trace:
+            self._trace.range_over(event.left, now)
+        if not event.left:
+            logger.info("%s: all pods gone after %.1f s", event.wave.name, event.seconds, extra=self._keys)
             return
         message = (
-            f"{news.wave.name}: {news.ending}, and nobody waits any longer for {called(news.left)}, left after "
-            f"{news.seconds:.0f} s"
+            f"{event.wave.name}: {event.ending}; no longer waiting for {describe(event.left)}, left after "
+            f"{event.seconds:.0f} s"
         )
-        self._means.announcer.say(EventReason.NODE_SHUTDOWN_OVERDUE, message, "Warning", news=news.wave.name)
+        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN_OVERDUE, message, "Warning", news=event.wave.name)
 
-    def over(self, result: Result) -> None:
-        """See SequenceListener; told by `_over`, which has more to say."""
+    def over(self, result: SequenceResult) -> None:
+        """See SequenceListener; `_over` reports it, with the result."""
 
     def deleted(self, deletion: Deletion, pod: Pod | None) -> None:
-        """See DeletionListener. `pod`: as it is known; one that has come late is in the news of no range."""
-        self._asked.add(deletion.pod.uid)
-        if self._journal:
+        """See DeletionListener. `pod`: its cached object; a pod that came late is in no RangeBegan."""
+        self._deleted.add(deletion.pod.uid)
+        if self._trace:
             if pod is not None and pod.uid == deletion.pod.uid:
-                self._journal.awaited(pod, self._means.clock.now())
-            self._journal.deleted(deletion, self._means.clock.now())
+                self._trace.pod_started(pod, self._deps.clock.now())
+            self._trace.deleted(deletion, self._deps.clock.now())
 
     def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener."""
-        if self._journal:
-            self._journal.refused(pod.uid, refusal, self._means.clock.now())
+        if self._trace:
+            self._trace.refused(pod.uid, refusal, self._deps.clock.now())
 
     def pod_gone(self, uid: str) -> None:
-        """A pod of the node is there no more."""
-        if self._journal:
-            self._journal.gone(uid, self._means.clock.now())
+        """A pod of the node is gone."""
+        if self._trace:
+            self._trace.gone(uid, self._deps.clock.now())
 
-    # How it ends.
+    # End of the shutdown.
 
-    def _over(self, result: Result) -> None:
+    def _over(self, result: SequenceResult) -> None:
         took = f"{result.seconds:.0f} s"
         if not result.is_known:
             self._end(
-                Outcome.OVERDUE,
-                f"the machine goes down after {took}, and no pod was told: the API server has not said which there are",
+                ShutdownOutcome.OVERDUE,
+                f"shutdown proceeds after {took}: no pod deleted, the API server did not list them",
             )
         elif result.left:
-            self._end(Outcome.OVERDUE, f"the machine goes down after {took}, and leaves {called(result.left)}")
+            self._end(ShutdownOutcome.OVERDUE, f"shutdown proceeds after {took}: left {describe(result.left)}")
         else:
-            gone = f"{counted(len(self._asked))} gone after {took}" if self._asked else "there was no pod to wait for"
-            self._end(Outcome.FINISHED, f"{gone}; the machine goes down")
+            gone = f"{counted(len(self._deleted))} gone after {took}" if self._deleted else "no pods to wait for"
+            self._end(ShutdownOutcome.FINISHED, f"{gone}; shutdown proceeds")
 
-    def _end(self, outcome: Outcome, message: str) -> None:
+    def _end(self, outcome: ShutdownOutcome, message: str) -> None:
         self.outcome = outcome
-        now = self._means.clock.now()
-        type_: EventType = "Warning" if outcome is Outcome.OVERDUE else "Normal"
-        self._means.announcer.say(EventReason.NODE_SHUTDOWN, message, type_, news="over")
-        self._means.bulletin.say("PodsLeft" if outcome is Outcome.OVERDUE else "PodsGone", message)
-        if self._journal:
-            self._journal.close(now, outcome.value, "" if outcome is Outcome.FINISHED else message)
+        now = self._deps.clock.now()
+        type_: EventType = "Warning" if outcome is ShutdownOutcome.OVERDUE else "Normal"
+        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN, message, type_, news="over")
+        self._deps.condition.set("PodsLeft" if outcome is ShutdownOutcome.OVERDUE else "PodsGone", message)
+        if self._trace:
+            self._trace.close(now, outcome.value, "" if outcome is ShutdownOutcome.FINISHED else message)
 
-    def _cancelled(self) -> None:
+    def _note_cancelled(self) -> None:
         if self.outcome is None:
-            self.outcome = Outcome.CANCELLED
-            if self._journal:
-                self._journal.close(self._means.clock.now(), Outcome.CANCELLED.value)
+            self.outcome = ShutdownOutcome.CANCELLED
+            if self._trace:
+                self._trace.close(self._deps.clock.now(), ShutdownOutcome.CANCELLED.value)
 
-    def _say(self, message: str) -> None:
-        self._means.announcer.say(EventReason.NODE_SHUTDOWN, message, news=message)
-        self._means.bulletin.say("WaitingForPods", message)
+    def _report(self, message: str) -> None:
+        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN, message, news=message)
+        self._deps.condition.set("WaitingForPods", message)
 
     @property
     def _keys(self) -> dict[str, str]:
-        return {"node": self._means.name}
+        return {"node": self._deps.name}

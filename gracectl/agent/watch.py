@@ -1,11 +1,11 @@
-"""Watches for the machine to go down, and holds it back for as long as pods need to end in order.
+"""Watch of logind for shutdowns; holds an inhibitor lock that delays them while pods terminate in order.
 
-Once connected, it hears first and looks then, so that nothing is missed between the two; whatever it hears, and
-whatever is wanted, has one consequence: everything is looked at again, and put right. So it makes no difference
-whether a change was heard, or happened while the bus or logind was away.
+Once connected, it subscribes first and reads then, so that nothing is missed between the two; whatever it hears, and
+whatever is requested, everything is read again and put right. So it makes no difference whether a change was signalled,
+or happened while the bus or logind was away.
 
-Invariants: there is never a gap between two locks; a lock is kept while bus and logind are away (logind honours it for
-as long as it is open, even one that is started anew) and closed when `run` ends; what is granted is never lowered.
+Invariants: there is never a gap between two locks; a lock is kept while bus and logind are away (logind honours it as
+long as it is open, even a restarted one) and closed when `run` ends; the granted delay is never lowered.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from __future__ import annotations
 import logging
 import math
 import random
+from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 import anyio
 import msgspec
 
-from gracectl.agent.bus import Bus, BusLost, Denied, Refused, Unanswered
-from gracectl.agent.dropin import DropIn
-from gracectl.agent.hold import Hold, Purpose
-from gracectl.agent.logind import Heard, InProgress, Logind
-from gracectl.agent.raising import raise_delay
-from gracectl.agent.troubles import Trouble, Troubles
+from gracectl.agent.bus import AccessDenied, Bus, CallFailed, ConnectionLost, NoReply
+from gracectl.agent.inhibit_delay import DropIn, raise_delay
+from gracectl.agent.inhibitor_state import InhibitorRequest, InhibitorState
+from gracectl.agent.logind import Logind, LogindSignal, ShutdownInProgress
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import ungrouped
 
 logger = logging.getLogger(__name__)
 
-WHO = "gracectl agent"
-"""As `systemd-inhibit --list` shows us."""
+INHIBITOR_NAME = "gracectl agent"
+"""As `systemd-inhibit --list` shows it."""
 
 _KUBELET = "kubelet"
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds: `answer` is how long a call may take; `look` is between two looks while nothing is heard; the pauses
-    between attempts double from `initial_pause` to `maximum_pause`, for ever."""
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds. `reply`: how long a call may take; `look`: interval of reads without a signal; the pauses between
+    attempts double from `initial_pause` to `maximum_pause`."""
 
-    answer: float = 10.0
+    reply: float = 10.0
     look: float = 60.0
     initial_pause: float = 0.2
     maximum_pause: float = 10.0
 
 
-class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """How things stand. `delay`: seconds that logind grants (math.inf: for ever; None: not known yet); `wanted`: None
-    before the first `want`; `problem`: "" if all is well, else what, where, and what to do, for people; `kubelet`: the
-    process of a kubelet that has a lock of the same kind, so that it ends pods itself, None if there is none."""
+class WatchState(msgspec.Struct, frozen=True, kw_only=True):
+    """State of the watch. `delay`: seconds that logind grants (math.inf: unlimited; None: not known yet); `wanted`:
+    None before the first `want`; `problem`: "" if all is well, else what is wrong and what to do; `kubelet`: process id
+    of a kubelet that holds a lock of the same kind, so that it terminates pods itself, None if there is none."""
 
     is_locked: bool = False
     delay: float | None = None
@@ -59,23 +59,23 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShutdownListener(Protocol):
-    """Who is told what happens; all of it must be quick and must not raise."""
+    """Listener of the watch; all methods must be quick and must not raise."""
 
     def shutting_down(self, delay: float) -> None:
-        """The machine waits for us for so many seconds more, from now (math.inf: for ever); once per shutdown."""
+        """A shutdown begins, and waits this many seconds from now (math.inf: unlimited); once per shutdown."""
 
     def cancelled(self) -> None:
-        """It does not go down after all; once after each `shutting_down` for which that is so. There is a new lock
-        already, or a problem that says why not."""
+        """The shutdown was cancelled; at most once after each `shutting_down`. A new lock is held already, or a problem
+        says why not."""
 
-    def watched(self, state: Watched) -> None:
-        """Something of that has changed."""
+    def state_changed(self, state: WatchState) -> None:
+        """The state has changed."""
 
 
 class ShutdownWatch:
-    """Holds a lock of the logind behind that bus `address` for what is wanted.
+    """Holds an inhibitor lock of the logind behind that bus `address`.
 
-    `drop_in` is the file by which what logind grants is raised; None: it is not.
+    `drop_in` is the file that raises logind's delay; None: it is not raised.
     """
 
     def __init__(
@@ -85,177 +85,238 @@ class ShutdownWatch:
         clock: Clock,
         listener: ShutdownListener,
         *,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._address = address
         self._drop_in = drop_in
         self._clock = clock
         self._listener = listener
-        self._patience = patience or Patience()
-        self._backoff = Backoff(self._patience.initial_pause, self._patience.maximum_pause, rng=rng)
-        self._hold = Hold(clock, listener)
-        self._troubles = Troubles()
-        self._purpose: Purpose | None = None
+        self._timeouts = timeouts or Timeouts()
+        self._backoff = Backoff(self._timeouts.initial_pause, self._timeouts.maximum_pause, rng=rng)
+        self._inhibitor = InhibitorState(clock, listener)
+        self._problems = Problems()
+        self._request: InhibitorRequest | None = None
         self._kubelet: int | None = None
         self._obstacle = ""
         self._tried: tuple[float, float] | None = None
-        """What was wanted when we last tried to raise the delay, and what came of it; None: not with this logind."""
+        """Last attempt to raise the delay: wanted and resulting seconds; None: not with this logind."""
         self._wake = anyio.Event()
-        self._state = Watched()
+        self._state = WatchState()
 
     def want(self, seconds: float, why: str) -> None:
-        """Hold a lock, and have the machine wait so many seconds for it. Nothing is locked before the first one."""
-        self._purpose = Purpose(seconds, why)
-        self._hold.want()
+        """Hold a lock, and have a shutdown wait this many seconds for it. No lock is held before the first call."""
+        self._request = InhibitorRequest(seconds, why)
+        self._inhibitor.request()
         self._wake.set()
 
     def release(self) -> None:
-        """Let the lock go: the machine may go down now. The next `cancelled` or `want` takes a new one. Idempotent."""
-        self._hold.release()
+        """Release the lock: the shutdown may proceed. The next `cancelled` or `want` takes a new one. Idempotent."""
+        self._inhibitor.release()
         self._report()
 
-    def state(self) -> Watched:
-        """As the listener was told last."""
+    def state(self) -> WatchState:
+        """State that the listener got last."""
         return self._state
 
     async def run(self) -> None:
-        """A part: watch until cancelled; the lock is let go then. Never ends because of a bus or logind."""
+        """Component: watch until cancelled, then release the lock. Never ends because of the bus or logind."""
         try:
             while True:
                 try:
                     with ungrouped():
-                        await self._follow()
-                except BusLost as error:
+                        await self._watch()
+                except ConnectionLost as error:
                     self._lose(str(error))
                     await self._clock.sleep(self._backoff.next())
         finally:
-            self._hold.close()
+            self._inhibitor.close()
 
-    async def _follow(self) -> None:
-        """Watch over one connection. Raises BusLost."""
-        bus = await Bus.connect(self._address, self._patience.answer)
+    async def _watch(self) -> None:
+        """Watch over one connection. Raises ConnectionLost."""
+        bus = await Bus.connect(self._address, self._timeouts.reply)
         async with anyio.create_task_group() as group:
-            group.start_soon(bus.carry)
+            group.start_soon(bus.run)
             try:
                 logind = Logind(bus)
-                await self._begin(logind)
+                await self._subscribe(logind)
                 group.start_soon(self._listen, logind)
                 while True:
                     self._wake = anyio.Event()
-                    pause = await self._look(logind)
+                    pause = await self._reconcile(logind)
                     self._report()
                     with anyio.move_on_after(pause):
                         await self._wake.wait()
             finally:
-                bus.hang_up()
+                bus.close()
 
-    async def _begin(self, logind: Logind) -> None:
+    async def _subscribe(self, logind: Logind) -> None:
         try:
-            await logind.follow()
-        except (Unanswered, Denied, Refused) as error:
-            raise BusLost(f"the message bus at {self._address} does not let us listen: {error}") from error
+            await logind.subscribe()
+        except (NoReply, AccessDenied, CallFailed) as error:
+            raise ConnectionLost(f"message bus at {self._address}: cannot subscribe: {error}") from error
         self._tried = None
 
     async def _listen(self, logind: Logind) -> None:
         while True:
-            match await logind.heard():
-                case Heard.SHUTTING_DOWN:
-                    self._hold.prepare(True)
-                case Heard.CANCELLED:
-                    self._hold.prepare(False)
-                case Heard.GONE:
-                    self._hold.become_deaf()
-                case Heard.BACK:
-                    self._hold.become_deaf()
+            match await logind.next_signal():
+                case LogindSignal.SHUTTING_DOWN:
+                    self._inhibitor.prepare(True)
+                case LogindSignal.CANCELLED:
+                    self._inhibitor.prepare(False)
+                case LogindSignal.GONE:
+                    self._inhibitor.disconnected()
+                case LogindSignal.BACK:
+                    self._inhibitor.disconnected()
                     self._tried = None
             self._wake.set()
             self._report()
 
-    async def _look(self, logind: Logind) -> float:
-        """Look at everything and put it right; how many seconds to wait before the next look, if nothing is heard."""
+    async def _reconcile(self, logind: Logind) -> float:
+        """Read everything and put it right; returns the seconds until the next read, if there is no signal."""
         try:
-            await self._see(logind)
+            await self._read(logind)
             await self._lock(logind)
-            self._settle_up()
+            self._notify_cancelled()
             await self._raise(logind)
-            await self._look_around(logind)
-        except Denied as error:
-            self._troubles.note(Trouble.LOCK, f"{error}: the agent must be root on the host, without a user namespace")
-            self._settle_up()
-        except (Unanswered, Refused) as error:
-            self._troubles.note(Trouble.AWAY, f"shutdowns of this machine cannot be watched: {error}")
-            self._settle_up()
+            await self._find_kubelet(logind)
+        except AccessDenied as error:
+            self._problems.set(
+                ProblemKind.LOCK, f"{error}; the agent must be root on the host, without a user namespace"
+            )
+            self._notify_cancelled()
+        except (NoReply, CallFailed) as error:
+            self._problems.set(ProblemKind.AWAY, f"logind: not watched: {error}")
+            self._notify_cancelled()
             return self._backoff.next()
-        self._troubles.note(Trouble.AWAY, "")
+        self._problems.set(ProblemKind.AWAY, "")
         self._backoff.reset()
-        return self._patience.look
+        return self._timeouts.look
 
-    async def _see(self, logind: Logind) -> None:
-        self._hold.delay = await logind.delay()
+    async def _read(self, logind: Logind) -> None:
+        self._inhibitor.delay = await logind.delay()
         is_preparing = await logind.is_preparing()
         if is_preparing is not None:
-            self._hold.prepare(is_preparing)
+            self._inhibitor.prepare(is_preparing)
 
     async def _lock(self, logind: Logind) -> None:
-        purpose = self._purpose
-        if purpose is None or not self._hold.needs(purpose):
-            self._troubles.note(Trouble.LOCK, "")
+        request = self._request
+        if request is None or not self._inhibitor.needs_lock(request):
+            self._problems.set(ProblemKind.LOCK, "")
             return
         try:
-            self._hold.take(await logind.inhibit(WHO, purpose.why), purpose)
-        except InProgress:
-            if self._hold.is_locked:
-                logger.info("the machine is going down, and logind gives no new lock: the one that is held stays")
+            self._inhibitor.take(await logind.inhibit(INHIBITOR_NAME, request.reason), request)
+        except ShutdownInProgress:
+            if self._inhibitor.is_locked:
+                logger.info("shutdown under way: no new inhibitor lock; keeping the present one")
                 return
-            going = "the machine is going down already and logind gives no locks any more: pods on it end with it"
-            self._troubles.note(Trouble.LOCK, going)
+            problem = "shutdown under way: logind gives no more locks; pods terminate with the machine"
+            self._problems.set(ProblemKind.LOCK, problem)
             return
-        self._troubles.note(Trouble.LOCK, "")
+        self._problems.set(ProblemKind.LOCK, "")
 
     async def _raise(self, logind: Logind) -> None:
-        purpose, delay = self._purpose, self._hold.delay
-        if purpose is None or delay is None:
+        request, delay = self._request, self._inhibitor.delay
+        if request is None or delay is None:
             return
-        if delay < purpose.seconds and self._tried != (purpose.seconds, delay) and not self._hold.is_preparing:
-            raised = await raise_delay(logind, self._drop_in, purpose.seconds, self._clock)
-            delay = self._hold.delay = raised.delay
-            self._tried = (purpose.seconds, delay)
+        if delay < request.seconds and self._tried != (request.seconds, delay) and not self._inhibitor.is_preparing:
+            raised = await raise_delay(logind, self._drop_in, request.seconds, self._clock)
+            delay = self._inhibitor.delay = raised.delay
+            self._tried = (request.seconds, delay)
             self._obstacle = raised.obstacle
-        self._troubles.note(Trouble.DELAY, "" if delay >= purpose.seconds else self._shortage(delay, purpose.seconds))
+        self._problems.set(
+            ProblemKind.DELAY, "" if delay >= request.seconds else self._shortage(delay, request.seconds)
+        )
 
     def _shortage(self, delay: float, wanted: float) -> str:
         because = f"; {self._obstacle}" if self._obstacle else ""
-        return f"logind holds a shutdown back for {delay:g} s only, and pods need {math.ceil(wanted)} s{because}"
+        return f"logind: delays a shutdown by {delay:g} s only, pods need {math.ceil(wanted)} s{because}"
 
-    async def _look_around(self, logind: Logind) -> None:
+    async def _find_kubelet(self, logind: Logind) -> None:
         try:
-            holders = await logind.holders()
-        except (Denied, Refused) as error:
-            logger.debug("whether a kubelet holds shutdowns back is not known: %s", error)
+            inhibitors = await logind.inhibitors()
+        except (AccessDenied, CallFailed) as error:
+            logger.debug("kubelet's inhibitor lock: unknown: %s", error)
             return
-        kubelets = [lock.pid for lock in holders if lock.who == _KUBELET and lock.delays_shutdown]
+        kubelets = [lock.pid for lock in inhibitors if lock.who == _KUBELET and lock.delays_shutdown]
         self._kubelet = kubelets[0] if kubelets else None
 
     def _lose(self, text: str) -> None:
-        self._hold.become_deaf()
-        self._troubles.note(Trouble.AWAY, f"shutdowns of this machine cannot be watched: {text}")
-        self._settle_up()
+        self._inhibitor.disconnected()
+        self._problems.set(ProblemKind.AWAY, f"logind: not watched: {text}")
+        self._notify_cancelled()
 
-    def _settle_up(self) -> None:
-        """Tell of a cancelled shutdown, if that is due; before it, whether there is a lock again."""
+    def _notify_cancelled(self) -> None:
+        """Notify of a cancelled shutdown, if that is pending; before it, of the state of the lock."""
         self._report()
-        self._hold.settle_up()
+        self._inhibitor.notify_cancelled()
 
     def _report(self) -> None:
-        purpose = self._purpose
-        state = Watched(
-            is_locked=self._hold.is_locked,
-            delay=self._hold.delay,
-            wanted=None if purpose is None else purpose.seconds,
-            problem=self._troubles.text,
+        request = self._request
+        state = WatchState(
+            is_locked=self._inhibitor.is_locked,
+            delay=self._inhibitor.delay,
+            wanted=None if request is None else request.seconds,
+            problem=self._problems.text,
             kubelet=self._kubelet,
         )
         if state != self._state:
             self._state = state
-            self._listener.watched(state)
+            self._listener.state_changed(state)
+
+
+class ProblemKind(Enum):
+    """Kind of a problem; the value is logged when it is over."""
+
+    AWAY = "logind: reachable again"
+    LOCK = "logind: inhibitor lock available again"
+    DELAY = "logind: delay is long enough now"
+
+
+_LEVELS = {ProblemKind.AWAY: logging.WARNING, ProblemKind.LOCK: logging.ERROR, ProblemKind.DELAY: logging.ERROR}
+
+
+class Problems:
+    """Current problems, one text per kind; each is logged when it begins or changes, and when it is over."""
+
+    def __init__(self) -> None:
+        self._texts: dict[ProblemKind, str] = {}
+
+    @property
+    def text(self) -> str:
+        """All problems; "" if there is none."""
+        return "; ".join(self._texts[kind] for kind in ProblemKind if kind in self._texts)
+
+    def set(self, kind: ProblemKind, text: str) -> None:
+        """Set the text of a kind; "" if there is no such problem."""
+        before = self._texts.get(kind, "")
+        if text == before:
+            return
+        if text:
+            self._texts[kind] = text
+            logger.log(_LEVELS[kind], "%s", text)
+        else:
+            del self._texts[kind]
+            logger.info("%s", kind.value)
+
+
+class Watcher(Protocol):
+    """Delays a shutdown of the machine, and notifies a listener of it (see ShutdownWatch)."""
+
+    def want(self, seconds: float, why: str) -> None:
+        """Have a shutdown wait this long, for this reason; may be called again at any time."""
+
+    def release(self) -> None:
+        """Let a shutdown proceed."""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The machine of an agent. `node`: its name in the cluster; `watcher` makes the watcher for a listener; `own_uid`:
+    UID of the agent's own pod, "" outside of a pod."""
+
+    node: str
+    watcher: Callable[[ShutdownListener], Watcher]
+    own_uid: str = ""

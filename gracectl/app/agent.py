@@ -15,10 +15,10 @@ from typing import Final
 
 import anyio
 
-from gracectl.agent.agent import Agent, AgentMeans
-from gracectl.agent.machine import Machine
-from gracectl.agent.rights import RIGHTS
-from gracectl.agent.samples import agent_samples
+from gracectl.agent.agent import Agent, AgentDependencies
+from gracectl.agent.metrics import agent_samples
+from gracectl.agent.rbac import RIGHTS
+from gracectl.agent.watch import Machine
 from gracectl.app.following import SettingsFollower, following_checks, following_samples
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_AGENT
@@ -82,7 +82,7 @@ class NodeAgent:
         self._begun = clock.monotonic()
         self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
         self._stop = anyio.Event()
-        means = AgentMeans(
+        means = AgentDependencies(
             machine=machine,
             client=self._client,
             deleting=self._deleting,
@@ -112,7 +112,7 @@ class NodeAgent:
         way is finished first. Raises ComponentFailed, or ConfigError."""
         try:
             parts = await self._open_doors()
-            parts |= {"events": self._recorder.run, **self.agent.parts}
+            parts |= {"events": self._recorder.run, **self.agent.components}
             parts |= {"rights": self._look_at_rights, "settings": self._follower.run}
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_after, stop)

@@ -16,12 +16,11 @@ import click
 from click.core import ParameterSource
 
 from gracectl import __version__
-from gracectl.agent.asking import granted_delay
 from gracectl.agent.bus import BusError
-from gracectl.agent.dropin import DropIn
-from gracectl.agent.machine import Machine
+from gracectl.agent.inhibit_delay import DropIn
+from gracectl.agent.logind import granted_delay
 from gracectl.agent.settings import GATED, AgentSettings
-from gracectl.agent.watch import ShutdownListener, ShutdownWatch
+from gracectl.agent.watch import Machine, ShutdownListener, ShutdownWatch
 from gracectl.app.agent import NodeAgent
 from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
 from gracectl.cli.failures import interruptible, run_async, told_to_people

@@ -60,7 +60,7 @@ async def the_agent(
     """An agent that holds a lock for so many seconds."""
     agent = {"busAddress": machine.bus.address, "logindDropInDirectory": str(machine.drop_ins)}
     program = await story.agent(node, through, agent=agent, **settings)
-    await program.until_said(f"the machine waits up to {seconds} s", seconds=20)
+    await program.until_said(f"a shutdown waits up to {seconds} s", seconds=20)
     await machine.until_locks(1)
     return program
 

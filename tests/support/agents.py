@@ -11,8 +11,7 @@ import anyio
 import orjson
 from kubesim.controllers.paths import PRIORITY_CLASSES
 
-from gracectl.agent.machine import Machine
-from gracectl.agent.watch import ShutdownListener, Watched
+from gracectl.agent.watch import Machine, ShutdownListener, WatchState
 from gracectl.app.agent import NodeAgent
 from gracectl.config import Settings
 from gracectl.runtime.clock import Clock
@@ -72,7 +71,7 @@ class PlayedLogind:
             return
         self.is_held = True
         wanted = self.wanted[-1][0]
-        self._listener.watched(Watched(is_locked=True, delay=min(wanted, self.most), wanted=wanted, **more))
+        self._listener.state_changed(WatchState(is_locked=True, delay=min(wanted, self.most), wanted=wanted, **more))
 
     def shut_down(self) -> float:
         """PrepareForShutdown(true); returns the instant."""

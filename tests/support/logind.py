@@ -17,7 +17,7 @@ from typing import Protocol
 import anyio
 from dbus_fast import Message, MessageType, Variant
 
-from gracectl.agent.dropin import DropIn
+from gracectl.agent.inhibit_delay import DropIn
 from support.message_bus import DBUS, MessageBusDaemon, Peer
 
 LOGIN1 = "org.freedesktop.login1"

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from kubesim.server.api import JsonObject
 
-from gracectl.agent.sequence import Result, ShutdownSequence
+from gracectl.agent.sequence import SequenceResult, ShutdownSequence
 from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
@@ -57,7 +57,7 @@ class Ears:
         self.ended: list[tuple[int, float, list[str]]] = []
         self.granted: list[tuple[str, int]] = []
         self.refused: list[str] = []
-        self.result: Result | None = None
+        self.result: SequenceResult | None = None
 
     def range_began(self, news: RangeBegan) -> None:
         self.began[news.number] = self._machine.elapsed
@@ -65,7 +65,7 @@ class Ears:
     def range_over(self, news: RangeOver) -> None:
         self.ended.append((news.number, self._machine.elapsed, sorted(pod.name for pod in news.left)))
 
-    def over(self, result: Result) -> None:
+    def over(self, result: SequenceResult) -> None:
         assert self.result is None
         self.result = result
 
@@ -109,7 +109,7 @@ class ShuttingMachine:
         """Wait until so many seconds after START."""
         await self.stage.clock.sleep(START + instant - self.stage.clock.monotonic())
 
-    async def shut_down(self, available: float | None = None, order: Order = KEP) -> Result:
+    async def shut_down(self, available: float | None = None, order: Order = KEP) -> SequenceResult:
         """From START to the end."""
         await self.until(0)
         total = sum(wave.period for wave in order.waves)

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from gracectl.agent.dropin import DropIn
-from gracectl.agent.watch import Patience, ShutdownWatch, Watched
+from gracectl.agent.inhibit_delay import DropIn
+from gracectl.agent.watch import ShutdownWatch, Timeouts, WatchState
 from gracectl.runtime.clock import LoopClock
 from support.logind import PATIENCE, Machine
 
 WHY = "pods of this node end in order"
-QUICK = Patience(initial_pause=0.01, maximum_pause=0.05)
+QUICK = Timeouts(initial_pause=0.01, maximum_pause=0.05)
 
 
 class Listener:
@@ -22,8 +22,8 @@ class Listener:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.delays: list[float] = []
-        self.state = Watched()
-        self.states: list[Watched] = []
+        self.state = WatchState()
+        self.states: list[WatchState] = []
         self.when_cancelled: Callable[[], None] = lambda: None
         self._changed = anyio.Event()
 
@@ -35,7 +35,7 @@ class Listener:
         self.when_cancelled()
         self._tell("cancelled")
 
-    def watched(self, state: Watched) -> None:
+    def state_changed(self, state: WatchState) -> None:
         self.state = state
         self.states.append(state)
         self._changed.set()
@@ -44,7 +44,7 @@ class Listener:
         self.told.append(word)
         self._changed.set()
 
-    async def until(self, condition: Callable[[Watched], bool]) -> None:
+    async def until(self, condition: Callable[[WatchState], bool]) -> None:
         """Return when the state is such."""
         await self._wait(lambda: condition(self.state))
 
@@ -66,13 +66,13 @@ async def watching(
     *,
     wanted: float | None = 3.0,
     drop_in: DropIn | None = None,
-    patience: Patience = QUICK,
+    timeouts: Timeouts = QUICK,
     may_write: bool = True,
 ) -> AsyncIterator[tuple[ShutdownWatch, Listener]]:
     """A watch over that machine; with `wanted` seconds from the beginning, unless that is None."""
     listener = Listener()
     file = (drop_in or machine.drop_in) if may_write else None
-    watch = ShutdownWatch(machine.bus.address, file, LoopClock(), listener, patience=patience)
+    watch = ShutdownWatch(machine.bus.address, file, LoopClock(), listener, timeouts=timeouts)
     if wanted is not None:
         watch.want(wanted, WHY)
     async with anyio.create_task_group() as group:
@@ -81,16 +81,16 @@ async def watching(
         group.cancel_scope.cancel()
 
 
-def is_locked(state: Watched) -> bool:
+def is_locked(state: WatchState) -> bool:
     """Whether the machine waits for us."""
     return state.is_locked
 
 
-def has_problem(state: Watched) -> bool:
+def has_problem(state: WatchState) -> bool:
     """Whether something is amiss."""
     return bool(state.problem)
 
 
-def is_well(state: Watched) -> bool:
+def is_well(state: WatchState) -> bool:
     """Whether all is as it should be."""
     return state.is_locked and not state.problem and state.delay is not None

@@ -14,15 +14,15 @@ from support.logind import MANAGER, PATIENCE, a_stand_in
 from support.message_bus import DBUS, Peer
 from support.watching import QUICK, WHY, Listener, has_problem, is_locked, is_well, watching
 
-from gracectl.agent.dropin import DropIn
-from gracectl.agent.watch import Patience, ShutdownWatch
+from gracectl.agent.inhibit_delay import DropIn
+from gracectl.agent.watch import ShutdownWatch, Timeouts
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.supervise import ungrouped
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 DENIED = "org.freedesktop.DBus.Error.AccessDenied"
-AGENT = "gracectl.agent.troubles"
+AGENT = "gracectl.agent.watch"
 
 
 def complaints(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
@@ -53,7 +53,7 @@ async def test_a_bus_that_is_away_is_waited_for_and_lamented_once(
             with anyio.fail_after(PATIENCE):
                 await enough.wait()
             assert not listener.state.is_locked
-            assert f"no connection to the message bus at {machine.bus.address}: " in listener.state.problem
+            assert f"message bus at {machine.bus.address}: cannot connect: " in listener.state.problem
             assert len(complaints(caplog, logging.WARNING)) == 1
             server.close()
             await server.wait_closed()
@@ -68,7 +68,7 @@ async def test_a_logind_that_is_away_is_waited_for(tmp_path: Path, caplog: pytes
         await machine.stop_logind()
         async with watching(machine) as (_, listener):
             await listener.until(has_problem)
-            assert "org.freedesktop.login1 was asked for Get, but is not there" in listener.state.problem
+            assert "Get of org.freedesktop.login1: not available" in listener.state.problem
             await machine.start_logind()
             await listener.until(is_well)
         assert len(complaints(caplog, logging.WARNING)) == 1
@@ -133,7 +133,7 @@ async def test_a_cancellation_is_told_even_if_there_is_no_new_lock(tmp_path: Pat
         listener.when_cancelled = lambda: problems.append(watch.state().problem)
         machine.systemd.cancel_job()
         await listener.until_told("shutting down", "cancelled")
-        assert "does not let us" in problems[0]
+        assert "access denied" in problems[0]
 
 
 async def test_a_shutdown_is_told_at_once_while_something_else_is_waited_for(tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ async def test_a_shutdown_is_told_at_once_while_something_else_is_waited_for(tmp
 async def test_who_says_nothing_is_given_up_and_what_he_gives_later_is_let_go(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
         logind.silences.add("Inhibit")
-        patience = Patience(answer=0.05, initial_pause=0.01, maximum_pause=0.02)
-        async with watching(machine, patience=patience) as (_, listener):
+        patience = Timeouts(reply=0.05, initial_pause=0.01, maximum_pause=0.02)
+        async with watching(machine, timeouts=patience) as (_, listener):
             await listener.until(has_problem)
-            assert listener.state.problem.endswith("and has not answered within 0.05 s")
+            assert listener.state.problem.endswith("no reply within 0.05 s")
             await logind.until(lambda: len(logind.unanswered) >= 3)
             logind.silences.clear()
             for message in logind.unanswered:
@@ -207,8 +207,8 @@ async def test_a_refusal_is_lamented_once_and_forgotten_when_it_is_over(
 ) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
         logind.refusals["Inhibit"] = DENIED
-        patience = Patience(look=0.01, initial_pause=0.01, maximum_pause=0.01)
-        async with watching(machine, patience=patience) as (watch, listener):
+        patience = Timeouts(look=0.01, initial_pause=0.01, maximum_pause=0.01)
+        async with watching(machine, timeouts=patience) as (watch, listener):
             await logind.until(lambda: logind.asked.count("Inhibit") >= 5)
             assert len(complaints(caplog, logging.ERROR)) == 1
             logind.refusals.clear()
@@ -220,8 +220,8 @@ async def test_a_refusal_is_lamented_once_and_forgotten_when_it_is_over(
 async def test_what_cannot_be_raised_is_not_tried_again_and_again(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
         machine.systemd.refusal = DENIED
-        patience = Patience(look=0.01, initial_pause=0.01, maximum_pause=0.01)
-        async with watching(machine, wanted=30, patience=patience) as (watch, listener):
+        patience = Timeouts(look=0.01, initial_pause=0.01, maximum_pause=0.01)
+        async with watching(machine, wanted=30, timeouts=patience) as (watch, listener):
             await logind.until(lambda: logind.asked.count("ListInhibitors") >= 5)
             assert len(machine.systemd.kills) == 1
             machine.systemd.refusal = ""
@@ -252,12 +252,12 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, caplog: p
             assert listener.state.is_locked
             assert listener.state.delay == 5.0
             assert listener.state.problem == (
-                "logind holds a shutdown back for 5 s only, and pods need 30 s; "
-                f"{drop_in.path} cannot be written (Not a directory): make it writable, or set InhibitDelayMaxSec=30 "
-                "in the host's logind.conf, and run systemctl kill --signal=HUP systemd-logind.service"
+                "logind: delays a shutdown by 5 s only, pods need 30 s; "
+                f"{drop_in.path}: cannot be written (Not a directory); make it writable, or set InhibitDelayMaxSec=30 "
+                "in the host's logind.conf, then run systemctl kill --signal=HUP systemd-logind.service"
             )
             await machine.stop_logind()
-            await listener.until(lambda state: "not there" in state.problem)
+            await listener.until(lambda state: "not available" in state.problem)
             machine.write("90-by-hand.conf", "30")
             await machine.start_logind()
             await listener.until(is_well)
@@ -293,7 +293,7 @@ async def test_a_logind_that_takes_its_time_to_reload_is_waited_for(tmp_path: Pa
 async def test_where_nothing_is_to_be_written_people_are_told_what_to_write(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, _), watching(machine, wanted=30, may_write=False) as (_, listener):
         await listener.until(has_problem)
-        assert "no drop-in is to be written: set InhibitDelayMaxSec=30" in listener.state.problem
+        assert "drop-in disabled; set InhibitDelayMaxSec=30" in listener.state.problem
         assert machine.systemd.kills == []
 
 
@@ -311,8 +311,8 @@ async def test_what_is_granted_for_ever_is_not_raised(tmp_path: Path) -> None:
 
 async def test_a_delay_that_somebody_lowers_is_raised_again(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
-        patience = Patience(look=0.01, initial_pause=0.01, maximum_pause=0.01)
-        async with watching(machine, wanted=30, patience=patience) as (_, listener):
+        patience = Timeouts(look=0.01, initial_pause=0.01, maximum_pause=0.01)
+        async with watching(machine, wanted=30, timeouts=patience) as (_, listener):
             await listener.until(lambda state: state.delay == 30)
             machine.drop_in.path.unlink()
             logind.reload()
@@ -325,8 +325,8 @@ async def test_a_kubelet_that_does_the_same_is_seen(tmp_path: Path) -> None:
             logind.inhibit("shutdown", "kubelet", "why", "block", 7),
             logind.inhibit("sleep", "kubelet", "", "delay"),
         ]
-        patience = Patience(look=0.01, initial_pause=0.01, maximum_pause=0.01)
-        async with watching(machine, patience=patience) as (_, listener):
+        patience = Timeouts(look=0.01, initial_pause=0.01, maximum_pause=0.01)
+        async with watching(machine, timeouts=patience) as (_, listener):
             await listener.until(is_well)
             assert listener.state.kubelet is None
             held.append(logind.inhibit("sleep:shutdown", "kubelet", "why", "delay", 812))
@@ -340,8 +340,8 @@ async def test_a_kubelet_that_does_the_same_is_seen(tmp_path: Path) -> None:
 async def test_no_descriptor_is_left_behind(tmp_path: Path) -> None:
     before = descriptors()
     async with a_stand_in(tmp_path) as (machine, logind):
-        patience = Patience(answer=0.05, initial_pause=0.01, maximum_pause=0.02)
-        async with watching(machine, patience=patience) as (watch, listener):
+        patience = Timeouts(reply=0.05, initial_pause=0.01, maximum_pause=0.02)
+        async with watching(machine, timeouts=patience) as (watch, listener):
             await listener.until(is_well)
             await logind.until(lambda: len(logind.locks) == 1)
             running = descriptors()
@@ -376,7 +376,7 @@ async def test_a_listener_that_fails_is_not_hushed_up(tmp_path: Path) -> None:
 
     async with a_stand_in(tmp_path) as (machine, logind):
         listener = Broken()
-        watch = ShutdownWatch(machine.bus.address, None, LoopClock(), listener, patience=QUICK)
+        watch = ShutdownWatch(machine.bus.address, None, LoopClock(), listener, timeouts=QUICK)
         watch.want(3, WHY)
 
         async def shut_down() -> None:

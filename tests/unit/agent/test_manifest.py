@@ -19,7 +19,7 @@ from support.inprocess import ASKING
 from support.rights import ADMIN
 from support.stage import staged
 
-from gracectl.agent.rights import RIGHTS
+from gracectl.agent.rbac import RIGHTS
 from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
 from gracectl.cli.agent import agent
 from gracectl.cli.root import root

@@ -46,7 +46,7 @@ async def test_pods_that_outlive_their_grace_do_not_hold_the_next_range() -> Non
         assert machine.ears.ended == [(0, 60, ["regular"]), (1, 180, ["c"])]
         assert machine.elapsed == 180
         assert [pod.name for pod in result.left] == ["c", "regular"]
-        assert result.untold == ()
+        assert result.not_deleted == ()
 
 
 async def test_nothing_at_all_is_over_at_once() -> None:
@@ -117,7 +117,7 @@ async def test_a_deadline_of_the_node_that_appears_in_mid_shutdown_makes_pods_hu
             group.start_soon(machine.shut_down)
             await machine.until(10)
             machine.node_deadline = machine.stage.clock.now() + 30
-            machine.sequence.look()
+            machine.sequence.wake()
         assert machine.asked == [("regular", 0, 60), ("regular", 10, 30), ("c", 40, 1)]
         assert machine.elapsed == 41
 

@@ -23,7 +23,7 @@ async def test_an_api_server_that_is_away_from_the_beginning_holds_nothing_up() 
         result = await machine.shut_down()
         assert machine.ears.began == {0: 0, 1: 60, 2: 180, 3: 360}
         assert (machine.asked, machine.elapsed) == ([], 660)
-        assert [pod.name for pod in result.untold] == ["a", "b", "c", "regular"]
+        assert [pod.name for pod in result.not_deleted] == ["a", "b", "c", "regular"]
         assert "regular" in machine.ears.refused
 
 
@@ -85,7 +85,7 @@ async def test_who_is_refused_for_ever_holds_his_own_range_only() -> None:
         machine.stage.transport.before.add(Rule(fault=Refuse(status=403), method=DELETES, path="regular"))
         result = await machine.shut_down()
         assert machine.ears.began == {0: 0, 1: 60}
-        assert (machine.elapsed, [pod.name for pod in result.untold]) == (62, ["regular"])
+        assert (machine.elapsed, [pod.name for pod in result.not_deleted]) == (62, ["regular"])
         assert set(machine.ears.refused) == {"regular"}
         await machine.until(200)
         count = len(machine.ears.refused)

@@ -108,8 +108,8 @@ async def test_a_file_that_has_the_last_word_is_named(tmp_path: Path, make: Make
             assert listener.state.is_locked
             assert listener.state.delay == 7.0
             assert listener.state.problem == (
-                f"logind holds a shutdown back for 7 s only, and pods need 40 s; {file} sets InhibitDelayMaxSec=7 and "
-                f"is read after {machine.drop_in.path}, which asks for 40 s: take it out there, or raise it, and run "
+                f"logind: delays a shutdown by 7 s only, pods need 40 s; {file} overrides {machine.drop_in.path} (40 s)"
+                " with InhibitDelayMaxSec=7; remove or raise it there, then run "
                 "systemctl kill --signal=HUP systemd-logind.service"
             )
             file.unlink()
@@ -142,7 +142,7 @@ async def test_a_lock_that_is_refused_is_said_so(tmp_path: Path, make: MakeLogin
     async with a_machine(tmp_path, make, NO_INHIBIT) as machine, watching(machine) as (_, listener):
         await listener.until(has_problem)
         assert not listener.state.is_locked
-        assert "org.freedesktop.login1 was asked for Inhibit, and does not let us: " in listener.state.problem
+        assert "Inhibit of org.freedesktop.login1: access denied: " in listener.state.problem
         assert "the agent must be root on the host" in listener.state.problem
 
 
@@ -151,8 +151,8 @@ async def test_a_systemd_that_does_not_let_us_reload_is_said_so(tmp_path: Path, 
         await listener.until(has_problem)
         assert listener.state.is_locked
         assert listener.state.delay == 5.0
-        assert "for 5 s only, and pods need 30 s" in listener.state.problem
-        assert f"{machine.drop_in.path} asks for 30 s, but logind could not be told" in listener.state.problem
+        assert "by 5 s only, pods need 30 s" in listener.state.problem
+        assert f"{machine.drop_in.path} has 30 s, but logind could not be reloaded" in listener.state.problem
         assert "run systemctl kill --signal=HUP systemd-logind.service" in listener.state.problem
 
 
@@ -181,7 +181,7 @@ async def test_a_shutdown_that_is_under_way_gives_no_locks_any_more(tmp_path: Pa
             async with watching(machine) as (_, late):
                 await late.until(has_problem)
                 assert not late.state.is_locked
-                assert "is going down already" in late.state.problem
+                assert "shutdown under way" in late.state.problem
                 watch.release()
                 await machine.gone_on()
                 machine.systemd.cancel_job()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gracectl.agent.samples import Outcome
+from gracectl.agent.metrics import ShutdownOutcome
 from gracectl.controllers.metrics import QUEUES, STEPS
 from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.eviction.pod_outcomes import PodOutcome
@@ -55,7 +55,7 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_timer_operations_total", "operation"): {"armed", "rearmed", "cancelled", "fired"},
     ("gracectl_pdb_queue_wait_seconds", "budgets"): {"none", "one", "several"},
     ("gracectl_shutdown_delay_seconds", "which"): {"granted", "wanted"},
-    ("gracectl_shutdowns_total", "outcome"): {outcome.value for outcome in Outcome},
+    ("gracectl_shutdowns_total", "outcome"): {outcome.value for outcome in ShutdownOutcome},
     ("gracectl_events_total", "outcome"): {"written", "merged", "dropped", "failed"},
     ("gracectl_trace_spans_total", "outcome"): {"exported", "failed", "dropped"},
     ("gracectl_provider_calls_total", "outcome"): {"ok", "gone", "unavailable", "refused", "failed", "unanswered"},

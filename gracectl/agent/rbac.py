@@ -1,4 +1,4 @@
-"""What the agent must be allowed to do on a cluster: to read and end pods, and to mark its own node."""
+"""Permissions of the agent: to read and delete pods, and to patch its own node."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ RIGHTS = (
     *(Right(verb, "pods") for verb in ("get", "list", "watch", "delete")),
     *(Right(verb, "events") for verb in ("create", "patch")),
 )
-"""Everything that it ever asks of a cluster. A role cannot say "only on its own node"; an admission policy can."""
+"""All requests that it makes. RBAC cannot limit them to the agent's own node; an admission policy can."""

@@ -8,7 +8,7 @@ from support.agents import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged
 from support.traces import Outlet
 
-from gracectl.agent.watch import Watched
+from gracectl.agent.watch import WatchState
 from gracectl.model import names
 from gracectl.model.times import parse_time
 from gracectl.telemetry.spans import Span, Trace
@@ -40,23 +40,22 @@ async def test_events_tell_the_whole_story() -> None:
             "NodeShutdown",
         ]
         begun, first, overdue, second, over = (message for _, message in told)
-        assert begun.startswith("the machine shuts down, and waits for its pods until 2026-")
+        assert begun.startswith("shutting down: waiting for pods until 2026-")
         assert begun.endswith("(660 s) at the latest")
-        assert first.startswith("priority below 1000: it is the turn of 1 pod: shop/stubborn; until 2026-")
+        assert first.startswith("priority below 1000: deleting 1 pod: shop/stubborn; until 2026-")
         assert overdue == (
-            "priority below 1000: its period is over, and nobody waits any longer for 1 pod: shop/stubborn, left after "
-            "60 s"
+            "priority below 1000: its period is over; no longer waiting for 1 pod: shop/stubborn, left after 60 s"
         )
-        assert second.startswith("priority 1000 to 9999: it is the turn of 1 pod: shop/quick; until 2026-")
-        assert over == "2 pods gone after 65 s; the machine goes down"
+        assert second.startswith("priority 1000 to 9999: deleting 1 pod: shop/quick; until 2026-")
+        assert over == "2 pods gone after 65 s; shutdown proceeds"
         ((reason, cut),) = await told_of(stage, "stubborn")
         assert reason == "DeletedForShutdown"
         assert cut.startswith(
-            "deleted by gracectl with 60 s instead of the 90 s of grace that it asks for: the machine shuts down, and "
-            "it is the turn of the pods of priority below 1000; node n1 waits for it until 2026-"
+            "deleted by gracectl with grace 60 s (requested: 90 s): node shutdown, range: the pods of priority below "
+            "1000; waiting until 2026-"
         )
         ((_, whole),) = await told_of(stage, "quick")
-        assert whole.startswith("deleted by gracectl with its whole grace (30 s): the machine shuts down")
+        assert whole.startswith("deleted by gracectl with its full grace (30 s): node shutdown")
 
 
 async def test_the_condition_of_the_node_says_how_it_stands_and_goes_with_the_shutdown() -> None:
@@ -69,11 +68,11 @@ async def test_the_condition_of_the_node_says_how_it_stands_and_goes_with_the_sh
         during = stage.condition("n1", names.SHUTTING_DOWN)
         assert during is not None
         assert (during["status"], during["reason"]) == ("True", "WaitingForPods")
-        assert "it is the turn of 1 pod: shop/a" in during["message"]
+        assert "deleting 1 pod: shop/a" in during["message"]
         await stage.clock.sleep(60)
         after = stage.condition("n1", names.SHUTTING_DOWN)
         assert after is not None
-        assert (after["reason"], after["message"]) == ("PodsGone", "1 pod gone after 50 s; the machine goes down")
+        assert (after["reason"], after["message"]) == ("PodsGone", "1 pod gone after 50 s; shutdown proceeds")
         assert after["lastTransitionTime"] == during["lastTransitionTime"]
         played.logind.call_off()
         await stage.clock.sleep(5)
@@ -93,11 +92,11 @@ async def test_metrics_and_probes_say_whether_the_machine_would_wait() -> None:
         during = agent.statistics()
         assert during.began is not None
         assert during.ended is None
-        assert during.awaited == 1  # told, and not gone yet
+        assert during.waiting_pods == 1  # told, and not gone yet
         await stage.clock.sleep(60)
         after = agent.statistics()
         assert after.outcomes == {"finished": 1}
-        assert after.awaited == 0
+        assert after.waiting_pods == 0
         assert after.ended is not None
         assert after.ended - during.began == pytest.approx(50, abs=2)
         played.logind.call_off()
@@ -109,7 +108,7 @@ async def test_a_delay_that_is_too_short_is_an_event_and_no_machine_is_ready_wit
         await played.live()
         problem = "logind grants 5 s and 660 s are wanted; raise InhibitDelayMaxSec in /etc/systemd/logind.conf"
         for _ in range(3):
-            played.agent.agent.watched(Watched(is_locked=True, delay=5, wanted=660, problem=problem))
+            played.agent.agent.state_changed(WatchState(is_locked=True, delay=5, wanted=660, problem=problem))
         await stage.clock.sleep(10)
         assert await told_of(stage, "n1") == [("ShutdownDelayTooShort", problem)]
         assert [check.name for check in played.agent.readiness() if not check.is_ok] == ["logind"]
@@ -120,7 +119,7 @@ async def test_what_happens_before_the_node_is_known_is_told_when_it_is() -> Non
         stage.transport.is_listening = False
         async with an_agent(stage) as played:
             await stage.clock.sleep(5)
-            played.agent.agent.watched(Watched(is_locked=True, delay=5, wanted=660, problem="too short"))
+            played.agent.agent.state_changed(WatchState(is_locked=True, delay=5, wanted=660, problem="too short"))
             await stage.clock.sleep(5)
             stage.transport.is_listening = True
             await stage.clock.sleep(60)
@@ -130,14 +129,14 @@ async def test_what_happens_before_the_node_is_known_is_told_when_it_is() -> Non
 async def test_a_bus_that_is_started_anew_is_no_event_and_one_that_stays_away_is() -> None:
     async with staged("n1") as stage, an_agent(stage) as played:
         await played.live()
-        away = Watched(is_locked=True, delay=660, wanted=660, problem="the bus is away")
-        played.agent.agent.watched(away)
+        away = WatchState(is_locked=True, delay=660, wanted=660, problem="the bus is away")
+        played.agent.agent.state_changed(away)
         await stage.clock.sleep(3)
         played.logind.say()
         await stage.clock.sleep(30)
         assert await told_of(stage, "n1") == []
         assert played.agent.agent.statistics().is_locked
-        played.agent.agent.watched(away)
+        played.agent.agent.state_changed(away)
         await stage.clock.sleep(30)
         assert await told_of(stage, "n1") == [("ShutdownUnwatched", "the bus is away")]
         assert not played.agent.agent.statistics().is_locked
@@ -157,9 +156,8 @@ async def test_no_range_loses_a_second_to_the_way_of_the_signal() -> None:
 async def test_a_node_that_does_not_exist_is_told_of_once_and_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
     async with staged("n1") as stage, an_agent(stage, node="nobody") as played:
         await stage.clock.sleep(30)
-        assert [text for text in caplog.messages if "there is no node nobody" in text] == [
-            "there is no node nobody on the cluster, so no pod of this machine is known; --node-name, or $NODE_NAME, "
-            "must be its name there"
+        assert [text for text in caplog.messages if "node nobody" in text] == [
+            "node nobody: not found; set --node-name or $NODE_NAME to its name in the cluster"
         ]
         assert ("node", False) in [(check.name, check.is_ok) for check in played.agent.readiness()]
         await stage.add_nodes("nobody")
@@ -175,9 +173,7 @@ async def test_a_kubelet_that_does_the_same_is_told_of_once() -> None:
         await stage.clock.sleep(5)
         ((reason, message),) = await told_of(stage, "n1")
         assert reason == "ShutdownHandledTwice"
-        assert message.startswith(
-            "the kubelet (process 812) ends pods of this node as well when the machine shuts down; switch"
-        )
+        assert message.startswith("the kubelet (process 812) also terminates pods of this node at shutdown; disable")
 
 
 async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
@@ -202,7 +198,7 @@ async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
         assert root.parent is None
         assert root.trace == Trace.of(node["metadata"]["uid"], root.start)
         assert {span.parent for span in spans_of(kept) if span.name.startswith("range")} == {root.id}
-        assert "1 of 1 pods were still there" in spans["range priority below 1000"].error
+        assert "1 of 1 pods left" in spans["range priority below 1000"].error
         of_pods = {str(span.attributes["k8s.pod.name"]): span for span in spans_of(kept) if span.name.startswith("pod")}
         assert of_pods["quick"].parent == spans["range priority 1000 to 9999"].id
         assert of_pods["quick"].attributes["gracectl.grace.granted_seconds"] == 30
@@ -232,7 +228,7 @@ async def test_a_refusal_is_told_once_and_again_in_the_next_shutdown(caplog: pyt
         for times in (1, 2):
             played.logind.shut_down()
             await stage.clock.sleep(30)
-            told = [text for text in caplog.messages if "could not be deleted for the shutdown" in text]
+            told = [text for text in caplog.messages if "not deleted at shutdown" in text]
             assert len(told) == times
             played.logind.call_off()
             await stage.clock.sleep(5)

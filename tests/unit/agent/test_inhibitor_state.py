@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from gracectl.agent.hold import Hold, Purpose
-from gracectl.agent.lock import Lock
+from gracectl.agent.inhibitor_state import InhibitorRequest, InhibitorState
+from gracectl.agent.logind import InhibitorLock
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 
-PURPOSE = Purpose(30, "why")
+PURPOSE = InhibitorRequest(30, "why")
 
 
 class Ear:
@@ -32,12 +32,12 @@ class Locks:
     """Makes locks, and knows which of them are open."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[Lock, int]] = []
+        self.made: list[tuple[InhibitorLock, int]] = []
 
-    def __call__(self) -> Lock:
+    def __call__(self) -> InhibitorLock:
         reader, writer = os.pipe()
         os.set_inheritable(writer, True)
-        lock = Lock(writer)
+        lock = InhibitorLock(writer)
         self.made.append((lock, reader))
         assert not os.get_inheritable(writer)
         return lock
@@ -59,16 +59,16 @@ def locks() -> Iterator[Locks]:
     locks.end()
 
 
-def a_hold(delay: float = 30.0) -> tuple[Hold, Ear]:
+def a_hold(delay: float = 30.0) -> tuple[InhibitorState, Ear]:
     ear = Ear()
-    hold = Hold(LoopClock(), ear)
+    hold = InhibitorState(LoopClock(), ear)
     hold.delay = delay
     return hold, ear
 
 
 async def test_a_lock_is_closed_once_and_its_number_is_left_to_others() -> None:
     reader, writer = os.pipe()
-    lock = Lock(writer)
+    lock = InhibitorLock(writer)
     lock.close()
     others = os.dup2(reader, writer)
     lock.close()
@@ -79,12 +79,12 @@ async def test_a_lock_is_closed_once_and_its_number_is_left_to_others() -> None:
 
 async def test_a_new_lock_takes_the_place_of_the_old_one(locks: Locks) -> None:
     hold, _ = a_hold()
-    assert hold.needs(PURPOSE)
+    assert hold.needs_lock(PURPOSE)
     hold.take(locks(), PURPOSE)
-    assert not hold.needs(PURPOSE)
-    assert hold.needs(Purpose(30, "another"))
-    hold.become_stale()
-    assert hold.needs(PURPOSE)
+    assert not hold.needs_lock(PURPOSE)
+    assert hold.needs_lock(InhibitorRequest(30, "another"))
+    hold.mark_stale()
+    assert hold.needs_lock(PURPOSE)
     hold.take(locks(), PURPOSE)
     assert locks.held == [False, True]
 
@@ -92,12 +92,12 @@ async def test_a_new_lock_takes_the_place_of_the_old_one(locks: Locks) -> None:
 async def test_a_lock_that_comes_after_the_release_is_let_go(locks: Locks) -> None:
     hold, _ = a_hold()
     hold.release()
-    assert not hold.needs(PURPOSE)
+    assert not hold.needs_lock(PURPOSE)
     hold.take(locks(), PURPOSE)
     assert locks.held == [False]
     assert not hold.is_locked
-    hold.want()
-    assert hold.needs(PURPOSE)
+    hold.request()
+    assert hold.needs_lock(PURPOSE)
 
 
 async def test_a_shutdown_that_was_heard_of_grants_everything(locks: Locks) -> None:
@@ -107,16 +107,16 @@ async def test_a_shutdown_that_was_heard_of_grants_everything(locks: Locks) -> N
     hold.prepare(True)
     hold.prepare(True)
     assert ear.heard == [30.0]
-    assert not hold.needs(Purpose(60, "longer"))
+    assert not hold.needs_lock(InhibitorRequest(60, "longer"))
 
 
 @pytest.mark.parametrize(("away", "left"), [(12.0, 18.0), (40.0, 0.0)])
 async def test_of_a_shutdown_that_was_missed_the_time_away_is_taken_off(locks: Locks, away: float, left: float) -> None:
     hold, ear = a_hold()
     hold.take(locks(), PURPOSE)
-    hold.become_deaf()
+    hold.disconnected()
     await anyio.sleep(away / 2)
-    hold.become_deaf()
+    hold.disconnected()
     await anyio.sleep(away / 2)
     hold.prepare(True)
     assert ear.heard == [left]
@@ -125,7 +125,7 @@ async def test_of_a_shutdown_that_was_missed_the_time_away_is_taken_off(locks: L
 async def test_who_was_away_before_a_shutdown_began_loses_nothing(locks: Locks) -> None:
     hold, ear = a_hold()
     hold.take(locks(), PURPOSE)
-    hold.become_deaf()
+    hold.disconnected()
     await anyio.sleep(12)
     hold.prepare(False)
     await anyio.sleep(12)
@@ -150,7 +150,7 @@ async def test_a_shutdown_after_a_cancelled_one_is_told_after_that(locks: Locks)
     assert ear.heard == [30.0]
     hold.prepare(True)
     assert ear.heard == [30.0, "cancelled", 30.0]
-    hold.settle_up()
+    hold.notify_cancelled()
     assert ear.heard == [30.0, "cancelled", 30.0]
 
 
@@ -159,12 +159,12 @@ async def test_a_cancelled_shutdown_wants_a_new_lock_even_after_a_release(locks:
     hold.take(locks(), PURPOSE)
     hold.prepare(True)
     hold.release()
-    assert not hold.needs(PURPOSE)
+    assert not hold.needs_lock(PURPOSE)
     hold.prepare(False)
-    assert hold.needs(PURPOSE)
+    assert hold.needs_lock(PURPOSE)
     hold.take(locks(), PURPOSE)
-    hold.settle_up()
-    hold.settle_up()
+    hold.notify_cancelled()
+    hold.notify_cancelled()
     assert ear.heard == [30.0, "cancelled"]
     assert locks.held == [False, True]
 
@@ -173,7 +173,7 @@ async def test_nobody_is_told_of_the_end_of_what_he_was_not_told_of(locks: Locks
     hold, ear = a_hold()
     hold.prepare(True)
     hold.prepare(False)
-    hold.settle_up()
+    hold.notify_cancelled()
     assert ear.heard == []
 
 
@@ -184,8 +184,8 @@ async def test_who_lets_go_before_he_hears_that_it_is_called_off_has_a_lock_agai
     hold.prepare(True)
     hold.prepare(False)
     hold.release()
-    assert hold.needs(PURPOSE)
+    assert hold.needs_lock(PURPOSE)
     hold.take(locks(), PURPOSE)
-    hold.settle_up()
+    hold.notify_cancelled()
     assert hold.is_locked
     assert ear.heard == [30.0, "cancelled"]

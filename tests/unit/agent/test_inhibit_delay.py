@@ -9,7 +9,7 @@ import pytest
 from support.logind import a_machine
 from support.real_logind import RealLogind
 
-from gracectl.agent.dropin import FILE, DropIn, Setting
+from gracectl.agent.inhibit_delay import FILE, DropIn, Setting
 
 MAIN, ETC, RUN = "etc/systemd/logind.conf", "etc/systemd/logind.conf.d", "run/systemd/logind.conf.d"
 
