@@ -27,6 +27,7 @@ from kubesim.scenarios.simulation import Simulation
 
 from benchmarks.ground.ground import Service, service
 from benchmarks.ground.process import memory
+from gracectl.cli.crds import shipped_definitions
 from gracectl.runtime.clock import SystemClock
 
 ALL_PODS, LONG_ENOUGH = "/api/v1/pods$", 1.0
@@ -58,7 +59,8 @@ async def serve(spec: WorldSpec) -> None:
         return options if spec.alive else msgspec.structs.replace(options, parts=frozenset())
 
     began = time.perf_counter()
-    simulation = Simulation(SystemClock(), scaled(scenario_named(spec.scenario), spec.scale), adjust=adjust)
+    scenario = scaled(scenario_named(spec.scenario), spec.scale)
+    simulation = Simulation(SystemClock(), scenario, definitions=shipped_definitions(), adjust=adjust)
     face = HttpFace(simulation.cluster.server)
     url = await face.start()
     try:

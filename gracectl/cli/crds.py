@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import click
+import yaml
 
 from gracectl.cli.output import say
 
@@ -23,6 +27,17 @@ def crds() -> None:
     Where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it.
     """
     say(manifests(), nl=False)
+
+
+def shipped_definitions() -> tuple[dict[str, Any], ...]:
+    """All of them as objects, which are the caller's to change."""
+    definitions: tuple[dict[str, Any], ...] = tuple(json.loads(_as_json()))
+    return definitions
+
+
+@cache
+def _as_json() -> str:
+    return json.dumps(list(yaml.safe_load_all(manifests())))
 
 
 def manifests() -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import anyio
 import click
+import msgspec
 from kubesim.cluster import EmbeddedCluster, write_kubeconfig
 from kubesim.controllers.client import Refused
 from kubesim.http import HttpFace
@@ -17,6 +18,7 @@ from kubesim.scenarios.demo import demo_options
 from kubesim.scenarios.parser import ScenarioError
 
 from gracectl.cli.certificate import Certificate
+from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
@@ -58,7 +60,8 @@ async def served(
 
     Raises ConfigError when the port is taken or the file cannot be written.
     """
-    cluster = EmbeddedCluster(SystemClock(), demo_options(speed=speed, seed=seed))
+    options = msgspec.structs.replace(demo_options(speed=speed, seed=seed), definitions=shipped_definitions())
+    cluster = EmbeddedCluster(SystemClock(), options)
     async with listening(cluster, kubeconfig, port=port) as url, anyio.create_task_group() as group:
         await group.start(cluster.run)
         yield cluster, url

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import anyio
@@ -22,6 +23,7 @@ from kubesim.scenarios.scenario import Demo, Scenario
 from kubesim.scenarios.simulation import Settled, Simulation
 
 from gracectl.cli.certificate import self_made
+from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.embedded import LOOPBACK, WORLD_FAILURES, finite, listening
 from gracectl.cli.failures import run_async, told_to_people
 from gracectl.cli.output import say
@@ -31,6 +33,8 @@ from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.supervise import set_on_signal
 
 DEFAULT = "demo"
+SCENARIOS = files("gracectl.cli") / "scenarios"
+"""Those that need the definitions of gracectl."""
 LARGE = 300
 """Nodes from which on a world takes so long to fill that one says so before."""
 
@@ -68,7 +72,7 @@ def _list(context: click.Context, parameter: click.Parameter, wanted: bool) -> N
 def _show(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
     if name is not None and not context.resilient_parsing:
         with told_to_people(WORLD_FAILURES):
-            say(library.text_of(name), nl=False)
+            say(library.text_of(name, SCENARIOS), nl=False)
         context.exit()
 
 
@@ -130,7 +134,7 @@ def chosen(world: World) -> Scenario:
     """The scenario that the command line means. Raises ScenarioError; ConfigError for a size that has no meaning."""
     # A name of the library has neither.
     is_file = "/" in world.scenario or "." in world.scenario
-    scenario = read_file(Path(world.scenario)) if is_file else library.scenario_named(world.scenario)
+    scenario = read_file(Path(world.scenario)) if is_file else library.scenario_named(world.scenario, SCENARIOS)
     if world.nodes is not None or world.pods is not None:
         if scenario.demo is None:
             raise ConfigError(f"--nodes and --pods are for the demo's world; for {scenario.name} use --scale")
@@ -151,7 +155,7 @@ async def _run(scenario: Scenario, door: Door) -> None:
     clock = SystemClock()
     certificate = self_made(door.host, clock) if door.tls else None
     token = secrets.token_urlsafe(24) if door.rbac else ""
-    simulation = Simulation(clock, scenario, adjust=_guarded(token), tell=_tell)
+    simulation = Simulation(clock, scenario, definitions=shipped_definitions(), adjust=_guarded(token), tell=_tell)
     if len(simulation.plan.nodes) >= LARGE:
         say(f"Filling {scenario.name} with {len(simulation.plan.nodes):,} nodes …", err=True)
     stop = anyio.Event()
@@ -226,10 +230,10 @@ def _tell(at: float, what: str) -> None:
 
 
 def _listing() -> str:
-    width = max(map(len, library.names()))
+    width = max(map(len, library.names(SCENARIOS)))
     rows = []
-    for name in library.names():
-        rows += _wrapped(f"{name:{width}}  ", library.scenario_named(name).description)
+    for name in library.names(SCENARIOS):
+        rows += _wrapped(f"{name:{width}}  ", library.scenario_named(name, SCENARIOS).description)
     return "\n".join(rows)
 
 

@@ -1,7 +1,7 @@
 """Label selectors: the object form (metav1.LabelSelector) and the text form (`labelSelector=` of a query).
 
 Both end as requirements over one label each; what is valid and what matches follows k8s.io/apimachinery
-(`LabelSelectorAsSelector`, `labels.Parse`), checked against its own answers in tests/unit/model/oracles.
+(`LabelSelectorAsSelector`, `labels.Parse`), checked against its own answers in kubesim/tests/oracles.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from functools import partial
 import anyio.lowlevel
 import msgspec
 
-from gracectl.runtime.clock import Clock
 from kubesim.admission.caller import WebhookCaller
 from kubesim.admission.configurations import webhook_configurations
 from kubesim.admission.dispatch import WebhookAdmission
@@ -28,6 +27,7 @@ from kubesim.apiextensions.definition import GROUP, PLURAL
 from kubesim.apiextensions.lifecycle import Extensions
 from kubesim.auth import bootstrap
 from kubesim.auth.access import Access
+from kubesim.clock import Clock
 from kubesim.discovery import VERSION, Discovery
 from kubesim.faults import Faults
 from kubesim.faults.revisions import Chronicle

@@ -17,9 +17,9 @@ import msgspec
 import yaml
 from anyio.abc import TaskStatus
 
-from gracectl.runtime.clock import Clock, ShiftedClock
 from kubesim.admission.caller import WebhookCaller
 from kubesim.apiserver import ApiServer
+from kubesim.clock import Clock, ShiftedClock
 from kubesim.controllers import cloud as clouds
 from kubesim.controllers.client import MERGE, InProcess, ask
 from kubesim.controllers.cloud import Cloud, CloudSettings, Instance
@@ -48,7 +48,7 @@ class ClusterOptions(PartOptions, frozen=True, kw_only=True):
     `seed` fixes names, uids and every chance. `parts`: which of PARTS run (see PartOptions for how they behave).
     `window`: how many changes per kind a watch can go back. `event_seconds`: how long an Event is kept. `tokens`: users
     by bearer token (a bare name is a superuser; None: no token is needed). `service_accounts`: every pod needs one.
-    `definitions`: CustomResourceDefinitions that are served from the first moment (`shipped_definitions()` for ours).
+    `definitions`: CustomResourceDefinitions that are served from the first moment.
     """
 
     speed: float = 1.0

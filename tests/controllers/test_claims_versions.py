@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import DropWatch, Refuse, Rule
 from kubesim.server.api import Request
@@ -18,6 +17,7 @@ from support.stage import (
     without_v1,
 )
 
+from gracectl.cli.crds import shipped_definitions
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.server import api
+from kubesim_support.accounts import guarded, rule
 from support.builders import NOW, a_node
 from support.inprocess import InProcessTransport
-from support.rights import guarded, rule
 
 from gracectl.inspect.leadership import (
     NOTHING_KNOWN,

@@ -9,12 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.controllers.cloud import CloudSettings
 from support import instances
 from support.machines import DEFINITION, MACHINES, ClusterApi
 from support.stage import Stage, a_pod_manifest, reasons, staged
 
+from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import Provider, UsesCluster
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.kube.access import Right

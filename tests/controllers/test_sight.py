@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.faults import Latency, Rule
+from kubesim_support.accounts import account_token, grant, rule
 from support.builders import a_pod
 from support.inprocess import InProcessTransport
-from support.rights import account_token, grant, rule
 from support.sights import a_client, asked_pods, being_deleted, named, pods_seen, seeing
 from support.stage import NAMESPACE, NOT_READY, SILENT, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
 
+from gracectl.cli.crds import shipped_definitions
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.inspect.watcher import ClusterWatcher
 from gracectl.kube import errors

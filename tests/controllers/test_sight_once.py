@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
+from kubesim_support.accounts import account_token, grant, rule
 from support.inprocess import InProcessTransport
-from support.rights import account_token, grant, rule
 from support.sights import a_client, asked_pods, named
 from support.stage import CLAIMS, NAMESPACE, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
 
+from gracectl.cli.crds import shipped_definitions
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.inspect.watcher import look

@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, FreezeWatch, Latency, LateWatch, Partition, Refuse, Reset, Rule
 from support.inprocess import Stutter
@@ -23,6 +22,7 @@ from support.stage import Stage, staged, the_settings
 from support.weather import SETTINGS, Land, build, delete, survey
 
 from gracectl.app.controller import Controller
+from gracectl.cli.crds import shipped_definitions
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.nodeclaims import ClaimSpec
 from support.stage import a_pod_manifest, reasons, staged, the_settings
@@ -20,6 +19,7 @@ from support.voluntary import (
 )
 
 from gracectl.app.controller import Controller
+from gracectl.cli.crds import shipped_definitions
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import ShiftedClock

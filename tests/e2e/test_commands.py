@@ -14,7 +14,7 @@ import anyio.abc
 import pytest
 from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
-from support.kubectl import Lines
+from kubesim_support.kubectl import Lines
 
 from gracectl.model import names
 

@@ -9,7 +9,7 @@ import pytest
 from e2e_support.deadlines import EARLY, LATE, deadline_of, told_to_end, until_deadline
 from e2e_support.names import LABEL
 from e2e_support.story import Story
-from support.kubectl import Kubectl, needs_kubectl
+from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names
 from gracectl.model.times import format_time, parse_time

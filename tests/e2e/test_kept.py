@@ -11,7 +11,7 @@ from e2e_support.program import Program
 from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
-from support.kubectl import Kubectl, needs_kubectl
+from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names
 

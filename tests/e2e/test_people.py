@@ -10,7 +10,7 @@ import yaml
 from e2e_support.program import running
 from e2e_support.story import Story
 from kubesim.controllers.client import ask
-from support.kubectl import Kubectl, needs_kubectl
+from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import anyio
 import msgspec
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.controllers.client import WorldApi, ask
 from kubesim.controllers.nodeclaims import NODE_CLAIMS
 from kubesim.controllers.paths import DEFINITIONS, path_of
@@ -21,6 +20,7 @@ from kubesim.server.api import JsonObject
 from benchmarks.ground.hollow import connected
 from e2e_support.names import LABEL
 from e2e_support.target import Target
+from gracectl.cli.crds import shipped_definitions
 from gracectl.runtime.clock import SystemClock
 
 NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"

@@ -24,6 +24,7 @@ from e2e_support.names import LABEL
 from e2e_support.target import embedded_cluster
 from kubesim.controllers.objects import is_ready
 from kubesim.server.api import JsonObject
+from kubesim_support.accounts import RBAC
 
 from benchmarks.ground.hollow import connected
 from gracectl.cli.root import root
@@ -31,7 +32,6 @@ from gracectl.kube.http import HttpTransport
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
-from support.rights import RBAC
 
 RUN = "fleet"
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"

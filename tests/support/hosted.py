@@ -12,11 +12,11 @@ from typing import Any
 import anyio
 import orjson
 from kubesim.admission.services import ANNOTATION
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.server.api import JsonObject, Request, Response
 
 from gracectl.app.controller import Controller
+from gracectl.cli.crds import shipped_definitions
 from gracectl.runtime.clock import SystemClock
 from support.inprocess import InProcessTransport
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest

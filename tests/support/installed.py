@@ -17,15 +17,16 @@ import pytest
 import yaml
 from aiohttp import web
 from kubesim.admission.caller import InProcessWebhooks, Reply
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.auth.attributes import Attempt, attempt_of
 from kubesim.controllers.paths import KINDS, path_of
 from kubesim.server import api
 from kubesim.server.api import JsonObject
+from kubesim_support.accounts import ADMIN, as_admin
 
 from gracectl.admission.settings import CertificateFiles
 from gracectl.admission.webhooks import WEBHOOKS
 from gracectl.app.controller import Controller
+from gracectl.cli.crds import shipped_definitions
 from gracectl.config import Settings
 from gracectl.kube import credentials
 from gracectl.kube.transport import Request, Response
@@ -34,7 +35,6 @@ from gracectl.runtime.clock import LoopClock
 from support.grants import Account
 from support.inprocess import Executed, InProcessTransport
 from support.machines import DEFINITION
-from support.rights import ADMIN, as_admin
 from support.stage import Stage, staged
 
 CONFIGURATIONS = {

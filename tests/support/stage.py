@@ -15,7 +15,6 @@ from typing import Any
 import anyio
 import msgspec
 from kubesim.admission.caller import WebhookCaller
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.behaviour import PREFIX
 from kubesim.controllers.cloud import Cloud
@@ -26,6 +25,7 @@ from kubesim.server.api import JsonObject
 from kubesim.server.store import Table
 
 from gracectl.app.controller import Controller
+from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import (
     InstanceGone,
     InstanceState,

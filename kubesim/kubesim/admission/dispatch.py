@@ -14,7 +14,6 @@ from typing import Final
 import anyio
 import orjson
 
-from gracectl.model.durations import parse_seconds
 from kubesim.admission.caller import WebhookCaller, body_of, post_failed
 from kubesim.admission.failures import (
     CallFailed,
@@ -35,6 +34,7 @@ from kubesim.server.api import JsonObject, Request
 from kubesim.server.calls import Call, Operation, Write
 from kubesim.server.stamps import Stamps
 from kubesim.server.status import Refusal
+from kubesim.values import parse_seconds
 
 Pause = Callable[[str], Awaitable[None]]
 """Something that happens before a webhook of that name is reached (a fault), on the webhook's time."""

@@ -11,10 +11,10 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from kubesim.admission.conditions import condition_fault
-from kubesim.kinds.labelselectors import label_selector_faults
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.goformat import go_strings
 from kubesim.server.names import LABEL_1035_RULE, SUBDOMAIN_RULE, is_label_1035, is_subdomain, key_faults
+from kubesim.server.selectors import label_selector_faults
 from kubesim.server.status import (
     DUPLICATE,
     INVALID,

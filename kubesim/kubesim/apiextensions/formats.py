@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_interface
 from typing import Final
 from urllib.parse import urlsplit
 
-from gracectl.model.durations import parse_duration
+from kubesim.values import parse_duration
 
 Check = Callable[[str], bool]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from gracectl.model.times import format_time
 from kubesim.auth.authentication import AUDIENCES
 from kubesim.auth.serviceaccounts import ACCOUNTS, BINDABLE, AccountTokens, Bound
 from kubesim.server.api import JsonObject
@@ -18,6 +17,7 @@ from kubesim.server.stamps import Stamps
 from kubesim.server.status import Cause, Kind, Refusal, bad_request, conflict, invalid, invalid_value, not_found
 from kubesim.server.store import Store
 from kubesim.types.transient import transient
+from kubesim.values import format_time
 
 REQUEST: Final = Resource(
     group="authentication.k8s.io", version="v1", plural="", kind="TokenRequest", namespaced=True, verbs=("create",)

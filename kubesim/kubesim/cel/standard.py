@@ -9,8 +9,6 @@ from datetime import UTC, timedelta, timezone
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gracectl.model.durations import parse_duration
-from gracectl.model.times import format_time, parse_time
 from kubesim.cel.errors import EvaluationError, not_convertible
 from kubesim.cel.overloads import Library
 from kubesim.cel.regexes import compiled
@@ -27,6 +25,7 @@ from kubesim.cel.values import (
     equals,
     type_name,
 )
+from kubesim.values import format_time, parse_duration, parse_time
 
 STANDARD: Final = Library()
 NUMBERS: Final = ("int", "uint", "double")

@@ -12,11 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gracectl.model.durations import parse_duration
-from gracectl.model.times import parse_time
 from kubesim.cel.syntax import RESERVED
 from kubesim.cel.values import Duration, Timestamp, UnorderedList
 from kubesim.types.schema import Schema
+from kubesim.values import parse_duration, parse_time
 
 Convert = Callable[[Any], Any]
 

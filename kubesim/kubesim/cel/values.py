@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gracectl.model.durations import format_duration
 from kubesim.cel.errors import EvaluationError
+from kubesim.values import format_duration
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

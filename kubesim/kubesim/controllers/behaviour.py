@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gracectl.model.selectors import LabelQuery, parse_selector
 from kubesim.controllers.objects import annotations_of, key_of, labels_of
 from kubesim.controllers.pace import Pace
 from kubesim.server.api import JsonObject
+from kubesim.server.selectors import LabelQuery, label_query
 
 PREFIX = "sim.gracectl.dev/"
 """Annotations that override the behaviour of one pod: start-seconds, ready-seconds, stop-seconds, crash-seconds,
@@ -73,8 +73,8 @@ class Behaviours:
     """Finds the behaviour of a pod."""
 
     def __init__(self, stages: tuple[Stage, ...], pace: Pace) -> None:
-        """Raises SelectorError for a stage whose selector cannot be read."""
-        self._stages: list[tuple[LabelQuery, Stage]] = [(parse_selector(s.selector), s) for s in stages]
+        """Raises Refusal for a stage whose selector cannot be read."""
+        self._stages: list[tuple[LabelQuery, Stage]] = [(label_query(s.selector), s) for s in stages]
         self._pace = pace
 
     def of(self, pod: JsonObject) -> PodBehaviour:

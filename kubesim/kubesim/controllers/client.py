@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import aiohttp
 import orjson
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.server.api import ConnectionLost, Handler, Json, JsonObject, Request
 
 JSON = "application/json"

@@ -5,13 +5,13 @@ Which rules a user has is the API server's business and goes by what is stored; 
 
 from __future__ import annotations
 
-from gracectl.model.selectors import SelectorError, read_selector, selects
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.informers import Views
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import CLUSTER_ROLES, path_of
 from kubesim.server.api import JsonObject
+from kubesim.server.selectors import SelectorError, read_selector, selects
 
 
 class RoleAggregation(Controller[str]):

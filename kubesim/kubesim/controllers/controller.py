@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from gracectl.runtime.backoff import Backoff
-from gracectl.runtime.queue import WorkQueue
-from gracectl.runtime.workers import run_workers
 from kubesim.controllers.client import JSON, Disconnected, Refused, ask
 from kubesim.controllers.informers import View, Views
 from kubesim.controllers.objects import Key, key_of
 from kubesim.controllers.pace import Pace
+from kubesim.controllers.workqueue import WorkQueue
 from kubesim.server.api import Json, JsonObject
 
 K = TypeVar("K", bound=Hashable)
@@ -30,14 +28,14 @@ class Controller(Generic[K]):
         self.api = views.api
         self.pace = pace
         chance = pace.chance("backoff", type(self).__name__)
-        self.queue: WorkQueue[K] = WorkQueue(pace.clock, lambda: Backoff(pace.real(0.05), pace.real(5.0), rng=chance))
+        self.queue: WorkQueue[K] = WorkQueue(pace.clock, pace.real(0.05), pace.real(5.0), chance)
         self._needs = [views.of(path) for path in needs]
 
     async def run(self) -> None:
         """Work for ever."""
         for view in self._needs:
             await view.synced.wait()
-        await run_workers(self.queue, self.reconcile, self.workers, expected=(Refused, Disconnected))
+        await self.queue.run(self.reconcile, self.workers, (Refused, Disconnected))
 
     async def reconcile(self, key: K) -> None:
         """Bring what the key names closer to what it should be. May raise Refused, Disconnected: it is tried again."""

@@ -6,7 +6,6 @@ the old one is gone; a taint of its own (karpenter.sh/disrupted) keeps it away.
 
 from __future__ import annotations
 
-from gracectl.model.intorpercent import scaled_value
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.informers import Views
 from kubesim.controllers.objects import (
@@ -26,6 +25,7 @@ from kubesim.controllers.paths import DAEMON_SETS, NODES, PODS, REVISIONS, path_
 from kubesim.controllers.replicasets import create_pod, pod_from, report
 from kubesim.controllers.revisions import LABEL, Revisions
 from kubesim.server.api import JsonObject
+from kubesim.values import scaled_value
 
 TOLERATIONS = [
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}

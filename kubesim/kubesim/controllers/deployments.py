@@ -7,7 +7,6 @@ by what the ReplicaSets say of themselves, so a Deployment that is forgotten in 
 
 from __future__ import annotations
 
-from gracectl.model.times import format_time, parse_time
 from kubesim.controllers import rollout
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
@@ -30,6 +29,7 @@ from kubesim.controllers.paths import DEPLOYMENTS, PODS, REPLICA_SETS, path_of
 from kubesim.controllers.replicasets import HASH_LABEL, report, template_hash
 from kubesim.controllers.rollout import Bounds, Plan, SetState, bounds_of
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time, parse_time
 
 PREFIX = "deployment.kubernetes.io/"
 REVISION, DESIRED, MAXIMUM = f"{PREFIX}revision", f"{PREFIX}desired-replicas", f"{PREFIX}max-replicas"

@@ -11,9 +11,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gracectl.model.intorpercent import scaled_value
-from gracectl.model.selectors import LabelSelector, read_selector, selects
-from gracectl.model.times import format_micro_time, format_time, parse_time
 from kubesim.controllers.controller import Controller, enqueue_own
 from kubesim.controllers.informers import Views
 from kubesim.controllers.objects import (
@@ -40,6 +37,8 @@ from kubesim.controllers.paths import (
     path_of,
 )
 from kubesim.server.api import JsonObject
+from kubesim.server.selectors import LabelSelector, read_selector, selects
+from kubesim.values import format_micro_time, format_time, parse_time, scaled_value
 
 DELETION_TIMEOUT = 120.0
 """Seconds (simulated) for which an evicted pod counts as disrupted although nobody has deleted it."""
@@ -143,7 +142,7 @@ class Disruption(Controller[Key]):
             return []
         label = next((f"{key}={value}" for key, value in selector.match_labels.items()), "")
         candidates = self._pods.by("labels", f"{namespace}/{label}")
-        if len(selector.match_labels) == 1 and not selector.match_expressions:
+        if len(selector.match_labels) == 1 and not selector.has_expressions:
             return candidates  # The index has said it all.
         return [pod for pod in candidates if selector.matches(labels_of(pod))]
 

@@ -10,12 +10,12 @@ import hashlib
 from collections import OrderedDict
 from typing import Literal
 
-from gracectl.model.times import format_time
 from kubesim.controllers.client import MERGE, WorldApi, ask
 from kubesim.controllers.objects import key_of
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import EVENTS, path_of
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time
 
 REMEMBERED = 4096
 """How many different things a recorder knows to have said (client-go: maxLruCacheEntries)."""

@@ -11,7 +11,6 @@ from collections import OrderedDict, defaultdict
 from enum import Enum, auto
 from typing import Final
 
-from gracectl.model.times import format_time
 from kubesim.controllers.client import MERGE, STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.informers import View, Views
@@ -21,6 +20,7 @@ from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import DEFINITIONS, NODES, PODS, path_of
 from kubesim.controllers.taints import OUT_OF_SERVICE, taints_of
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time
 
 LOOK = 20.0
 """Simulated seconds between two looks of PodGC."""

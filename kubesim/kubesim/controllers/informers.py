@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import anyio
 from anyio.abc import TaskGroup
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.controllers.client import WorldApi, follow
 from kubesim.controllers.objects import Key, key_of
 from kubesim.server.api import JsonObject

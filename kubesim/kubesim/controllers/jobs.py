@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-from gracectl.model.times import format_time, parse_time
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.events import Recorder
@@ -31,6 +30,7 @@ from kubesim.controllers.paths import JOBS, PODS, path_of
 from kubesim.controllers.podstatus import restarts_of
 from kubesim.controllers.replicasets import create_pod, pod_from, victims
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time, parse_time
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 360.0

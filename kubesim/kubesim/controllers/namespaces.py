@@ -6,7 +6,6 @@ Invariant: the finalizer `kubernetes` is taken off only after every kind has bee
 
 from __future__ import annotations
 
-from gracectl.model.times import format_time
 from kubesim.controllers.client import WorldApi, ask
 from kubesim.controllers.controller import Controller, enqueue_own
 from kubesim.controllers.informers import Views
@@ -14,6 +13,7 @@ from kubesim.controllers.objects import Key, condition_of, is_terminating, key_o
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, path_of
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time
 
 LOOK_AGAIN = 8.0
 """Simulated seconds until what is held by finalizers is looked at again (half of the real finalizerEstimateSeconds, and

@@ -16,6 +16,38 @@ from kubesim.server.api import JsonObject
 NODE_CLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
 API_VERSION: Final = "karpenter.sh/v1"
 GROUP: Final = "karpenter.sh/"
+_OPEN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+NODE_CLAIM: Final[JsonObject] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodeclaims.karpenter.sh"},
+    "spec": {
+        "group": "karpenter.sh",
+        "scope": "Cluster",
+        "names": {
+            "kind": "NodeClaim",
+            "listKind": "NodeClaimList",
+            "plural": "nodeclaims",
+            "singular": "nodeclaim",
+            "categories": ["karpenter"],
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}},
+                "additionalPrinterColumns": [
+                    {"name": "Node", "type": "string", "jsonPath": ".status.nodeName"},
+                    {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+            }
+        ],
+    },
+}
+"""A definition that takes any claim, for clusters whose owner brings none: Karpenter's own checks far more."""
 NODE_CLASS: Final = {"group": "sim.gracectl.dev", "kind": "NodeClass", "name": "default"}
 JOINED: Final = {f"{GROUP}registered": "true", f"{GROUP}initialized": "true"}
 """What a node is labelled with when it has come up; the claim is not."""

@@ -7,7 +7,6 @@ looks every 5 s; this one is there at the instant. Zones in full disruption are 
 
 from __future__ import annotations
 
-from gracectl.model.times import format_time
 from kubesim.controllers.client import MERGE, STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.events import Recorder
@@ -18,6 +17,7 @@ from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import LEASES, NODES, PODS, path_of
 from kubesim.controllers.taints import wanted_taints
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time
 
 STARTUP_GRACE = 60.0
 """Simulated seconds that a node has before its first word (--node-startup-grace-period)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gracectl.model.times import format_micro_time, format_time
 from kubesim.controllers.objects import condition_of
 from kubesim.server.api import JsonObject
+from kubesim.values import format_micro_time, format_time
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40

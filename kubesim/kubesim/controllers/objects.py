@@ -109,15 +109,14 @@ def is_mirror(pod: JsonObject) -> bool:
 
 
 def is_tolerated(taint: JsonObject, tolerations: list[JsonObject]) -> bool:
-    """Does one of the tolerations cover the taint? Empty key with Exists covers all, no effect covers every effect."""
+    """Whether one of the tolerations covers the taint. No key covers every key, no effect every effect."""
     for toleration in tolerations:
         if toleration.get("effect") not in (None, "", taint["effect"]):
             continue
-        key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
-        if operator == "Exists":
-            if not key or key == taint["key"]:
-                return True
-        elif key == taint["key"] and toleration.get("value", "") == taint.get("value", ""):
+        if toleration.get("key") not in (None, "", taint["key"]):
+            continue
+        operator = toleration.get("operator") or "Equal"
+        if operator == "Exists" or (operator == "Equal" and toleration.get("value", "") == taint.get("value", "")):
             return True
     return False
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from gracectl.model.selectors import LabelSelector, read_selector, selects
 from kubesim.controllers.nodefit import selects_node
 from kubesim.controllers.objects import is_terminating, key_of, labels_of
 from kubesim.server.api import JsonObject
+from kubesim.server.selectors import LabelSelector, read_selector, selects
 
 Pods = Callable[[str, LabelSelector], Iterable[JsonObject]]
 """The pods of a namespace that a selector takes."""

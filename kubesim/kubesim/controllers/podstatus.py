@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gracectl.model.times import format_time
 from kubesim.controllers.objects import condition_of
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time
 
 
 def running(pod: JsonObject, *, accepted: float, ip: str, ready: bool, now: float) -> JsonObject:

@@ -11,7 +11,6 @@ from collections import Counter
 
 import orjson
 
-from gracectl.model.times import parse_time
 from kubesim.controllers.client import MERGE, Refused
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.events import Recorder
@@ -33,6 +32,7 @@ from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, path_of
 from kubesim.controllers.podstatus import restarts_of
 from kubesim.server.api import JsonObject
+from kubesim.values import parse_time
 
 HASH_LABEL = "pod-template-hash"
 SAFE = "bcdfghjklmnpqrstvwxz2456789"

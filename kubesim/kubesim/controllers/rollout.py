@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gracectl.model.intorpercent import scaled_value
 from kubesim.server.api import JsonObject
+from kubesim.values import scaled_value
 
 
 class Bounds(msgspec.Struct, frozen=True):

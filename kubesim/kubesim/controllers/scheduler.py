@@ -12,8 +12,6 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 
-from gracectl.model.selectors import LabelSelector
-from gracectl.model.times import format_time
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.events import Recorder
@@ -38,6 +36,8 @@ from kubesim.controllers.podaffinity import Neighbours, has_rules, terms_of
 from kubesim.controllers.quantities import Amounts, requests_of
 from kubesim.controllers.schedulercache import Places
 from kubesim.server.api import JsonObject
+from kubesim.server.selectors import LabelSelector
+from kubesim.values import format_time
 
 NAME = "default-scheduler"
 REMEMBERED_WISHES = 256

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from gracectl.model.times import format_time
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.events import Recorder
@@ -18,6 +17,7 @@ from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.controllers.taints import taints_of, tolerated_seconds
 from kubesim.server.api import JsonObject
+from kubesim.values import format_time
 
 REASON = "TaintManagerEviction"
 INSTANT = 1e-6

@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.faults.rules import (
     ON_STREAMS,
     CutBody,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 
 
 class Chronicle:

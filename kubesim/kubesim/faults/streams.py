@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import anyio
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.faults.rules import DropWatch, Fault, FreezeWatch, LateWatch, Partition
 from kubesim.server.api import ConnectionLost, EventStream, Interrupted, Request, StreamEvent
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.server.store import Store
 from kubesim.server.timers import Agenda
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kubesim.kinds.labelselectors import label_selector_faults
 from kubesim.kinds.podvalidation import restart_faults, spec_faults
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.goformat import go_string_map
-from kubesim.server.selectors import selector_matches
+from kubesim.server.selectors import label_selector_faults, selector_matches
 from kubesim.server.status import INVALID, Cause, invalid_value, required
 
 MISMATCH: Final = "`selector` does not match template `labels`"

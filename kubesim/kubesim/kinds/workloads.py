@@ -11,11 +11,11 @@ from typing import Final
 
 from kubesim.kinds.conditions import filled_conditions
 from kubesim.kinds.eventttl import Expiry
-from kubesim.kinds.labelselectors import label_selector_faults
 from kubesim.kinds.podspec import with_template_defaults
 from kubesim.kinds.templatevalidation import immutable_selector, template_faults
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.resource import Occasion, Strategy
+from kubesim.server.selectors import label_selector_faults
 from kubesim.server.status import INVALID, Cause, forbidden_value, invalid_value, not_supported, required
 
 BUDGET_STATUS: Final[Mapping[str, Json]] = {

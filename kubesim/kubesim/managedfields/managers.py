@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gracectl.model.times import parse_time
 from kubesim.managedfields.fieldsets import FieldSet
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.goformat import quoted
+from kubesim.values import parse_time
 
 APPLY = "Apply"
 UPDATE = "Update"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gracectl.model.times import parse_time
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.resource import Cell, Column
+from kubesim.values import parse_time
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"

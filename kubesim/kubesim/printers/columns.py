@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gracectl.model.times import parse_time
 from kubesim.printers import services, volumes
 from kubesim.printers.cells import AGE as AGE
 from kubesim.printers.cells import NAME as NAME
@@ -26,6 +25,7 @@ from kubesim.printers.cells import (
 from kubesim.printers.cells import since as since
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.resource import Cell, Column
+from kubesim.values import parse_time
 
 ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 

@@ -11,12 +11,12 @@ from typing import Literal
 
 import msgspec
 
-from gracectl.model.intorpercent import scaled_value
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.behaviour import PREFIX
 from kubesim.scenarios.library import scenario_named
 from kubesim.scenarios.options import options_of
 from kubesim.server.api import JsonObject
+from kubesim.values import scaled_value
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 INSTANCE_TYPES = ("sim.large", "sim.xlarge")

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import orjson
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.cluster import PARTS, ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.daemonsets import placement
 from kubesim.controllers.objects import controller_uid, is_mirror, key_of, node_of

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from kubesim.apiextensions.shipped import shipped_definitions
+from collections.abc import Iterable
+
 from kubesim.cluster import PARTS, ClusterOptions
+from kubesim.controllers.nodeclaims import NODE_CLAIM
 from kubesim.scenarios.scenario import Scenario
 from kubesim.server.api import JsonObject
 
 
-def definitions_of(scenario: Scenario) -> tuple[JsonObject, ...]:
-    """The definitions that gracectl ships, but for those that the scenario brings along itself."""
+def definitions_of(scenario: Scenario, offered: Iterable[JsonObject]) -> tuple[JsonObject, ...]:
+    """Of the CustomResourceDefinitions offered those that the scenario wants and does not bring along itself."""
     if not scenario.server.crds:
         return ()
     own = {
@@ -17,11 +19,11 @@ def definitions_of(scenario: Scenario) -> tuple[JsonObject, ...]:
         for manifest in scenario.objects
         if manifest.get("kind") == "CustomResourceDefinition"
     }
-    return tuple(each for each in shipped_definitions() if each["metadata"]["name"] not in own)
+    return tuple(each for each in offered if each["metadata"]["name"] not in own)
 
 
-def options_of(scenario: Scenario) -> ClusterOptions:
-    """The options of the cluster."""
+def options_of(scenario: Scenario, definitions: Iterable[JsonObject] = (NODE_CLAIM,)) -> ClusterOptions:
+    """The options of the cluster; `definitions`: CustomResourceDefinitions that it serves from the first moment."""
     controllers, server = scenario.controllers, scenario.server
     return ClusterOptions(
         speed=scenario.speed,
@@ -37,5 +39,5 @@ def options_of(scenario: Scenario) -> ClusterOptions:
         event_seconds=server.event_ttl,
         window=server.window,
         clock_offset_seconds=server.clock_offset,
-        definitions=definitions_of(scenario),
+        definitions=definitions_of(scenario, definitions),
     )

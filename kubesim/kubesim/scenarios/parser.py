@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import orjson
+import yaml
 from msgspec import inspect
 
-from gracectl.model.durations import parse_seconds
-from gracectl.runtime.documents import DocumentError, document, file_text
 from kubesim.scenarios.scenario import Scenario
+from kubesim.values import parse_seconds
 
 SNAKE = re.compile(r"_([a-z])")
 
@@ -30,18 +31,22 @@ class ScenarioError(Exception):
 def read_file(path: Path) -> Scenario:
     """The scenario in a file. Raises ScenarioError."""
     try:
-        text = file_text(path)
-    except DocumentError as error:
-        raise ScenarioError(f"scenario file {path}: {error}") from error
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(f"scenario file {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"scenario file {path}: is not UTF-8 text") from error
     return read_text(text, f"scenario file {path}")
 
 
 def read_text(text: str, source: str) -> Scenario:
     """The scenario in a YAML text; `source` is what complaints call it. Raises ScenarioError."""
     try:
-        read = document(text)
-    except DocumentError as error:
-        raise ScenarioError(f"{source}: {error}") from error
+        read = yaml.load(text, _Loader)
+        orjson.dumps(read, default=str, option=orjson.OPT_NON_STR_KEYS)  # refuses an anchor that holds itself
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        # ValueError: a date such as 2026-13-01. LookupError, AttributeError: PyYAML's own, for such as !!bool often.
+        raise ScenarioError(f"{source}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(read, dict):
         raise ScenarioError(f"{source}: is no mapping; it begins with `name:` and `description:`")
     complaints: list[str] = []
@@ -52,6 +57,20 @@ def read_text(text: str, source: str) -> Scenario:
         return msgspec.convert(shaped, Scenario)
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{source}: {_explained(error)}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what YAML forbids and PyYAML accepts: a key that is written twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        # As written: merge keys are resolved later, and what they bring may be overridden.
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"found {key.value!r} twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 class _Shaper:

@@ -6,6 +6,7 @@ Pure. Invariant: nothing is left of short forms, counts and patterns; what a pla
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import TypeVar
@@ -13,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from kubesim.cluster import ClusterOptions, NodeSpec
+from kubesim.controllers.nodeclaims import NODE_CLAIM
 from kubesim.scenarios import manifests
 from kubesim.scenarios.demo import demo_world
 from kubesim.scenarios.options import options_of
@@ -40,9 +42,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     static_pods: tuple[StaticPod, ...]
 
 
-def plan_of(scenario: Scenario) -> Plan:
-    """Write a scenario out. Raises ScenarioError for what cannot be."""
-    check(scenario)
+def plan_of(scenario: Scenario, definitions: Sequence[JsonObject] = (NODE_CLAIM,)) -> Plan:
+    """Write a scenario out; `definitions`: see options_of. Raises ScenarioError for what cannot be."""
+    check(scenario, definitions)
     nodes = list(chain.from_iterable(map(manifests.node_specs, scenario.nodes)))
     objects = list(_objects(scenario))
     statics = [
@@ -57,7 +59,8 @@ def plan_of(scenario: Scenario) -> Plan:
         objects += world.objects
         statics += [StaticPod(node.name, manifest) for node in world.nodes for manifest in world.static_pods]
     _refuse_twins(nodes, objects)
-    return Plan(options=options_of(scenario), nodes=tuple(nodes), objects=tuple(objects), static_pods=tuple(statics))
+    options = options_of(scenario, definitions)
+    return Plan(options=options, nodes=tuple(nodes), objects=tuple(objects), static_pods=tuple(statics))
 
 
 def _objects(scenario: Scenario) -> chain[JsonObject]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.cluster import EmbeddedCluster, NodeSpec
 from kubesim.controllers.objects import owner_reference
 from kubesim.controllers.staticpods import mirror_pod

@@ -166,8 +166,8 @@ class Volume(Base, frozen=True, kw_only=True):
 
 class Server(Base, frozen=True, kw_only=True):
     """The API server. `window`: how many changes per kind a watch can go back. `clock_offset`: seconds by which its
-    time of day is wrong. `event_ttl`: how long an Event is kept. `crds`: whether the definitions of `gracectl crds`
-    are there.
+    time of day is wrong. `event_ttl`: how long an Event is kept. `crds`: whether the definitions that the
+    caller brings (by default that of NodeClaims) are there.
     """
 
     window: Annotated[int, msgspec.Meta(ge=1)] = 10_000

@@ -5,17 +5,18 @@ Invariant: faults and timeline begin when the world has settled, never while it 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
 import msgspec
 from anyio.abc import TaskStatus
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster
 from kubesim.controllers.behaviour import Behaviours
 from kubesim.controllers.daemonsets import placement
+from kubesim.controllers.nodeclaims import NODE_CLAIM
 from kubesim.controllers.objects import condition_of, is_finished, is_ready, is_terminating
 from kubesim.controllers.paths import BUDGETS, NODES, PODS
 from kubesim.scenarios.objects import create
@@ -54,15 +55,17 @@ class Simulation:
         clock: Clock,
         scenario: Scenario,
         *,
+        definitions: Sequence[JsonObject] = (NODE_CLAIM,),
         adjust: Callable[[ClusterOptions], ClusterOptions] = lambda options: options,
         tell: Tell = lambda at, what: None,
     ) -> None:
-        """`adjust` has the last word on the cluster's options; `tell` hears of every step of the timeline.
+        """`definitions`: CustomResourceDefinitions for scenarios that do not switch them off; `adjust` has the last
+        word on the cluster's options; `tell` hears of every step of the timeline.
 
         Raises ScenarioError for a world that cannot be.
         """
         self.scenario = scenario
-        self.plan = plan_of(scenario)
+        self.plan = plan_of(scenario, definitions)
         self.cluster = EmbeddedCluster(clock, adjust(self.plan.options))
         self.faults = FaultBook(self.cluster)
         self.settled: Settled | None = None

@@ -6,23 +6,31 @@ Invariant: a scenario that passes does not fail later for what its file says, bu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from gracectl.model.selectors import SelectorError, parse_selector
 from kubesim.cluster import PARTS
 from kubesim.faults import Rule
 from kubesim.scenarios.options import definitions_of
 from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.scenario import Bound, Scenario
+from kubesim.server.api import JsonObject
+from kubesim.server.selectors import label_query
+from kubesim.server.status import Refusal
 
 CLAIM, NEVER = "NodeClaim", "Never"
 DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 """As NodeClaims write durations."""
 
 
-def check(scenario: Scenario) -> None:
-    """Raises ScenarioError with everything that is wrong, a line each."""
-    complaints = [*_parts(scenario), *_selectors(scenario), *_faults(scenario), *_bounds(scenario), *_claims(scenario)]
+def check(scenario: Scenario, definitions: Iterable[JsonObject]) -> None:
+    """Raises ScenarioError with everything that is wrong, a line each. `definitions`: see options_of."""
+    complaints = [
+        *_parts(scenario),
+        *_selectors(scenario),
+        *_faults(scenario),
+        *_bounds(scenario),
+        *_claims(scenario, definitions),
+    ]
     if complaints:
         raise ScenarioError("\n".join(f"scenario {scenario.name}: {complaint}" for complaint in complaints))
 
@@ -44,8 +52,8 @@ def _selectors(scenario: Scenario) -> Iterator[str]:
                 selectors[f"timeline[{index}].{field}.selector"] = target.selector
     for place, selector in selectors.items():
         try:
-            parse_selector(selector)
-        except SelectorError as error:
+            label_query(selector)
+        except Refusal as error:
             yield f"{place}: {error}; write label selectors as kubectl takes them, such as app=web,tier!=test"
 
 
@@ -91,11 +99,11 @@ def _bounds(scenario: Scenario) -> Iterator[str]:
             yield f"budgets[{index}]: says not which pods; give it one of app and selector"
 
 
-def _claims(scenario: Scenario) -> Iterator[str]:
+def _claims(scenario: Scenario, definitions: Iterable[JsonObject]) -> Iterator[str]:
     groups = {f"nodes[{index}]": group for index, group in enumerate(scenario.nodes)}
     for index, step in enumerate(scenario.timeline):
         groups |= {f"timeline[{index}].addNodes[{number}]": group for number, group in enumerate(step.add_nodes)}
-    served = {definition["spec"]["names"]["kind"] for definition in definitions_of(scenario)}
+    served = {definition["spec"]["names"]["kind"] for definition in definitions_of(scenario, definitions)}
     for place, group in groups.items():
         if group.claims is None:
             continue

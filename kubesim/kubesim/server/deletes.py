@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from gracectl.model.times import format_time, parse_time
 from kubesim.server.api import JsonObject
 from kubesim.server.calls import Call, Write
 from kubesim.server.hooks import Admission
@@ -23,6 +22,7 @@ from kubesim.server.routing import Route
 from kubesim.server.stamps import Stamps
 from kubesim.server.status import Refusal, details_of, not_found, overtaken, precondition_failed, success
 from kubesim.server.store import Store
+from kubesim.values import format_time, parse_time
 
 COLLECTORS = {"orphan": "Orphan", "foregroundDeletion": "Foreground"}
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import orjson
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.server.api import JsonObject
 from kubesim.server.calls import Call
 from kubesim.server.options import check_match, integer, version_number

@@ -1,24 +1,25 @@
-"""Label and field selectors as the API server reads them from a query (recording list-selectors).
+"""Label and field selectors: the text form of a query (recording list-selectors) and the object form, LabelSelector.
 
-The sim keeps its own reading of the grammar, so that a mistake of the client's parser cannot hide behind the same
-mistake here. Refusals carry the server's own words.
+Refusals carry the server's own words. Both forms are held against apimachinery's own answers (tests/oracles).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from kubesim.server.api import JsonObject
-from kubesim.server.names import NAME_RULE, VALUE_RULE, is_name, is_value
+from kubesim.server.names import NAME_RULE, VALUE_RULE, is_name, is_value, key_faults
 from kubesim.server.resource import Resource
-from kubesim.server.status import bad_request
+from kubesim.server.status import Cause, bad_request, forbidden_value, invalid_value, required
 
 Labels = Mapping[str, str]
 Match = Callable[[JsonObject], bool]
 
 TOKEN = re.compile(r"\s*(==|!=|[=,()!<>]|[^\s=,()!<>]+|\Z)")
-OPERATORS = {"in", "notin", "=", "==", "!=", ">", "<", "gt", "lt"}
+COMPARISONS = {">", "<", "gt", "lt"}
+OPERATORS = {"in", "notin", "=", "==", "!="} | COMPARISONS
+OBJECT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
 
 class _Requirement:
@@ -42,7 +43,7 @@ class _Requirement:
                 return value in self.values
             case "notin" | "!=":
                 return value not in self.values
-        if value is None:
+        if value is None or self.operator not in COMPARISONS:
             return False
         try:
             here, bound = int(value), int(next(iter(self.values)))
@@ -179,18 +180,83 @@ def object_match(query: Mapping[str, str], resource: Resource) -> Match | None:
     return match
 
 
-def selector_matches(selector: JsonObject | None, labels: Labels) -> bool:
-    """Whether a LabelSelector object (matchLabels, matchExpressions) selects; None selects nothing, {} everything."""
+class SelectorError(ValueError):
+    """A LabelSelector that no API server takes."""
+
+
+class LabelSelector:
+    """A LabelSelector object: all of `match_labels` and of its expressions must match. Read once, matched often."""
+
+    def __init__(self, selector: JsonObject) -> None:
+        self.match_labels: Labels = selector.get("matchLabels") or {}
+        terms = selector.get("matchExpressions") or ()
+        self._expressions = [
+            _Requirement(term.get("key", ""), OBJECT_OPERATORS.get(term.get("operator", ""), "nonsense"), _values(term))
+            for term in terms
+        ]
+
+    @property
+    def has_expressions(self) -> bool:
+        """Whether it says more than `match_labels`."""
+        return bool(self._expressions)
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether it selects an object with these labels; an operator that does not exist selects nothing."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.matches(labels) for requirement in self._expressions
+        )
+
+
+def _values(term: JsonObject) -> frozenset[str]:
+    return frozenset(term.get("values") or ())
+
+
+def read_selector(selector: JsonObject | None) -> LabelSelector | None:
+    """A valid LabelSelector object; None stays None. Raises SelectorError."""
     if selector is None:
-        return False
-    wanted: Labels = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    names = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-    for term in selector.get("matchExpressions") or ():
-        operator = names.get(term.get("operator", ""))
-        if operator is None:
-            return False  # nonsense selects nothing
-        if not _Requirement(term.get("key", ""), operator, frozenset(term.get("values") or ())).matches(labels):
-            return False
-    return True
+        return None
+    fault = next(label_selector_faults(selector, "selector"), None)
+    if fault is not None:
+        raise SelectorError(f"{fault.field}: {fault.message}")
+    return LabelSelector(selector)
+
+
+def selects(selector: LabelSelector | None, labels: Labels) -> bool:
+    """Whether the selector takes an object with these labels: None selects nothing, an empty selector everything."""
+    return selector is not None and selector.matches(labels)
+
+
+def selector_matches(selector: JsonObject | None, labels: Labels) -> bool:
+    """The same for a selector as it stands in an object, valid or not."""
+    return selector is not None and LabelSelector(selector).matches(labels)
+
+
+def label_selector_faults(selector: JsonObject, field: str) -> Iterator[Cause]:
+    """What is wrong with the LabelSelector at `field`, in the real server's words and order (ValidateLabelSelector)."""
+    labels: Mapping[str, str] = selector.get("matchLabels") or {}
+    for key, value in labels.items():
+        yield from key_faults(key, f"{field}.matchLabels")
+        yield from _value_faults(value, f"{field}.matchLabels")
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        yield from _term_faults(term, f"{field}.matchExpressions[{index}]")
+
+
+def _term_faults(term: JsonObject, field: str) -> Iterator[Cause]:
+    operator, values = term.get("operator", ""), term.get("values") or []
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(f"{field}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden_value(f"{field}.values", why)
+    else:
+        yield invalid_value(f"{field}.operator", operator, "not a valid selector operator")
+    yield from key_faults(term.get("key", ""), f"{field}.key")
+    for index, value in enumerate(values):
+        yield from _value_faults(value, f"{field}.values[{index}]")
+
+
+def _value_faults(value: str, field: str) -> Iterator[Cause]:
+    if not is_value(value):
+        yield invalid_value(field, value, VALUE_RULE)

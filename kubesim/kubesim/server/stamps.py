@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import uuid
 
-from gracectl.model.times import format_time
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
+from kubesim.values import format_time
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5

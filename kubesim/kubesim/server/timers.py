@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 
 
 class Agenda:

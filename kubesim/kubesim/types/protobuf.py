@@ -16,12 +16,11 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gracectl.model.durations import format_duration
-from gracectl.model.times import format_micro_time, format_time
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.status import bad_request
 from kubesim.types.catalog import catalog, type_name
 from kubesim.types.gotypes import SCHEMA, GoType, go_type
+from kubesim.values import format_duration, format_micro_time, format_time
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 PREFIX: Final = b"k8s\x00"

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from gracectl.model.intorpercent import scaled_value
-from gracectl.model.selectors import read_selector, selects
 from kubesim.server.api import JsonObject
+from kubesim.server.selectors import read_selector, selects
+from kubesim.values import scaled_value
 from kubesim.verifier.departures import Sighting
 
 

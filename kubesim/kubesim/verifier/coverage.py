@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.controllers.client import JSON, Event, WorldApi
 from kubesim.server.api import Json
 

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskStatus
 
-from gracectl.runtime.clock import Clock
+from kubesim.clock import Clock
 from kubesim.controllers.client import Event, WorldApi, follow
 from kubesim.controllers.paths import BUDGETS, NODES, PODS
 from kubesim.server.api import JsonObject

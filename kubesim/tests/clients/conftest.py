@@ -9,11 +9,10 @@ import anyio
 import pytest
 from clients.place import Place, served, served_by_token
 from kubesim.apiserver import ApiServer
+from kubesim.clock import SystemClock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.server.calls import User
-from support.kubectl import Kubectl
-
-from gracectl.runtime.clock import SystemClock
+from kubesim_support.kubectl import Kubectl
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import anyio
 import pytest
 from clients.place import Place, deployment
-from support.kubectl import Kubectl, needs_kubectl
+from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from clients.place import settings
-from support.kubectl import Kubectl, Printed, needs_kubectl
+from kubesim_support.kubectl import Kubectl, Printed, needs_kubectl
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 

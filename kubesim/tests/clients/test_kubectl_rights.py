@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.kubectl import Kubectl, needs_kubectl
+from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 

@@ -13,14 +13,13 @@ import msgspec
 from conformance.target import WEBHOOK_PORT, Review
 from kubesim.admission.caller import InProcessWebhooks
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.controllers.client import InProcess
 from kubesim.controllers.informers import Views
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.parts import MAKERS, PartOptions
 from kubesim.server.api import Json, JsonObject, Request, Response
 from kubesim.server.calls import User
-
-from gracectl.runtime.clock import LoopClock
 
 PARTS = ("scheduler", "deployments", "replicasets", "disruption", "garbage-collector", "pod-gc", "attachments")
 """No kubelet: the recordings run pods by patching their status. No node lifecycle controller."""

@@ -23,10 +23,9 @@ import msgspec
 from aiohttp import web
 from conformance.tape import WEBHOOK_NAMES
 from conformance.target import WEBHOOK_PORT, Review, Unreachable
+from kubesim.clock import SystemClock
 from kubesim.server.api import EventStream, Json, JsonObject, Request, Response, StreamEvent
-
-from gracectl.kube import credentials
-from gracectl.runtime.clock import SystemClock
+from kubesim_support.kubeconfig import Access, access_of
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/{}"
@@ -56,7 +55,7 @@ class LiveTarget:
     kind: Literal["embedded", "live"] = "live"
     traits: frozenset[str] = frozenset()
 
-    def __init__(self, session: aiohttp.ClientSession, access: credentials.Credentials) -> None:
+    def __init__(self, session: aiohttp.ClientSession, access: Access) -> None:
         self.clock = SystemClock()
         self._session = session
         self._access = access
@@ -80,8 +79,7 @@ class LiveTarget:
 
     async def handle(self, request: Request) -> Response:
         """See Target."""
-        identity = await self._access.identity()
-        tls, headers = identity.tls, {**identity.headers, **request.headers}
+        tls, headers = self._access.tls, {**self._access.headers, **request.headers}
         if "authorization" in request.headers:
             tls = self._nobody if tls is not None else None
             headers = {key: value for key, value in request.headers.items() if value}
@@ -276,7 +274,7 @@ class LineStream:
 @asynccontextmanager
 async def live(kubeconfig: str) -> AsyncIterator[LiveTarget]:
     """The cluster of a kubeconfig."""
-    access = await credentials.load(kubeconfig, clock=SystemClock())
+    access = access_of(Path(kubeconfig))
     async with aiohttp.ClientSession(trust_env=False) as session:
         target = LiveTarget(session, access)
         await target.look_around()

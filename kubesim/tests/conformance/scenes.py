@@ -12,8 +12,7 @@ from conformance.drain import DRAIN
 from conformance.player import Offstage, Player, Retry
 from conformance.webhook_scenes import ADMISSION, ADMISSION_NODES, FINALIZER_RACE
 from kubesim.server.api import Json
-
-from gracectl.model.times import parse_time
+from kubesim.values import parse_time
 
 MERGE = "application/merge-patch+json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
+from kubesim.clock import Clock
 from kubesim.server.api import Json, JsonObject, Request, Response
-
-from gracectl.runtime.clock import Clock
 
 Review = Callable[[JsonObject], Awaitable[JsonObject]]
 """Answers an AdmissionReview with an AdmissionReview."""

@@ -10,10 +10,10 @@ import anyio
 import orjson
 from kubesim.admission.caller import InProcessWebhooks, Reply
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Json, JsonObject, Request, Response
 from kubesim.server.calls import User
 
-from gracectl.runtime.clock import LoopClock
 from kubesim_support.caller import Caller
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"

@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 
-from gracectl.runtime.clock import LoopClock
 from kubesim_support.caller import Caller
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -10,12 +10,11 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anyio.lowlevel
+from kubesim.clock import LoopClock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.paths import BUDGETS, PODS, path_of
 from kubesim.server.api import Json, JsonObject
-
-from gracectl.runtime.clock import LoopClock
 
 NAMESPACE = "test"
 

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Json, JsonObject, Response
 from kubesim_support.admission_stage import CONFIGMAPS, FAILED, config_map, configuration, webhook
 from kubesim_support.caller import Caller
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 

@@ -7,10 +7,9 @@ from typing import Any
 import anyio
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Response
 from kubesim_support.caller import BUDGETS, PODS, Caller, cause_of
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 ANOTHER = "00000000-0000-4000-8000-000000000000"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import anyio
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.faults import DropWatch, FreezeWatch, Latency, Refuse, Reset, Rule
 from kubesim.server.api import ConnectionLost
 from kubesim_support.caller import LEASES, NODES, Caller, next_events
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

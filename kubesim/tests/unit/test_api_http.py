@@ -11,12 +11,11 @@ import anyio
 import orjson
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock, ShiftedClock, SystemClock
 from kubesim.faults import CutBody, Refuse, Reset, Rule
 from kubesim.http import HttpFace
 from kubesim.server.api import Request, Response
 from kubesim_support.caller import LEASES, NODES, Caller
-
-from gracectl.runtime.clock import LoopClock, SystemClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -78,8 +77,7 @@ async def test_stopping_ends_open_watches_at_once() -> None:
 
 
 async def test_the_date_is_the_servers_own() -> None:
-    clock = SystemClock()
-    clock.adjust(-3600.0)
+    clock = ShiftedClock(SystemClock(), -3600.0)
     face = HttpFace(ApiServer(clock))
     url = await face.start()
     async with aiohttp.ClientSession(url) as session, session.get("/healthz") as reply:

@@ -8,9 +8,8 @@ import anyio
 import orjson
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim_support.caller import LEASES, NODES, PODS, Caller, next_events
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

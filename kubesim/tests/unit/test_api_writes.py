@@ -7,12 +7,11 @@ from typing import Any
 import anyio
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.kinds.workloads import Plain
 from kubesim.server.resource import Resource
+from kubesim.values import parse_time
 from kubesim_support.caller import BUDGETS, LEASES, NODES, PODS, STRATEGIC, Caller
-
-from gracectl.model.times import parse_time
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -16,9 +16,8 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Request, Response
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

@@ -8,11 +8,10 @@ from typing import Any
 import anyio
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import EventStream
 from kubesim_support.caller import MERGE, Caller
 from kubesim_support.extension_stage import DEFINITIONS, NUMBER, RULES, TEXT, definition, rule, serving, version, whole
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.calls import User
+from kubesim_support.accounts import RBAC, grant, guarded, rule
 from kubesim_support.caller import LEASES, NODES, PODS, Caller
-from support.rights import RBAC, grant, guarded, rule
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

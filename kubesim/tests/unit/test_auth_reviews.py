@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.calls import User
+from kubesim_support.accounts import as_admin, guarded, rule
 from kubesim_support.caller import Caller
-from support.rights import as_admin, guarded, rule
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Response
+from kubesim_support.accounts import RBAC, as_admin, grant, guarded, rule
 from kubesim_support.caller import Caller
-from support.rights import RBAC, as_admin, grant, guarded, rule
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

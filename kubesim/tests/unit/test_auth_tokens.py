@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
+from kubesim_support.accounts import account_token, as_admin, grant, guarded, rule
 from kubesim_support.caller import NODES, PODS, Caller
 from kubesim_support.world_stage import NAMESPACE, running
-from support.rights import account_token, as_admin, grant, guarded, rule
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

@@ -8,15 +8,14 @@ from typing import Any
 import anyio
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.controllers.client import InProcess
 from kubesim.controllers.clusterroleaggregation import RoleAggregation
 from kubesim.controllers.informers import Views
 from kubesim.controllers.pace import Pace
+from kubesim_support.accounts import RBAC, rule
 from kubesim_support.caller import Caller
 from kubesim_support.world_stage import quiet
-from support.rights import RBAC, rule
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

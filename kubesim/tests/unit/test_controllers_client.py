@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import anyio
 import pytest
+from kubesim.clock import LoopClock, SystemClock
 from kubesim.cluster import PARTS, ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.behaviour import PodBehaviour, Stage
 from kubesim.controllers.client import Disconnected, OverHttp, Refused, WorldApi, ask, follow
@@ -20,8 +21,6 @@ from kubesim.faults import DropWatch, Refuse, Rule
 from kubesim.http import HttpFace
 from kubesim.server.api import JsonObject
 from kubesim_support.world_stage import NAMESPACE, pod, quiet
-
-from gracectl.runtime.clock import LoopClock, SystemClock
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim_support.caller import Caller, next_events
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.faults import (
     CutBody,
     Expire,
@@ -18,8 +19,6 @@ from kubesim.faults import (
     StaleReads,
 )
 from kubesim_support.caller import LEASES, NODES, PODS, Caller, cause_of
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 VICTIM = {"user-agent": "victim/1.0"}

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim_support.caller import PODS, Caller
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 APPS = "/apis/apps/v1/namespaces/default"

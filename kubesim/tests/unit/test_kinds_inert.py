@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.kinds.inert import KINDS, Inert
 from kubesim_support.caller import Caller
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "pause"}], "restartPolicy": "Never"}}

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.managedfields.fieldmanager import Owners
 from kubesim.server.api import Json, Response
 from kubesim_support.caller import BUDGETS, NODES, PODS, Caller
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -8,10 +8,9 @@ from typing import Any
 import orjson
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Response
 from kubesim_support.caller import Caller
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from kubesim.printers.columns import COLUMNS
 from kubesim.server.api import Json, JsonObject
-
-from gracectl.model.times import parse_time
+from kubesim.values import parse_time
 
 CREATED = "2026-01-01T00:00:00Z"
 NOW = parse_time(CREATED) + 300

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from kubesim.clock import LoopClock
 from kubesim.cluster import PARTS
 from kubesim.scenarios import library
 from kubesim.scenarios.objects import served
@@ -15,8 +16,6 @@ from kubesim.scenarios.parser import camel, read_text
 from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.simulation import Simulation
 from msgspec import inspect
-
-from gracectl.runtime.clock import LoopClock
 
 PAGE = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text(encoding="utf-8")
 TABLE = re.compile(r"^<!-- fields: (\w+)(?:, besides ([\w, ]+))? -->\n\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)

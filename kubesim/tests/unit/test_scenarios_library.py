@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from kubesim.clock import LoopClock
 from kubesim.controllers.objects import is_ready, key_of, labels_of, node_of, phase_of
 from kubesim.controllers.paths import BUDGETS, NODES, PODS, path_of
 from kubesim.scenarios.library import names, scenario_named, text_of
@@ -15,8 +16,6 @@ from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.plan import plan_of, scaled
 from kubesim.scenarios.simulation import Settled, Simulation
 from kubesim_support.world_stage import patch, quiet
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

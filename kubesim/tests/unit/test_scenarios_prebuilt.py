@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from kubesim.clock import LoopClock
 from kubesim.controllers.objects import is_ready, key_of, node_of
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.scenarios.library import scenario_named
@@ -19,8 +20,6 @@ from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.simulation import Simulation
 from kubesim.server.api import JsonObject
 from kubesim_support.world_stage import quiet
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

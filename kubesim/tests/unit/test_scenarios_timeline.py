@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from kubesim.clock import LoopClock
 from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.client import InProcess
 from kubesim.controllers.cloud import PREFIX
@@ -15,8 +16,6 @@ from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.scenarios.parser import read_text
 from kubesim.scenarios.simulation import Simulation
 from kubesim_support.world_stage import get
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

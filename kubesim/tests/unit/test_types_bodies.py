@@ -9,10 +9,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Response
 from kubesim_support.caller import BUDGETS, LEASES, MERGE, NODES, PODS, STRATEGIC, Caller
-
-from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from kubesim.types.decoding import Reading
 from kubesim.types.protobuf import decoded
 
 ORACLE: list[dict[str, Any]] = json.loads(
-    gzip.decompress((Path(__file__).parent / "oracles" / "go-objects.json.gz").read_bytes())
+    gzip.decompress((Path(__file__).parents[1] / "oracles" / "go-objects.json.gz").read_bytes())
 )
 IDS = [f"{each['kind']}-{'sparse' if place % 2 else 'full'}" for place, each in enumerate(ORACLE)]
 POD = type_name("", "v1", "Pod")

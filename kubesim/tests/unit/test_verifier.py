@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from kubesim.clock import LoopClock
 from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.client import Disconnected, Event
 from kubesim.controllers.objects import is_ready, node_of
@@ -17,8 +18,6 @@ from kubesim.verifier.budgets import Tally
 from kubesim.verifier.departures import Sighting
 from kubesim.verifier.verifier import Referee
 from kubesim_support.world_stage import budget, delete_pod, evict, patch, pod, quiet, running, sim, workload
-
-from gracectl.runtime.clock import LoopClock
 
 SLOW = sim(start_seconds=1, ready_seconds=1, stop_seconds=1)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import anyio
 import msgspec
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.apiserver import ApiServer
 from kubesim.faults import Refuse, Rule
+from kubesim_support.accounts import RBAC, account_token, as_admin, grant, guarded, rule
 from support.inprocess import InProcessTransport
-from support.rights import RBAC, account_token, as_admin, grant, guarded, rule
 from support.stage import CloudProvider, Stage, staged, the_settings
 
 from gracectl.app.controller import Controller
+from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.controllers.disruption import controller as voluntary

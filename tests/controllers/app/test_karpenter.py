@@ -6,14 +6,14 @@ import logging
 
 import pytest
 from controllers.app.test_controller import EVERYTHING
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.faults import Refuse, Rule
+from kubesim_support.accounts import RBAC, account_token, grant
 from support.inprocess import InProcessTransport
 from support.karpenter import HOLDER, karpenter_leads, karpenter_renews, leases_of
-from support.rights import RBAC, account_token, grant
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
 
 from gracectl.app.controller import Controller
+from gracectl.cli.crds import shipped_definitions
 from gracectl.config import Settings
 from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.kube.settings import ELSEWHERE

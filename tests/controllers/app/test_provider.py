@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kubesim_support.accounts import guarded, rule
 from support.inprocess import InProcessTransport
-from support.rights import guarded, rule
 from support.stage import the_settings
 
 from gracectl.app.controller import Controller

@@ -25,7 +25,8 @@ RESOURCES = {
     "Job": "jobs",
     "CronJob": "cronjobs",
 }
-ORACLE: list[JsonObject] = json.loads((Path(__file__).parents[2] / "unit/model/oracles/go-durations.json").read_text())
+ORACLES = Path(__file__).parents[3] / "kubesim/tests/oracles"
+ORACLE: list[JsonObject] = json.loads((ORACLES / "go-durations.json").read_text())
 LONGEST = 9_223_372_036 * 10**9
 """Nanoseconds. What is longer, and yet no more than Go can hold, counts as misspelt: doubles cannot tell them apart."""
 

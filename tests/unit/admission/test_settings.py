@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from kubesim_support.accounts import guarded, rule
 from support.inprocess import InProcessTransport
-from support.rights import guarded, rule
 
 from gracectl.admission.rights import admission_rights
 from gracectl.admission.settings import AdmissionSettings

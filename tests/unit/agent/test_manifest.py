@@ -13,10 +13,10 @@ from kubesim.apiserver import ApiServer
 from kubesim.controllers.paths import path_of
 from kubesim.server import api
 from kubesim.server.api import JsonObject
+from kubesim_support.accounts import ADMIN
 from support.agents import KEP, an_agent
 from support.deployment import NAME, NAMESPACE, PATHS, Request, agent_objects, denial, of_kind, policy_objects
 from support.inprocess import ASKING
-from support.rights import ADMIN
 from support.stage import staged
 
 from gracectl.agent.rbac import RIGHTS

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 from e2e_support import manifests
+from kubesim_support.accounts import RBAC
 from rich.cells import cell_len
 from rich.console import Console
 from support.builders import NOW, READY, a_node
 from support.fleet import PODS, RUN, Fleet, fleet, overheard
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
-from support.rights import RBAC
 from support.standings import observed
 
 from gracectl.cli.holdings.report import (

@@ -18,7 +18,7 @@ import yaml
 from click.testing import CliRunner, Result
 from kubesim.apiserver import ApiServer
 from kubesim.http import HttpFace
-from support.rights import guarded, rule
+from kubesim_support.accounts import guarded, rule
 
 from gracectl.cli.root import root
 from gracectl.runtime.clock import SystemClock

@@ -6,10 +6,10 @@ import anyio
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Partition, Refuse, Rule
+from kubesim_support.accounts import account_token, grant, rule
 from support.karpenter import karpenter_leads
 from support.kept import keep
 from support.leaving import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
-from support.rights import account_token, grant, rule
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
 from support.voluntary import TERMINABLE
 

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from support.kubectl import PROGRAM, needs_kubectl
+from kubesim_support.kubectl import PROGRAM, needs_kubectl
 
 from gracectl.cli.program import command, program
 

@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from kubesim.scenarios import library
 
 from gracectl.cli.root import root
+from gracectl.cli.simulate import SCENARIOS
 
 SIMULATE = (sys.executable, "-W", "error", "-m", "gracectl", "simulate")
 MINE = """
@@ -68,9 +69,9 @@ def test_the_list_fits_the_terminal(columns: int) -> None:
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert max(map(len, lines)) <= columns
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(library.names())
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(library.names(SCENARIOS))
     if columns == 160:
-        assert len(lines) == len(library.names())
+        assert len(lines) == len(library.names(SCENARIOS))
 
 
 def test_a_scenario_is_shown_as_its_file_has_it() -> None:

@@ -9,9 +9,9 @@ import anyio
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Refuse, Rule
+from kubesim_support.accounts import account_token, grant, rule
 from support.inprocess import InProcessTransport
 from support.kept import gracectl_keep, take_off
-from support.rights import account_token, grant, rule
 from support.sights import a_client, being_deleted, named
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
 

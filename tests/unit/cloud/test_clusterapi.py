@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Refuse, Rule
+from kubesim_support.accounts import as_admin, guarded, rule
 from support.inprocess import InProcessTransport
 from support.machines import DEFINITION, MACHINES, PLACE, ClusterApi, machine_definition, marks
-from support.rights import as_admin, guarded, rule
 from support.stage import Stage, staged
 
 from gracectl.cloud.clusterapi import VERBS, ClusterApiProvider

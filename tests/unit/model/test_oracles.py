@@ -1,4 +1,4 @@
-"""Every answer that Go 1.19's and Kubernetes 1.24's own libraries gave (tests/unit/model/oracles) is ours too."""
+"""Every answer that Go 1.19's and Kubernetes 1.24's own libraries gave (kubesim/tests/oracles) is ours too."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from gracectl.model.tolerations import tolerates
 
 Row = dict[str, Any]
 REFUSED = "refused"
+ORACLES = Path(__file__).parents[3] / "kubesim/tests/oracles"
 
 
 def differences(name: str, ours: Callable[[Row], object], theirs: Callable[[Row], object]) -> list[str]:
     """Each row whose answer is another one here; ValueError counts as the answer REFUSED."""
-    rows: list[Row] = json.loads((Path(__file__).parent / "oracles" / name).read_text(encoding="utf-8"))
+    rows: list[Row] = json.loads((ORACLES / name).read_text(encoding="utf-8"))
     assert len(rows) > 100
     found = []
     for row in rows:

@@ -35,7 +35,7 @@ def test_a_duration_protects_from_creation_until_exactly_its_end(value: str, sec
 def test_the_whole_grammar_of_go_is_understood_and_nothing_else() -> None:
     """What Go's own time.ParseDuration answered to hundreds of texts: a positive duration protects for that long, all
     others (refused, zero, negative) for ever."""
-    rows = msgspec.json.decode((Path(__file__).parents[1] / "model/oracles/go-durations.json").read_bytes())
+    rows = msgspec.json.decode((Path(__file__).parents[3] / "kubesim/tests/oracles/go-durations.json").read_bytes())
     seen = {True: 0, False: 0}
     for row in rows:
         pod = a_pod(annotations={names.DO_NOT_DISRUPT: row["in"]}, created=0.0)

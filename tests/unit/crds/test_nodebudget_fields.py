@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.server.api import Request
 from support.nodebudgets import NODE_BUDGETS, POOL
 
-from gracectl.runtime.clock import LoopClock
+from gracectl.cli.crds import shipped_definitions
 
 pytestmark = pytest.mark.anyio
 

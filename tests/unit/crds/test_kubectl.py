@@ -9,14 +9,14 @@ from pathlib import Path
 import anyio
 import pytest
 from clients.place import Place, served
-from kubesim.apiextensions.shipped import shipped_definitions
+from kubesim.apiserver import ApiServer
+from kubesim.clock import SystemClock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim_support.claim_manifests import FULL_V1, FULL_V1BETA1, claim
-from support.kubectl import Kubectl, needs_kubectl
+from kubesim_support.kubectl import Kubectl, needs_kubectl
+from support.claim_manifests import FULL_V1, FULL_V1BETA1, claim
 
-from gracectl.cli.crds import manifests
-from gracectl.runtime.clock import SystemClock
+from gracectl.cli.crds import manifests, shipped_definitions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 
@@ -33,6 +33,13 @@ async def claimed(tmp_path: Path) -> AsyncIterator[tuple[Kubectl, Place]]:
         await cluster.add_node(NodeSpec(name="n1", claim=spec))
         yield Kubectl(kubeconfig, tmp_path), Place(cluster, kubeconfig)
         group.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def lonely_kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
+    """kubectl at a server without controllers."""
+    async with served(ApiServer(SystemClock()), tmp_path) as kubeconfig:
+        yield Kubectl(kubeconfig, tmp_path)
 
 
 def cells(table: str) -> list[dict[str, str]]:

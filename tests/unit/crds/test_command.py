@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.scenarios.options import options_of
 
 import gracectl
+from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.root import root
 from gracectl.cli.simulate import World, chosen
 
@@ -67,7 +67,7 @@ def test_help_says_what_to_do_with_them() -> None:
 @pytest.mark.parametrize(("crds", "names"), [(None, 2), (True, 2), (False, 0)])
 def test_a_simulation_has_them_unless_it_is_told_otherwise(crds: bool | None, names: int) -> None:
     scenario = chosen(World(scenario="small", nodes=None, pods=None, scale=1.0, seed=None, speed=None, crds=crds))
-    assert len(options_of(scenario).definitions) == names
+    assert len(options_of(scenario, shipped_definitions()).definitions) == names
 
 
 def test_claims_without_their_definition_are_refused_before_anything_starts(tmp_path: Path) -> None:

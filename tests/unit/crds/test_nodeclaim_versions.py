@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.apiextensions.values import Conformity
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim.types.schema import Schema
 from kubesim_support.caller import MERGE, Caller
-from kubesim_support.claim_manifests import (
+from support.claim_manifests import (
     ANY_VERSION,
     FULL_V1,
     FULL_V1BETA1,
@@ -23,7 +23,7 @@ from kubesim_support.claim_manifests import (
     claim,
 )
 
-from gracectl.runtime.clock import LoopClock
+from gracectl.cli.crds import shipped_definitions
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.http import HttpFace
 from kubesim.server.calls import User
+from kubesim_support.accounts import account_token, grant, rule
 from kubesim_support.caller import Caller
-from support.rights import account_token, grant, rule
 
 from gracectl.controllers.rbac import RIGHTS
 from gracectl.kube.access import Right

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 from clients.place import served
+from kubesim_support.kubectl import Kubectl, needs_kubectl
 from support.hosted import free_port, hosted
-from support.kubectl import Kubectl, needs_kubectl
 from support.nodebudgets import a_node_budget_manifest
 
 from gracectl.admission import admission

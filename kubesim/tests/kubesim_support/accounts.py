@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kubesim.apiserver import ApiServer
+from kubesim.clock import Clock
 from kubesim.server.api import Json, Request, Response
 from kubesim.server.calls import User
-
-from gracectl.runtime.clock import Clock
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMIN = {"authorization": "Bearer of-the-admin"}

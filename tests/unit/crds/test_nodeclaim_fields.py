@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim.apiextensions.shipped import shipped_definitions
 from kubesim.apiserver import ApiServer
+from kubesim.clock import LoopClock
 from kubesim_support.caller import Caller
-from kubesim_support.claim_manifests import (
+from support.claim_manifests import (
     ANY_VERSION,
     FULL_V1,
     FULL_V1BETA1,
@@ -23,7 +23,7 @@ from kubesim_support.claim_manifests import (
     wrong,
 )
 
-from gracectl.runtime.clock import LoopClock
+from gracectl.cli.crds import shipped_definitions
 
 pytestmark = pytest.mark.anyio
 
