@@ -36,7 +36,7 @@ from gracectl.controllers.metrics import Work, protection_samples, work_samples
 from gracectl.controllers.pipeline.state import Progress
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.rbac import MissingPermissions, rights_for
-from gracectl.controllers.reporting.protected_pods import count_protected_pods
+from gracectl.controllers.reporting.pod_counts import count_protected_pods
 from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import Cache, CacheStatistics

@@ -25,9 +25,8 @@ from gracectl.controllers.node.controller import NodeController
 from gracectl.controllers.nodeclaim.controller import NodeClaimController
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.reporting.events import PodEventReporter, report_undecodable
 from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter
-from gracectl.controllers.reporting.pod_events import PodEventReporter
-from gracectl.controllers.reporting.undecodable import report_undecodable
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.tracing.tracer import Tracer
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter

@@ -14,8 +14,7 @@ from gracectl.controllers.node import pipeline as node_walk
 from gracectl.controllers.nodeclaim import controller as nodeclaim
 from gracectl.controllers.pipeline.state import Progress
 from gracectl.controllers.pipeline.statistics import TERMINATION_KINDS, TerminationKind, TerminationStatistics
-from gracectl.controllers.reporting.protected_pods import ProtectedPodCounts
-from gracectl.controllers.reporting.remaining_pods import RemainingPods
+from gracectl.controllers.reporting.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples

@@ -135,7 +135,7 @@ async def test_whoever_watches_reads_at_once_that_a_deadline_is_tightened_and_wh
                 assert now.startswith(f"ends by {stamp(stage, 360.0)} (annotation {names.TERMINATION_TIMESTAMP}): ")
             whole, cut = await told(stage, "slow", "DeletedForDeadline")
             assert "its whole grace (3600 s)" in whole
-            assert "cut by gracectl to 300 s" in cut
+            assert "to 300 s: node" in cut
 
 
 async def test_a_deadline_that_has_passed_already_promises_nothing() -> None:

@@ -50,7 +50,7 @@ async def test_a_node_that_cannot_be_written_is_told_of(path: str) -> None:
             assert await told(stage, "n1", "StepFailing") == []
             await until(stage, 600.0)
             (message,) = await told(stage, "n1", "StepFailing")
-            assert message.startswith("step cordon fails: patch nodes n1: forbidden")
+            assert message.startswith("step cordon failed: patch nodes n1: forbidden")
             drained = stage.condition("n1", names.DRAINED)
             if path.endswith("$"):
                 assert drained is not None
@@ -72,7 +72,7 @@ async def test_a_finalizer_that_cannot_be_taken_off_is_told_of() -> None:
         stage.transport.before.add(rule := Rule(fault=FAILING, method="PATCH", path="/nodes/n1$"))
         await until(stage, 300.0)
         (message,) = await told(stage, "n1", "StepFailing")
-        assert message.startswith("step finalizer fails")
+        assert message.startswith("step finalizer failed")
         drained = stage.condition("n1", names.DRAINED)
         assert drained is not None
         assert drained["status"] == "True"

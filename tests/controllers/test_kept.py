@@ -178,7 +178,7 @@ async def test_a_protection_that_ends_is_waited_for_to_the_second() -> None:
         told = [
             message for name, reason, message in await stage.events() if (name, reason) == ("job", "DoNotDisruptUntil")
         ]
-        assert [message.split(":")[0] for message in told] == ["keeps node n1, which is drained for maintenance"]
+        assert [message.split(":")[0] for message in told] == ["blocks the drain of node n1"]
 
 
 @pytest.mark.parametrize("claimed", [False, True])

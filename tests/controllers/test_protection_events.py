@@ -23,7 +23,7 @@ UNTIL, ELAPSED, INVALID = (
     "DoNotDisruptGracePeriodElapsed",
     "InvalidDoNotDisruptAnnotation",
 )
-KEEPS = "keeps node n1, which is being terminated: "
+BLOCKS = "blocks the drain of node n1: "
 
 
 async def count(stage: Stage, *reasons: str) -> Counter[str]:
@@ -50,16 +50,16 @@ async def test_a_pod_its_node_and_its_claim_are_told_until_when_and_when_it_is_o
             await stage.until_gone("n1")
             at = stamp(stage, 4 * HOUR)
             assert await told(stage, "job", UNTIL) == [
-                f'{KEEPS}protected by do-not-disrupt "4h" until {at}, then it is evicted as its budget allows'
+                f'{BLOCKS}protected by do-not-disrupt "4h" until {at}; evicted after that as budgets allow'
             ]
             assert await told(stage, "job", ELAPSED) == [
-                f'was protected by do-not-disrupt "4h" until {at}, and no longer keeps node n1, which is being '
-                "terminated: it is evicted as its budget allows"
+                f'no longer blocks the drain of node n1: was protected by do-not-disrupt "4h" until {at}; evicted as '
+                "budgets allow"
             ]
             for holder in ("n1", "n1-claim"):
                 assert await told(stage, holder, UNTIL) == [f"1 pod is protected, until {at}: shop/job"]
                 assert await told(stage, holder, ELAPSED) == [
-                    "1 pod is no longer protected, and evicted as its budget allows: shop/job"
+                    "1 pod is no longer protected, evicted as budgets allow: shop/job"
                 ]
             assert set(posted(stage, UNTIL)) == {100.0}
             assert set(posted(stage, ELAPSED)) == {100.0 + 4 * HOUR}
@@ -71,42 +71,42 @@ async def test_a_pod_its_node_and_its_claim_are_told_until_when_and_when_it_is_o
         (
             protected("job", "true"),
             {},
-            "protected by do-not-disrupt; it stays until somebody takes that off",
+            "protected by do-not-disrupt; stays until you remove that",
         ),
         (
             protected("job", "4 hours"),
             {},
-            'protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for ever; it '
-            "stays until somebody takes that off",
+            'protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for ever; '
+            "stays until you remove that",
         ),
         (
             a_pod_manifest("job", "n1", labels={names.DO_NOT_EVICT: "true"}),
             {},
-            "protected by do-not-evict, which holds the whole node; it stays until somebody takes that off",
+            "protected by do-not-evict, which blocks the whole node; stays until you remove that",
         ),
         (
             protected("job", "true"),
             {"protection": {"maximumSeconds": 3600.0}},
             'protected by do-not-disrupt "true" until 2026-01-01T01:01:40Z (the most that protection.maximumSeconds '
-            "grants), then it is evicted as its budget allows",
+            "grants); evicted after that as budgets allow",
         ),
         (
             protected("job", "true"),
             {"nodeGroups": [{"selector": {}, "terminationGracePeriod": "2h"}]},
-            "protected by do-not-disrupt; it stays until somebody takes that off; it is deleted at "
-            "2026-01-01T02:01:10Z at the latest, as the node must end by 2026-01-01T02:01:40Z",
+            "protected by do-not-disrupt; stays until you remove that; deleted at "
+            "2026-01-01T02:01:10Z at the latest (node deadline 2026-01-01T02:01:40Z)",
         ),
         (
             protected("job", "1h"),
             {"nodeGroups": [{"selector": {}, "terminationGracePeriod": "2h"}]},
-            'protected by do-not-disrupt "1h" until 2026-01-01T01:01:40Z, then it is evicted as its budget allows; it '
-            "is deleted at 2026-01-01T02:01:10Z at the latest, as the node must end by 2026-01-01T02:01:40Z",
+            'protected by do-not-disrupt "1h" until 2026-01-01T01:01:40Z; evicted after that as budgets allow; '
+            "deleted at 2026-01-01T02:01:10Z at the latest (node deadline 2026-01-01T02:01:40Z)",
         ),
         (
             protected("job", "4h"),
             {"nodeGroups": [{"selector": {}, "terminationGracePeriod": "2h"}]},
-            'protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z; it is deleted at 2026-01-01T02:01:10Z at the '
-            "latest, as the node must end by 2026-01-01T02:01:40Z",
+            'protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z; deleted at 2026-01-01T02:01:10Z at the '
+            "latest (node deadline 2026-01-01T02:01:40Z)",
         ),
     ],
     ids=["true", "nonsense", "do-not-evict", "capped", "deadline", "before the deadline", "beyond the deadline"],
@@ -119,7 +119,7 @@ async def test_what_protects_it_what_ends_that_and_what_comes_then(
         await made_at_start(stage, pod)
         await delete_at_start(stage, "n1")
         await until(stage, 1.0)
-        assert await told(stage, "job", UNTIL) == [KEEPS + words]
+        assert await told(stage, "job", UNTIL) == [BLOCKS + words]
 
 
 async def test_a_protection_that_counts_from_the_start_of_a_pod_that_has_not_started() -> None:
@@ -135,10 +135,8 @@ async def test_a_protection_that_counts_from_the_start_of_a_pod_that_has_not_sta
         stage.cluster.kubelet.heal("n1")
         await until(stage, MINUTE)
         first, then = await told(stage, "job", UNTIL)
-        assert first == (
-            f'{KEEPS}protected by do-not-disrupt "1h", which counts from its start, and it has not started yet'
-        )
-        assert then.startswith(f'{KEEPS}protected by do-not-disrupt "1h" until {stamp(stage, HOUR + 30)}, then')
+        assert first == (f'{BLOCKS}protected by do-not-disrupt "1h", which counts from its start; not started yet')
+        assert then.startswith(f'{BLOCKS}protected by do-not-disrupt "1h" until {stamp(stage, HOUR + 30)}; evicted')
         assert await told(stage, "n1", UNTIL) == [
             "1 pod is protected, without a known end: shop/job",
             f"1 pod is protected, until {stamp(stage, HOUR + 30)}: shop/job",
@@ -154,22 +152,20 @@ async def test_the_node_hears_of_all_its_pods_in_one_event() -> None:
         await until(stage, HOUR + 1)
         ends = f"; the node ends by {stamp(stage, 72 * HOUR)}"
         assert await told(stage, "n1", UNTIL) == [
-            f"4 pods are protected, the last of them until {stamp(stage, 3 * HOUR)}: shop/b, shop/c, shop/a, and 1 more"
-            + ends
+            f"4 pods are protected, the last until {stamp(stage, 3 * HOUR)}: shop/b, shop/c, shop/a, and 1 more" + ends
         ]
-        left = f"the last of them until {stamp(stage, 3 * HOUR)}: shop/b, shop/c"
+        left = f"the last until {stamp(stage, 3 * HOUR)}: shop/b, shop/c"
         assert await told(stage, "n1", ELAPSED) == [
-            "1 pod is no longer protected, and evicted as its budget allows: shop/d; 3 pods are protected, "
-            f"{left}, shop/a",
-            f"1 pod is no longer protected, and evicted as its budget allows: shop/a; 2 pods are protected, {left}",
+            f"1 pod is no longer protected, evicted as budgets allow: shop/d; 3 pods are protected, {left}, shop/a",
+            f"1 pod is no longer protected, evicted as budgets allow: shop/a; 2 pods are protected, {left}",
         ]
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (["true", "1h", "true"], "3 pods are protected, 2 of them without a known end: shop/p0, shop/p2, shop/p1"),
-        (["true", "never"], "2 pods are protected, all of them without a known end: shop/p0, shop/p1"),
+        (["true", "1h", "true"], "3 pods are protected, 2 without a known end: shop/p0, shop/p2, shop/p1"),
+        (["true", "never"], "2 pods are protected, all without a known end: shop/p0, shop/p1"),
     ],
 )
 async def test_the_node_hears_of_those_without_an_end_first(values: list[str], words: str) -> None:
@@ -191,7 +187,7 @@ async def test_forty_pods_with_one_end_are_two_events_of_their_node_and_two_of_e
         await delete_at_start(stage, "n1")
         await stage.until_gone("n1")
         assert await told(stage, "n1", ELAPSED) == [
-            "40 pods are no longer protected, and evicted as their budgets allow: shop/job-0, shop/job-1, shop/job-10, "
+            "40 pods are no longer protected, evicted as budgets allow: shop/job-0, shop/job-1, shop/job-10, "
             "and 37 more"
         ]
         seen = await count(stage, UNTIL, ELAPSED)

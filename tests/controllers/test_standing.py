@@ -24,7 +24,7 @@ from gracectl.policy.plan import Outcome
 from gracectl.policy.settings import NodeGroup, PolicySettings
 
 SETTINGS = TerminationSettings()
-FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon fails: forbidden")
+FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon failed: forbidden")
 
 
 def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStatus:
@@ -40,8 +40,8 @@ def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, *
     [
         (a_node(finalizers=(names.FINALIZER,)), (), (State.IDLE, "", "")),
         (going(taints=(), since=1), (), (State.ENDING, "cordon", "it is not cordoned yet")),
-        (going(taints=(), conditions=(FAILS,)), (), (State.ENDING, "cordon", "step cordon fails: forbidden")),
-        (going(conditions=(FAILS,)), (replica(),), (State.ENDING, "drain", "step cordon fails: forbidden")),
+        (going(taints=(), conditions=(FAILS,)), (), (State.ENDING, "cordon", "step cordon failed: forbidden")),
+        (going(conditions=(FAILS,)), (replica(),), (State.ENDING, "drain", "step cordon failed: forbidden")),
         (
             going(),
             (replica(),),

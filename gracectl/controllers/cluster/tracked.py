@@ -17,12 +17,12 @@ from gracectl.model.node import Node
 H = TypeVar("H", bound=Node | NodeClaim)
 
 
-class Told(msgspec.Struct, frozen=True):
-    """The status of a condition as we wrote it last, `at` when, and when it `turned` to that (Unix seconds)."""
+class WrittenCondition(msgspec.Struct, frozen=True):
+    """The status of a condition as we wrote it last, `at` when, and when it `transition` to that (Unix seconds)."""
 
     status: str
     at: float
-    turned: float
+    transition: float
 
 
 class TrackedObject(Generic[H]):
@@ -32,7 +32,7 @@ class TrackedObject(Generic[H]):
         self.resource = resource
         self.latest = latest
         self.uid = latest.uid
-        self.told: dict[str, Told] = {}
+        self.written: dict[str, WrittenCondition] = {}
         self.next_try = 0.0  # before this instant (monotonic) what could not be written is let be
         self._replaced: set[str] = set()
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.conditions import drop_conditions, set_condition
+from gracectl.controllers.reporting.conditions import remove_conditions, set_condition
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError
@@ -93,7 +93,7 @@ class PendingNodes:
         await self._mend_cordon(tracked, pending)
         if pending is None:
             if condition_of(tracked.latest.conditions, names.TERMINATION_PENDING) is not None:
-                await drop_conditions(self._context, tracked, (names.TERMINATION_PENDING,))
+                await remove_conditions(self._context, tracked, (names.TERMINATION_PENDING,))
             return None
         word = ConditionUpdate(names.TERMINATION_PENDING, names.TRUE, pending.reason, pending.message)
         await set_condition(self._context, (tracked,), word)

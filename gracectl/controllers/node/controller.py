@@ -25,7 +25,7 @@ from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import emit_event
-from gracectl.controllers.reporting.remaining_pods import RemainingPods, count_remaining
+from gracectl.controllers.reporting.pod_counts import RemainingPods, count_remaining
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
 from gracectl.model.budget import PodDisruptionBudget

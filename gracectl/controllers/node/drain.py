@@ -16,8 +16,7 @@ from gracectl.controllers.node.deadline import shown_deadline
 from gracectl.controllers.pipeline.state import TOLD_OF_STANDSTILL, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import emit_event
-from gracectl.controllers.reporting.pod_events import report_multiple_budgets
+from gracectl.controllers.reporting.events import emit_event, report_multiple_budgets
 from gracectl.controllers.reporting.protection import report_protection
 from gracectl.eviction.deleter import ScheduledDeletion
 from gracectl.eviction.pdb_queue import Candidate

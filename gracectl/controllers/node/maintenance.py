@@ -15,9 +15,8 @@ from gracectl.controllers.node.volumes import detach
 from gracectl.controllers.pipeline.runner import walk
 from gracectl.controllers.pipeline.state import KEPT, InstanceWait, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
-from gracectl.controllers.reporting.conditions import drop_conditions
+from gracectl.controllers.reporting.conditions import remove_conditions, report_step_failure
 from gracectl.controllers.reporting.events import emit_event
-from gracectl.controllers.reporting.step_failures import report_step_failure
 from gracectl.kube.errors import NotFound
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch
@@ -141,7 +140,7 @@ def _words(before: Node, after: Node) -> str:
 
 async def clean_up(context: StepContext, kept: MaintenanceState) -> Answer:
     """Our conditions come off, and then the record: as long as it stands, a successor of ours would do all this."""
-    await drop_conditions(context, kept.tracked, OURS)
+    await remove_conditions(context, kept.tracked, OURS)
     after = await patch_with_retry(context.client, kept.tracked.abandonable, kept.node, forgotten)
     if after is not None:
         kept.tracked.wrote(after)

@@ -21,7 +21,7 @@ from gracectl.controllers.pipeline.provider_slots import ProviderSlots
 from gracectl.controllers.pipeline.runner import walk
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
-from gracectl.controllers.reporting.step_failures import report_step_failure
+from gracectl.controllers.reporting.conditions import report_step_failure
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.runtime.workers import Requeue
 

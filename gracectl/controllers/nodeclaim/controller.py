@@ -21,8 +21,8 @@ from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.runner import walk
 from gracectl.controllers.pipeline.state import InstanceWait, NodeClaimState, Progress
 from gracectl.controllers.pipeline.steps import Answer, Release, Step, StepContext, Wait
+from gracectl.controllers.reporting.conditions import report_step_failure
 from gracectl.controllers.reporting.events import emit_event
-from gracectl.controllers.reporting.step_failures import report_step_failure
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim

@@ -1,4 +1,4 @@
-"""Conditions on nodes and claims: what `kubectl describe` answers to "why is it stuck"."""
+"""Conditions on nodes and claims: what `kubectl describe` shows while a termination waits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from contextlib import suppress
 
 import anyio
 
-from gracectl.controllers.cluster.tracked import AnyTracked, H, Told, TrackedObject
+from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject, WrittenCondition
+from gracectl.controllers.pipeline.state import E
 from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate, said, unsaid
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch
+from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.pointers import pointer
@@ -21,44 +24,44 @@ from gracectl.model.pointers import pointer
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.0
-"""A server that is slow to write a condition must not hold up the termination that it is about, which goes on."""
+"""How long a termination waits for the write of a condition; a slower one is completed in the background."""
 
 
 async def set_condition(
     context: StepContext,
     objects: Sequence[AnyTracked],
-    word: ConditionUpdate,
+    update: ConditionUpdate,
     *,
     seconds: float = PATIENCE_SECONDS,
     is_final: bool = False,
 ) -> None:
-    """Write a condition to each of `objects` (a node, its claim) if it says something new there.
+    """Write a condition to each of `objects` (a node, its claim) where it differs.
 
-    A mere change of message is written at most every `status_interval_seconds`, unless it `is_final`. A condition is
-    for people: when it cannot be written, that is logged; when that takes longer than `seconds` (PATIENCE_SECONDS at
-    most), it is written beside the termination, which goes on, and what is to be said next waits for that.
+    A change of the message alone is written at most every `status_interval_seconds`, unless it `is_final`. A condition
+    informs operators only: a failure is logged, and one that takes longer than `seconds` (PATIENCE_SECONDS at most) is
+    completed in the background, until when no further update of it is sent.
     """
     now = context.clock.now()
     due = [
         tracked
         for tracked in objects
-        if _is_due(context, tracked, word, now, is_final=is_final)
-        and not context.background.is_under_way(_key(tracked, word))
+        if _is_due(context, tracked, update, now, is_final=is_final)
+        and not context.background.is_under_way(_key(tracked, update))
     ]
     if not due:
-        return  # nearly always: each look at a node ends here
+        return  # the normal case
     async with anyio.create_task_group() as group:
         for tracked in due:
-            group.start_soon(_set, context, tracked, word, min(seconds, PATIENCE_SECONDS))
+            group.start_soon(_set, context, tracked, update, min(seconds, PATIENCE_SECONDS))
 
 
-async def drop_conditions(context: StepContext, tracked: TrackedObject[Node], types: Sequence[str]) -> None:
-    """Take conditions off a node. Raises ApiError: a condition that is no longer true must not stay.
+async def remove_conditions(context: StepContext, tracked: TrackedObject[Node], types: Sequence[str]) -> None:
+    """Remove conditions from a node, also those that the watch does not show yet.
 
-    All of them are named, whether or not we have seen them: one that we have written may not be shown yet.
+    Raises ApiError: a condition that is no longer true must not stay.
     """
     for type_ in types:
-        tracked.told.pop(type_, None)
+        tracked.written.pop(type_, None)
     try:
         after = await context.client.patch(
             tracked.abandonable, tracked.latest.key, unsaid(types), subresource="status", uid=tracked.uid
@@ -68,72 +71,90 @@ async def drop_conditions(context: StepContext, tracked: TrackedObject[Node], ty
     tracked.wrote(after)
 
 
-def _is_due(context: StepContext, tracked: AnyTracked, word: ConditionUpdate, now: float, *, is_final: bool) -> bool:
-    """Whether it says something new there, and is not only other words too soon."""
-    shown = condition_of(tracked.latest.conditions, word.type)
-    if shown is not None and (shown.status, shown.reason, shown.message) == (word.status, word.reason, word.message):
+async def report_step_failure(context: StepContext, state: E, step: str, error: ApiError) -> None:
+    """Report a step that has been failing for some time: an Event per cause, and a condition.
+
+    The condition is the one at which the termination stands, so that others keep what they say.
+    """
+    message = f"step {step} failed: {error}; retrying"
+    state.waits_for = message
+    if state.failures.failed(step, type(error).__name__, context.clock.monotonic()):
+        emit_event(context, state.objects, names.EventReason.STEP_FAILING, message, "Warning")
+    if state.failures.lasts(step, context.clock.monotonic()):
+        drained = condition_of(state.tracked.latest.conditions, names.DRAINED)
+        is_drained = drained is not None and drained.status == names.TRUE
+        type_, status = (names.INSTANCE_TERMINATING, names.TRUE) if is_drained else (names.DRAINED, names.FALSE)
+        await set_condition(context, state.objects, ConditionUpdate(type_, status, names.STEP_FAILING, message))
+
+
+def _is_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate, now: float, *, is_final: bool) -> bool:
+    """Whether the update changes the condition, and is no change of the message too soon after the one before."""
+    shown = condition_of(tracked.latest.conditions, update.type)
+    if shown is not None and (shown.status, shown.reason, shown.message) == (
+        update.status,
+        update.reason,
+        update.message,
+    ):
         return False
-    # What we wrote last counts even if the watch, or a write of somebody else, shows an older state.
-    told = tracked.told.get(word.type)
+    # Our last write counts even if the watch, or another client's write, shows an older state.
+    written = tracked.written.get(update.type)
     return (
         is_final
-        or told is None
-        or told.status != word.status
-        or now >= told.at + context.settings.status_interval_seconds
+        or written is None
+        or written.status != update.status
+        or now >= written.at + context.settings.status_interval_seconds
     )
 
 
-async def _set(context: StepContext, tracked: TrackedObject[H], word: ConditionUpdate, seconds: float) -> None:
+async def _set(context: StepContext, tracked: TrackedObject[H], update: ConditionUpdate, seconds: float) -> None:
     now = context.clock.now()
-    shown, told = condition_of(tracked.latest.conditions, word.type), tracked.told.get(word.type)
-    turned = now
-    if told is not None and told.status == word.status:
-        turned = told.turned
-    elif told is None and shown is not None and shown.status == word.status and shown.last_transition is not None:
-        turned = shown.last_transition
-    tracked.told[word.type] = Told(word.status, at=now, turned=turned)
+    shown, written = condition_of(tracked.latest.conditions, update.type), tracked.written.get(update.type)
+    transition = now
+    if written is not None and written.status == update.status:
+        transition = written.transition
+    elif written is None and shown is not None and shown.status == update.status and shown.last_transition is not None:
+        transition = shown.last_transition
+    tracked.written[update.type] = WrittenCondition(update.status, at=now, transition=transition)
     with suppress(TimeoutError):
-        await context.background.join(
-            _key(tracked, word), lambda: _try_to_write(context, tracked, word, turned), seconds
-        )
+        key = _key(tracked, update)
+        await context.background.join(key, lambda: _try_to_write(context, tracked, update, transition), seconds)
 
 
-def _key(tracked: AnyTracked, word: ConditionUpdate) -> tuple[str, str]:
-    return (word.type, tracked.uid)
+def _key(tracked: AnyTracked, update: ConditionUpdate) -> tuple[str, str]:
+    return (update.type, tracked.uid)
 
 
-async def _try_to_write(context: StepContext, tracked: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
+async def _try_to_write(
+    context: StepContext, tracked: TrackedObject[H], update: ConditionUpdate, transition: float
+) -> None:
     try:
-        # Shielded: told to stop, we still say what we have begun to say, as long as the fence lets us.
+        # Shielded: a write that has begun is completed on shutdown, as long as the fence permits.
         with anyio.CancelScope(shield=True):
-            await _write(context, tracked, word, turned)
+            await _write(context, tracked, update, transition)
     except (NotFound, NotLeading):
         return
     except ApiError as error:
-        logger.warning("condition %s could not be written: %s", word.type, error, extra=tracked.log_keys)
+        logger.warning("condition %s: write failed: %s", update.type, error, extra=tracked.log_keys)
 
 
-async def _write(context: StepContext, tracked: TrackedObject[H], word: ConditionUpdate, turned: float) -> None:
+async def _write(context: StepContext, tracked: TrackedObject[H], update: ConditionUpdate, transition: float) -> None:
     resource = tracked.abandonable
     after: H | None
-    if tracked.resource.group:
+    if resource.group:
         # Custom resources have no strategic merge, and their conditions no heartbeat.
+        entry = update.entry(transition)
         after = await patch_with_retry(
-            context.client,
-            resource,
-            tracked.latest,
-            lambda thing: _placed(thing, word.entry(turned)),
-            subresource="status",
+            context.client, resource, tracked.latest, lambda thing: _replace_entry(thing, entry), subresource="status"
         )
     else:
-        patch = said(word, turned, context.clock.now())
+        patch = said(update, transition, context.clock.now())
         after = await context.client.patch(resource, tracked.latest.key, patch, subresource="status", uid=tracked.uid)
     if after is not None:
         tracked.wrote(after)
 
 
-def _placed(thing: H, condition: dict[str, str]) -> Patch:
-    """The entry, put where it stands in the list that was read."""
+def _replace_entry(thing: H, condition: dict[str, str]) -> Patch:
+    """The patch that puts the entry into the list of conditions as it was read."""
     types = [each.type for each in thing.conditions]
     if not types:
         return MergePatch({"status": {"conditions": [condition]}})

@@ -1,14 +1,25 @@
-"""What happens to a node or claim, told twice: as an Event on it, and as a line of the log."""
+"""Events on nodes, node claims and pods, each with a line in the log; texts about protection are in `protection`."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
 
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.kube.events import EventType
+from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.pdb_queue import Candidate
+from gracectl.kube.cache import Cache
+from gracectl.kube.errors import ApiError, BudgetExhausted, MultipleBudgets, Throttled, Unreachable
+from gracectl.kube.events import EventRecorder, EventType, Subject
+from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
+from gracectl.model import names
+from gracectl.model.envelope import UndecodableObject
 from gracectl.model.names import EventReason
+from gracectl.model.times import format_time
 
 logger = logging.getLogger(__name__)
 
@@ -30,3 +41,132 @@ def emit_event(
     logger.log(level, "%s: %s", reason, message, extra=objects[0].log_keys)
     for tracked in objects:
         context.recorder.record(tracked.subject, reason, message, type_, news=news)
+
+
+class PodEventReporter:
+    """Listener to the evictor and the deleter: Events on pods."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def evicted(self, candidate: Candidate) -> None:
+        """See EvictionListener."""
+        message = f"evicted by gracectl: node {candidate.node} {candidate.node_activity}"
+        self._recorder.record(_subject(candidate), EventReason.EVICTED, message)
+        logger.info("pod evicted", extra=_log_keys(candidate))
+
+    def deleted(self, deletion: Deletion) -> None:
+        """See DeletionListener. Each further second of grace that is taken makes another Event."""
+        pod = deletion.pod
+        type_: EventType = "Warning" if is_cut(deletion) else "Normal"
+        reason, message = EventReason.DELETED_FOR_DEADLINE, deletion_message(deletion)
+        self._recorder.record(_subject(pod), reason, message, type_, news=str(deletion.granted))
+        figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
+        logger.info("pod deleted for the deadline", extra={**_log_keys(pod), **figures})
+
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
+        """See DeletionListener. A server that is busy or unreachable says nothing about this pod: no Event."""
+        message = f"deletion for the deadline of node {pod.node} failed: {refusal}; retrying"
+        logger.warning("pod: %s", message, extra=_log_keys(pod))
+        if not isinstance(refusal, Throttled | Unreachable):
+            self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
+
+    def refused(self, candidate: Candidate, refusal: ApiError) -> None:
+        """See EvictionListener. A spent budget is the normal case, and in the condition `Drained`: no Event."""
+        match refusal:
+            case BudgetExhausted():
+                logger.debug("eviction refused by a budget: %s", refusal, extra=_log_keys(candidate))
+            case MultipleBudgets():
+                report_multiple_budgets(self._recorder, candidate)
+            case _:
+                message = f"eviction from node {candidate.node} failed: {refusal}; retrying"
+                self._recorder.record(_subject(candidate), EventReason.EVICTION_FAILED, message, "Warning")
+                logger.warning("pod: %s", message, extra=_log_keys(candidate))
+
+
+def is_cut(deletion: Deletion) -> bool:
+    """Whether the pod loses grace by it: of what it requests or, if it was terminating before, of what it was granted.
+
+    One that is deleted again at the deadline, when its grace is over, loses nothing.
+    """
+    if deletion.before is None:
+        return deletion.granted < deletion.requested
+    return deletion.before.ends > deletion.pod.deadline
+
+
+def deletion_message(deletion: Deletion) -> str:
+    """Text of the Event *DeletedForDeadline*: grace, reason, and that nothing else counts."""
+    before, granted = deletion.before, f"{deletion.granted} s"
+    if before is None and is_cut(deletion):
+        action = f"deleted by gracectl with {granted} of grace instead of {deletion.requested} s"
+    elif before is None:
+        action = f"deleted by gracectl with its whole grace ({granted})"
+    elif is_cut(deletion):
+        excess = math.ceil(before.ends - deletion.pod.deadline)
+        # A deadline of long ago is an end by hand, which no number makes clearer.
+        when = f"{excess} s after the deadline" if excess <= before.grace else "after the deadline"
+        action = f"grace cut by gracectl from {before.grace} s, which would end {when}, to {granted}"
+    else:
+        action = f"deleted again by gracectl with {granted} of grace, still running after {before.grace} s"
+    return f"{action}: {_demand(deletion.pod)}, whatever budgets and protection say"
+
+
+def _demand(pod: ScheduledDeletion) -> str:
+    end = format_time(pod.deadline)
+    if pod.cause:
+        return f"node {pod.node} is being terminated, and it must end by {end} ({pod.cause})"
+    return f"node {pod.node} must end by {end}"
+
+
+def report_multiple_budgets(recorder: EventRecorder, candidate: Candidate) -> None:
+    """Name the budgets that exclude each other; the server's answer names none of them."""
+    listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
+    message = (
+        f"eviction from node {candidate.node} impossible: more than one PodDisruptionBudget selects this pod"
+        f"{f' ({listed})' if listed else ''}; change their selectors so that one is left"
+    )
+    recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
+
+
+def _subject(pod: Candidate | ScheduledDeletion) -> Subject:
+    return Subject(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)
+
+
+def _log_keys(pod: Candidate | ScheduledDeletion) -> dict[str, str]:
+    return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node}
+
+
+UNDECODABLE_EVENTS: Final = 50
+"""Objects of a kind with an Event *Undecodable*; further ones are in the log and the metric only, as Events share a
+queue."""
+
+_LAST_KNOWN = "gracectl uses its last known state"
+CONSEQUENCES: Final = {
+    PODS.kind: "the drain of its node waits for it until a deadline",
+    BUDGETS.kind: f"the server decides about evictions as before, {_LAST_KNOWN}",
+}
+"""What follows for gracectl if an object of this kind cannot be decoded."""
+
+
+def report_undecodable(context: StepContext) -> None:
+    """Emit an Event on each object that a cache sets aside as undecodable, now and later."""
+    cluster = context.cluster
+    caches: tuple[tuple[Cache[Any], Resource[Any]], ...] = (
+        (cluster.pods, PODS),
+        (cluster.nodes, NODES),
+        (cluster.claims, context.claim_resource()),
+        (cluster.budgets, BUDGETS),
+        (cluster.attachments, VOLUME_ATTACHMENTS),
+        (context.admitter.budgets, NODE_BUDGETS),
+    )
+    for cache, resource in caches:
+        cache.subscribe_undecodable(partial(_emit_undecodable, context, cache, resource))
+
+
+def _emit_undecodable(
+    context: StepContext, cache: Cache[Any], resource: Resource[Any], found: UndecodableObject
+) -> None:
+    if found.name and cache.statistics().undecodable <= UNDECODABLE_EVENTS:
+        subject = Subject(resource.api_version, resource.kind, found.namespace, found.name, found.uid)
+        message = f"cannot be decoded: {found.error}; {CONSEQUENCES.get(resource.kind, _LAST_KNOWN)}"
+        context.recorder.record(subject, names.EventReason.UNDECODABLE, message, "Warning")

@@ -1,14 +1,14 @@
-"""A do-not-disrupt that nobody understands protects for ever, as whoever wrote it meant something; he is told.
+"""Events on pods of managed nodes with an invalid do-not-disrupt, which protects for ever as a fail-safe.
 
-That happens as soon as such a pod is on a managed node, not only when the node is to end, on one pod of each workload:
-a Deployment has a thousand pods with the same mistake. What is remembered of that is bounded, and no more than a few
-are told in a second, as other Events wait in the same line.
+Emitted as soon as such a pod runs, not only when its node is terminated, and on one pod per workload: a Deployment has
+a thousand pods with the same mistake. Memory and rate are bounded, since other Events share the recorder's queue.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from typing import Final
 
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.cache import Key
@@ -27,50 +27,48 @@ from gracectl.runtime.workers import run_workers
 
 logger = logging.getLogger(__name__)
 
-REMEMBERED = 10_000
-"""Workloads, each with a value, of which people were told; beyond that those that were met longest ago are forgotten,
-and told again with their next pod."""
+REMEMBERED: Final = 10_000
+"""Pairs of workload and value with an Event; beyond that the oldest are forgotten, and reported with their next pod."""
 
-TOLD_PER_SECOND, TOLD_AT_ONCE = 5.0, 50
+EVENTS_PER_SECOND, BURST = 5.0, 50
 
 
 class InvalidAnnotationReporter:
-    """Follows the pods of managed nodes; a part of the controller."""
+    """Component of the manager that follows the pods of managed nodes."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
         self._queue: WorkQueue[Key] = WorkQueue(context.clock)
-        self._pace = TokenBucket(context.clock, TOLD_PER_SECOND, TOLD_AT_ONCE)
-        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._pace = TokenBucket(context.clock, EVENTS_PER_SECOND, BURST)
+        self._reported: OrderedDict[tuple[str, str], None] = OrderedDict()
         context.cluster.pods.subscribe(self._pod_changed)
         context.cluster.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
-        """Tell people until cancelled."""
+        """Emit Events until cancelled."""
         await self._context.cluster.wait_live()
-        await run_workers(self._queue, self.look, 1)
+        await run_workers(self._queue, self.reconcile, 1)
 
     def statistics(self) -> QueueStatistics:
-        """The work queue's."""
+        """Statistics of the work queue."""
         return self._queue.statistics()
 
-    async def look(self, key: Key) -> None:
-        """Tell of the pod of that name if its value is nonsense and nobody has been told of it for its workload."""
+    async def reconcile(self, key: Key) -> None:
+        """Emit an Event on the pod if its value is invalid and its workload has none for that value yet."""
         pod = self._context.cluster.pods.get(*key)
         value = None if pod is None else invalid_annotation(pod)
-        if pod is None or value is None or not self._is_waited_for(pod):
+        if pod is None or value is None or not self._blocks_managed_node(pod):
             return
         topic = _topic(pod, value)
-        if topic not in self._told:
+        if topic not in self._reported:
             report_invalid_annotation(self._context, pod)
             await self._pace.acquire()
-        self._told[topic] = None
-        self._told.move_to_end(topic)
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        self._reported[topic] = None
+        self._reported.move_to_end(topic)
+        while len(self._reported) > REMEMBERED:
+            self._reported.popitem(last=False)
 
-    def _is_waited_for(self, pod: Pod) -> bool:
-        """Whether it would hold the end of a managed node."""
+    def _blocks_managed_node(self, pod: Pod) -> bool:
         node = self._context.cluster.node(pod.node_name)
         if node is None or not self._context.settings.node_selector.matches(node.labels):
             return False
@@ -82,13 +80,13 @@ class InvalidAnnotationReporter:
         before = None if old is None else old.annotations.get(names.DO_NOT_DISRUPT)
         value = new.annotations.get(names.DO_NOT_DISRUPT)
         if old is not None and before is not None and before != value:
-            self._told.pop(_topic(old, before), None)  # should it be written again, that is news
+            self._reported.pop(_topic(old, before), None)  # if it is set again, that is news
         is_bound_now = old is None or old.node_name != new.node_name
         if value is not None and new.node_name and (value != before or is_bound_now):
             self._queue.add(new.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Its pods may have come before it, or it has become ours."""
+        """Its pods may have come before it, or it has become a managed one."""
         if new is None or (old is not None and old.labels == new.labels):
             return
         for pod in self._context.cluster.pods_on(new.name):
@@ -96,37 +94,36 @@ class InvalidAnnotationReporter:
 
 
 def _topic(pod: Pod, value: str) -> tuple[str, str]:
-    """What people are told of once: the uid of what has made the pod, or its own, and the value."""
+    """Key of what is reported once: UID of the pod's controller, or its own, and the value."""
     owner = controller_of(pod)
     return (pod.uid if owner is None else owner.uid, shown(value))
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
-    """What makes its pods anew when they go, if there is such."""
+    """The controller that replaces the pod when it goes, if any."""
     return next((owner for owner in pod.owners if owner.controller), None)
 
 
 def report_invalid_annotation(context: StepContext, pod: Pod) -> None:
-    """A Warning on the pod: what its value is, what it means now, and what would be right."""
-    value, message = shown(invalid_annotation(pod) or ""), explained(pod, context.settings.policy.protection)
+    """Emit a Warning on the pod: its value, what that means now, and what would be valid."""
+    value = shown(invalid_annotation(pod) or "")
+    message = invalid_annotation_message(pod, context.settings.policy.protection)
     extra = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name}
     logger.warning("pod: %s", message, extra=extra)
     reason = names.EventReason.INVALID_DO_NOT_DISRUPT_ANNOTATION
     context.recorder.record(Subject.of(PODS, pod), reason, message, "Warning", news=value)
 
 
-def explained(pod: Pod, settings: ProtectionSettings) -> str:
-    """The words of that Warning."""
-    means = "protects the pod for ever"
+def invalid_annotation_message(pod: Pod, settings: ProtectionSettings) -> str:
+    """Text of the Event *InvalidDoNotDisruptAnnotation*."""
+    effect = "protects the pod for ever"
     if settings.maximum_seconds is not None:
-        means = (
-            f"protects the pod for as long as protection.maximumSeconds grants ({settings.maximum_seconds:g} s from "
-            f"its {settings.reference})"
-        )
+        maximum = f"{settings.maximum_seconds:g} s from its {settings.reference}"
+        effect = f"protects the pod for protection.maximumSeconds ({maximum})"
     owner = controller_of(pod)
     others = "" if owner is None else f", on all pods of {owner.kind} {owner.name} that have it"
     return (
-        f'annotation {names.DO_NOT_DISRUPT} is "{shown(invalid_annotation(pod) or "")}", which is neither "true" nor a '
-        f'positive duration, so it {means}; write "true" if that is meant, a duration such as "4h" or "1h30m" to '
-        f"protect it for that long from its {settings.reference}, or take it off{others}"
+        f'annotation {names.DO_NOT_DISRUPT}: "{shown(invalid_annotation(pod) or "")}" is neither "true" nor a positive '
+        f'duration and {effect}; set "true", or a duration such as "4h" or "1h30m" from its {settings.reference}, or '
+        f"remove it{others}"
     )

@@ -1,13 +1,13 @@
-"""What people are told of protected pods while their node is drained: whom it waits for, until when, and that it is
-over.
+"""Events about protected pods that block a drain: until when, and when their protection has ended.
 
-Called with every plan of a drain. Invariants: nothing here blocks; each pod hears of each end of its protection once;
-node and claim hear of all pods in one Event, so that a crowded node does not crowd out other news.
+Called with every plan of a drain. Invariants: nothing here blocks; each end of a protection makes one Event on its pod;
+node and claim get one Event for all pods, so that a crowded node does not crowd out other Events.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 
 from gracectl.controllers.pipeline.state import NodeState
@@ -28,33 +28,32 @@ logger = logging.getLogger(__name__)
 
 
 def report_protection(context: StepContext, state: NodeState, plan: Plan) -> None:
-    """Remember who guards the node now, and tell people what is new since the plan before."""
+    """Take over the protected pods of this plan, and emit Events on what has changed since the plan before."""
     now, before = context.clock.now(), state.protected_pods
-    changes = update_protection(before, plan, now, state.started)
-    known_before = state.invalid_annotations
-    state.protected_pods, state.invalid_annotations = changes.protected_pods, _invalid_annotations(plan)
-    for ended in changes.ended:
-        context.statistics.protection_durations.note(
-            ended.protected.protection.kind, ended.how, now - ended.protected.since
-        )
+    update = update_protection(before, plan, now, state.started)
+    known_values = state.invalid_annotations
+    state.protected_pods, state.invalid_annotations = update.protected_pods, _invalid_annotations(plan)
+    for ended in update.ended:
+        pod = ended.protected
+        context.statistics.protection_durations.note(pod.protection.kind, ended.how, now - pod.since)
     if before is None and state.is_resumed:
-        return  # our predecessor has told all that
-    elapsed = [each.protected for each in changes.ended if each.how is ProtectionEnd.ELAPSED]
-    elapsed = [protected for protected in elapsed if protected.pod.uid not in changes.protected_pods]
-    # The node first: it has few Events, which those of its pods must not crowd out.
+        return  # emitted before the restart
+    elapsed = [each.protected for each in update.ended if each.how is ProtectionEnd.ELAPSED]
+    elapsed = [each for each in elapsed if each.pod.uid not in update.protected_pods]
+    # The node first: its Events are few, and those of its pods must not crowd them out.
     if elapsed:
-        _tell_of_elapsed(context, state, elapsed)
-    if last_end(changes.protected_pods.values()) not in (None, last_end((before or {}).values())):
-        _summarise(context, state, plan)
-    for protected in elapsed:
-        message = f"{_was(protected)}, and no longer keeps {_node(state)}: it is evicted as its budget allows"
-        _tell(context, protected, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message)
-    for protected in changes.begun:
-        message = f"keeps {_node(state)}: {_is(protected, plan)}"
-        _tell(context, protected, EventReason.DO_NOT_DISRUPT_UNTIL, message)
+        _emit_elapsed(context, state, elapsed)
+    if last_end(update.protected_pods.values()) not in (None, last_end((before or {}).values())):
+        _emit_summary(context, state, plan)
+    for each in elapsed:
+        message = f"no longer blocks the drain of node {state.node.name}: was {_until(each)}; evicted as budgets allow"
+        _emit_on_pod(context, each, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message)
+    for each in update.begun:
+        message = f"blocks the drain of node {state.node.name}: {_explain(each, plan)}"
+        _emit_on_pod(context, each, EventReason.DO_NOT_DISRUPT_UNTIL, message)
     for entry in plan.left:
         value = state.invalid_annotations.get(entry.pod.uid)
-        if value is not None and value != known_before.get(entry.pod.uid):
+        if value is not None and value != known_values.get(entry.pod.uid):
             report_invalid_annotation(context, entry.pod)
 
 
@@ -63,89 +62,69 @@ def _invalid_annotations(plan: Plan) -> dict[str, str]:
     return {pod.uid: value for pod in running if (value := invalid_annotation(pod)) is not None}
 
 
-def last_end(protected_pods: Iterable[ProtectedPod]) -> float | None:
-    """The instant at which the last of the protections ends: infinity if that is not known, None without any."""
-    return max((_end(protected) for protected in protected_pods if not protected.is_leaving), default=None)
+def last_end(pods: Iterable[ProtectedPod]) -> float | None:
+    """The instant at which the last protection ends: infinity if one has no known end, None without any."""
+    return max((_end(each) for each in pods if not each.is_leaving), default=None)
 
 
-def _end(protected: ProtectedPod) -> float:
-    return float("inf") if protected.protection.until is None else protected.protection.until
+def _end(pod: ProtectedPod) -> float:
+    return math.inf if pod.protection.until is None else pod.protection.until
 
 
-def _summarise(context: StepContext, state: NodeState, plan: Plan) -> None:
-    message = summary(list((state.protected_pods or {}).values()))
+def _emit_summary(context: StepContext, state: NodeState, plan: Plan) -> None:
+    pods = list((state.protected_pods or {}).values())
+    message = summary(pods)
     if plan.deadline is not None:
         message += f"; the node ends by {format_time(plan.deadline)}"
-    news = str(last_end((state.protected_pods or {}).values()))
-    emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_UNTIL, message, news=news)
+    emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_UNTIL, message, news=str(last_end(pods)))
 
 
-def summary(protected_pods: Sequence[ProtectedPod]) -> str:
-    """`3 pods are protected, the last of them until …: shop/a, shop/b, shop/c`; whose end is last comes first."""
-    protected_pods = sorted(
-        (each for each in protected_pods if not each.is_leaving), key=lambda each: (-_end(each), each.pod.key)
-    )
-    endless = sum(each.protection.until is None for each in protected_pods)
+def summary(pods: Sequence[ProtectedPod]) -> str:
+    """`3 pods are protected, the last until …: shop/a, shop/b, shop/c`; the one that is protected longest first."""
+    pods = sorted((each for each in pods if not each.is_leaving), key=lambda each: (-_end(each), each.pod.key))
+    endless = sum(each.protection.until is None for each in pods)
     if endless:
-        who = (
-            ""
-            if len(protected_pods) == 1
-            else "all of them "
-            if endless == len(protected_pods)
-            else f"{endless} of them "
-        )
-        until = f"{who}without a known end"
+        number = "" if len(pods) == 1 else "all " if endless == len(pods) else f"{endless} "
+        until = f"{number}without a known end"
     else:
-        who = "" if len(protected_pods) == 1 else "the last of them "
-        until = f"{who}until {format_time(_end(protected_pods[0]))}"
-    return f"{_count(protected_pods)} protected, {until}: {_names([each.pod for each in protected_pods])}"
+        until = f"{'' if len(pods) == 1 else 'the last '}until {format_time(_end(pods[0]))}"
+    return f"{_count(pods)} protected, {until}: {_names([each.pod for each in pods])}"
 
 
-def _is(protected: ProtectedPod, plan: Plan) -> str:
-    """What protects the pod, what ends that, and what comes then."""
-    protection, by_deadline = protected.protection, _by_deadline(protected, plan)
+def _explain(pod: ProtectedPod, plan: Plan) -> str:
+    """`protected by … until …; evicted after that as budgets allow; deleted at … at the latest (node deadline …)`."""
+    protection, by_deadline = pod.protection, ""
+    if pod.delete_at is not None and plan.deadline is not None:
+        by_deadline = f"; deleted at {format_time(pod.delete_at)} at the latest"
+        by_deadline += f" (node deadline {format_time(plan.deadline)})"
     if protection.until is not None:
-        text = f"{protection.words} until {format_time(protection.until)}{protection.limit}"
-        is_first = protected.delete_at is None or protected.delete_at > protection.until
-        return f"{text}{', then it is evicted as its budget allows' if is_first else ''}{by_deadline}"
+        is_evicted_first = pod.delete_at is None or pod.delete_at > protection.until
+        return f"{_until(pod)}{'; evicted after that as budgets allow' if is_evicted_first else ''}{by_deadline}"
     if protection.lasting == "time":
-        return f"{protection.words}, which counts from its start, and it has not started yet{by_deadline}"
-    extent = ", which holds the whole node" if protection.holds_node else ""
-    return f"{protection.words}{extent}; it stays until somebody takes that off{by_deadline}"
+        return f"{protection.words}, which counts from its start; not started yet{by_deadline}"
+    extent = ", which blocks the whole node" if protection.holds_node else ""
+    return f"{protection.words}{extent}; stays until you remove that{by_deadline}"
 
 
-def _by_deadline(protected: ProtectedPod, plan: Plan) -> str:
-    if protected.delete_at is None or plan.deadline is None:
-        return ""
-    by = format_time(plan.deadline)
-    return f"; it is deleted at {format_time(protected.delete_at)} at the latest, as the node must end by {by}"
+def _until(pod: ProtectedPod) -> str:
+    protection = pod.protection
+    assert protection.until is not None
+    return f"{protection.words} until {format_time(protection.until)}{protection.limit}"
 
 
-def _tell_of_elapsed(context: StepContext, state: NodeState, elapsed: Sequence[ProtectedPod]) -> None:
-    pods = [protected.pod for protected in elapsed]
-    their = "its budget allows" if len(pods) == 1 else "their budgets allow"
-    message = f"{_count(pods)} no longer protected, and evicted as {their}: {_names(pods)}"
-    if left := [protected for protected in (state.protected_pods or {}).values() if not protected.is_leaving]:
+def _emit_elapsed(context: StepContext, state: NodeState, elapsed: Sequence[ProtectedPod]) -> None:
+    pods = _names([each.pod for each in elapsed])
+    message = f"{_count(elapsed)} no longer protected, evicted as budgets allow: {pods}"
+    if left := [each for each in (state.protected_pods or {}).values() if not each.is_leaving]:
         message += f"; {summary(left)}"
     news = f"{elapsed[0].pod.uid} {elapsed[0].protection.until}"
     emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)
 
 
-def _was(protected: ProtectedPod) -> str:
-    assert protected.protection.until is not None
-    return (
-        f"was {protected.protection.words} until {format_time(protected.protection.until)}{protected.protection.limit}"
-    )
-
-
-def _tell(context: StepContext, protected: ProtectedPod, reason: EventReason, message: str) -> None:
+def _emit_on_pod(context: StepContext, protected: ProtectedPod, reason: EventReason, message: str) -> None:
     pod, news = protected.pod, " ".join(map(str, protected.until))
     logger.info("pod %s", message, extra={"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name})
     context.recorder.record(Subject.of(PODS, pod), reason, message, news=news)
-
-
-def _node(state: NodeState) -> str:
-    return f"node {state.node.name}, which {state.fate}"
 
 
 def _count(pods: Sequence[object]) -> str:

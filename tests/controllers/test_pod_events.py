@@ -1,4 +1,4 @@
-"""What the owners of pods are told of deletions for a deadline."""
+"""Events about deletions for a deadline: their texts, and which failures make one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.builders import NOW
 from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
-from gracectl.controllers.reporting.pod_events import PodEventReporter, deletion_message, is_cut
+from gracectl.controllers.reporting.events import PodEventReporter, deletion_message, is_cut
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.eviction.pending_deletions import PendingDeletion
 from gracectl.kube.client import KubeClient
@@ -36,11 +36,11 @@ DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
             Deletion(
                 POD, 1, 600, PendingDeletion(600, NOW), 0.0
             ),  # it has used its last second, or its kubelet is gone
-            "is still there after the 600 s of grace that it had; deleted again by gracectl, with 1 s",
+            "deleted again by gracectl with 1 s of grace, still running after 600 s",
         ),
         (
             Deletion(POD, 1, 600, PendingDeletion(290, NOW - 10), 0.0),  # that it was cut has been told then
-            "is still there after the 290 s of grace that it had; deleted again by gracectl, with 1 s",
+            "deleted again by gracectl with 1 s of grace, still running after 290 s",
         ),
     ],
 )
@@ -53,21 +53,21 @@ def test_a_pod_that_loses_nothing_is_no_warning(deletion: Deletion, told: str) -
     [
         (
             Deletion(POD, 12, 30, None, 0.0),
-            "deleted by gracectl with 12 s instead of the 30 s of grace that it asks for",
+            "deleted by gracectl with 12 s of grace instead of 30 s",
         ),
         (
             Deletion(POD, 290, 3600, PendingDeletion(600, NOW + 309.5), 0.0),
-            "terminates already, but its 600 s of grace would end 310 s after the deadline; cut by gracectl to 290 s",
+            "grace cut by gracectl from 600 s, which would end 310 s after the deadline, to 290 s",
         ),
         (
             Deletion(
                 POD, 1, 600, PendingDeletion(600, NOW + 200), 0.0
             ),  # in the second half, so that it waited until then
-            "terminates already, but its 600 s of grace would end 200 s after the deadline; cut by gracectl to 1 s",
+            "grace cut by gracectl from 600 s, which would end 200 s after the deadline, to 1 s",
         ),
         (
             Deletion(POD, 1, 600, PendingDeletion(600, NOW + 8e8), 0.0),  # the deadline is of long ago: an end by hand
-            "terminates already, but its 600 s of grace would end after the deadline; cut by gracectl to 1 s",
+            "grace cut by gracectl from 600 s, which would end after the deadline, to 1 s",
         ),
     ],
 )
@@ -81,7 +81,7 @@ def refusal(answer: Response | ApiError) -> ApiError:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("answer", "events"), [(DENIED, 1), (FAULT, 1), (busy(1), 0), (LOST, 0)])
-async def test_what_somebody_may_have_to_mend_is_an_event(answer: Response | ApiError, events: int) -> None:
+async def test_a_failure_that_is_about_the_pod_is_an_event(answer: Response | ApiError, events: int) -> None:
     clock = LoopClock()
     recorder = EventRecorder(KubeClient(EvictionServer(clock), clock), clock)
     PodEventReporter(recorder).not_deleted(POD, refusal(answer))

@@ -17,8 +17,8 @@ from support.stage import Stage, a_pod_manifest, a_workload, staged, the_setting
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
-from gracectl.controllers.reporting import invalid_annotations as misspelt
-from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter, explained
+from gracectl.controllers.reporting import invalid_annotations
+from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter, invalid_annotation_message
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
@@ -39,22 +39,21 @@ def deployment(value: str, replicas: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("value", ["false", "4 hours", "0s", "-1h", "", "1d"])
-async def test_it_is_told_at_once_though_nobody_ends_the_node(value: str) -> None:
+async def test_it_is_reported_at_once_though_nobody_ends_the_node(value: str) -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(protected("job", value))
         await stage.clock.sleep(0.01)
         assert await told(stage, "job", REASON) == [
-            f'annotation karpenter.sh/do-not-disrupt is "{value}", which is neither "true" nor a positive duration, so '
-            'it protects the pod for ever; write "true" if that is meant, a duration such as "4h" or "1h30m" to '
-            "protect it for that long from its creation, or take it off"
+            f'annotation karpenter.sh/do-not-disrupt: "{value}" is neither "true" nor a positive duration and protects '
+            'the pod for ever; set "true", or a duration such as "4h" or "1h30m" from its creation, or remove it'
         ]
         events = (await stage.call("GET", "/api/v1/events"))["items"]
         assert [each["type"] for each in events if each["reason"] == REASON] == ["Warning"]
 
 
 @pytest.mark.parametrize("value", ["true", "4h", "1h30m", "0.5s"])
-async def test_what_can_be_understood_is_not_told(value: str) -> None:
+async def test_what_can_be_understood_is_not_reported(value: str) -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(protected("job", value), a_pod_manifest("old", "n1", labels={names.DO_NOT_EVICT: "perhaps"}))
@@ -62,7 +61,7 @@ async def test_what_can_be_understood_is_not_told(value: str) -> None:
         assert await warned(stage) == {}
 
 
-async def test_pods_that_are_there_already_are_told_when_we_start() -> None:
+async def test_pods_that_are_there_already_are_reported_when_we_start() -> None:
     async with staged("n1") as stage:
         await stage.create(protected("job", "never"))
         async with stage.controller() as controller:
@@ -87,7 +86,7 @@ async def test_a_deployment_is_one_event_however_many_pods_it_has_and_one_more_f
         assert (await warned(stage)).total() == 2
 
 
-async def test_a_value_that_is_edited_is_told_again_also_if_it_has_been_told_before() -> None:
+async def test_a_value_that_is_edited_is_reported_again_also_if_it_has_been_reported_before() -> None:
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(protected("job", "always"))
@@ -99,7 +98,7 @@ async def test_a_value_that_is_edited_is_told_again_also_if_it_has_been_told_bef
         assert said == ["always", "1 hour", "1 hour", "1 hour", "always"]
 
 
-async def test_only_pods_that_would_hold_a_managed_node_are_told() -> None:
+async def test_only_pods_that_would_hold_a_managed_node_are_reported() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
     async with staged(settings=settings) as stage:
         await stage.add_nodes("n1", labels={"pool": "mine"})
@@ -165,7 +164,7 @@ def crowd(count: int, **fields: Any) -> list[Pod]:
     return [a_pod(f"p{n}", annotations={names.DO_NOT_DISRUPT: "always"}, **fields) for n in range(count)]
 
 
-async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controller: Controller) -> None:
+async def test_thousands_that_belong_to_nobody_are_reported_a_few_at_a_time(controller: Controller) -> None:
     """So that what else there is to tell does not wait behind them."""
     context = controller._tenure._context
     part = InvalidAnnotationReporter(context)
@@ -173,22 +172,22 @@ async def test_thousands_that_belong_to_nobody_are_told_a_few_at_a_time(controll
     start = context.clock.monotonic()
     for pod in crowd(100):
         context.cluster.pods.put(pod)
-        await part.look(pod.key)
+        await part.reconcile(pod.key)
     assert context.recorder.statistics().recorded == 100
     assert context.clock.monotonic() - start == pytest.approx(50 / 5)
     assert part.statistics().ready == 100  # the queue knows them, and nobody has taken them from it here
 
 
 async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(misspelt, "REMEMBERED", 10)
+    monkeypatch.setattr(invalid_annotations, "REMEMBERED", 10)
     context = controller._tenure._context
     part = InvalidAnnotationReporter(context)
     context.cluster.nodes.put(a_node())
     for pod in crowd(30):
         context.cluster.pods.put(pod)
-        await part.look(pod.key)
-    assert [topic[0] for topic in part._told] == [f"uid-p{n}" for n in range(20, 30)]
-    assert all(len(value) <= 60 for _, value in part._told)
+        await part.reconcile(pod.key)
+    assert [topic[0] for topic in part._reported] == [f"uid-p{n}" for n in range(20, 30)]
+    assert all(len(value) <= 60 for _, value in part._reported)
 
 
 @pytest.mark.parametrize(
@@ -197,21 +196,20 @@ async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch
         (
             ProtectionSettings(reference="start"),
             crowd(1)[0],
-            'protects the pod for ever; write "true" if that is meant, a duration such as "4h" or "1h30m" to protect '
-            "it for that long from its start, or take it off",
+            'protects the pod for ever; set "true", or a duration such as "4h" or "1h30m" from its start, or remove it',
         ),
         (
             ProtectionSettings(maximum_seconds=7200.0),
             crowd(1)[0],
-            "protects the pod for as long as protection.maximumSeconds grants (7200 s from its creation); write",
+            "protects the pod for protection.maximumSeconds (7200 s from its creation); set",
         ),
         (
             ProtectionSettings(),
             crowd(1, owners=owned_by("ReplicaSet", "web-5d4f"))[0],
-            "or take it off, on all pods of ReplicaSet web-5d4f that have it",
+            "or remove it, on all pods of ReplicaSet web-5d4f that have it",
         ),
-        (ProtectionSettings(), a_pod(annotations={names.DO_NOT_DISRUPT: "x" * 300}), f'is "{"x" * 59}…", which'),
+        (ProtectionSettings(), a_pod(annotations={names.DO_NOT_DISRUPT: "x" * 300}), f': "{"x" * 59}…" is neither'),
     ],
 )
 def test_it_is_said_what_it_means_and_what_would_be_right(settings: ProtectionSettings, pod: Pod, words: str) -> None:
-    assert words in explained(pod, settings)
+    assert words in invalid_annotation_message(pod, settings)

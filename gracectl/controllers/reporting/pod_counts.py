@@ -1,0 +1,97 @@
+"""Counts of pods for the metrics: those that hold nodes in termination, and those that are protected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, get_args
+
+import msgspec
+
+from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
+from gracectl.model.selectors import LabelSelector
+from gracectl.policy.plan import Blocker, Outcome, Plan
+from gracectl.policy.protection import Kind, Lasting, protection_of
+from gracectl.policy.settings import ProtectionSettings
+from gracectl.runtime.slices import Sliced
+
+STATES: Final = tuple(outcome for outcome in Outcome if outcome is not Outcome.IGNORED)
+"""Outcomes of pods that hold their node."""
+
+
+class RemainingPods(msgspec.Struct, frozen=True):
+    """Pods that hold their node, by what their plan says of them and by what blocks them; every key is present."""
+
+    states: Mapping[Outcome, int] = msgspec.field(default_factory=lambda: dict.fromkeys(STATES, 0))
+    blocked: Mapping[Blocker, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Blocker, 0))
+
+
+def count_remaining(plans: Iterable[Plan]) -> RemainingPods:
+    """Count the pods of these plans."""
+    found = Counter((entry.outcome, entry.blocker) for plan in plans for entry in plan.pods)
+    states: dict[Outcome, int] = dict.fromkeys(STATES, 0)
+    blocked = dict.fromkeys(Blocker, 0)
+    for (outcome, blocker), number in found.items():
+        if outcome is not Outcome.IGNORED:
+            states[outcome] += number
+        if blocker is not None:
+            blocked[blocker] += number
+    return RemainingPods(states, blocked)
+
+
+SLICE: Final = 500
+"""Pods that are counted in one slice: a few milliseconds, also if each has another duration to be parsed."""
+
+Group = tuple[Kind, Lasting]
+
+GROUPS: Final[tuple[Group, ...]] = tuple(
+    (kind, lasting)
+    for kind in get_args(Kind)
+    for lasting in get_args(Lasting)
+    if (kind, lasting) != ("do-not-evict", "invalid")  # every value but "false" is valid
+)
+
+
+class ProtectedPodCounts(msgspec.Struct, frozen=True):
+    """Protected pods by what protects them and for how long; `longest`: seconds until the last known end."""
+
+    protected: Mapping[Group, int]
+    terminating: Mapping[Group, int]
+    """Those on nodes that are being terminated."""
+    longest: Mapping[Kind, float]
+
+
+def count_protected_pods(
+    cluster: ClusterCache, selector: LabelSelector, settings: ProtectionSettings, now: float
+) -> Sliced[ProtectedPodCounts]:
+    """Count the protected pods on the nodes that `selector` matches, as a drain would see them at `now`.
+
+    Only the few pods that ask for protection are looked at; the cache indexes them.
+    """
+    protected: Counter[Group] = Counter()
+    terminating: Counter[Group] = Counter()
+    longest: dict[Kind, float] = dict.fromkeys(get_args(Kind), 0.0)
+    by_node: dict[str, bool | None] = {}  # whether it is being terminated; None: not managed
+    for number, pod in enumerate(cluster.pods_that_ask(), start=1):
+        if number % SLICE == 0:
+            yield
+        if pod.node_name not in by_node:
+            node = cluster.node(pod.node_name)
+            is_managed = node is not None and selector.matches(node.labels)
+            by_node[pod.node_name] = is_finalizing(node) if node is not None and is_managed else None
+        is_terminating = by_node[pod.node_name]
+        if is_terminating is None or pod.deletion_timestamp is not None:
+            continue
+        protection = protection_of(pod, now, settings)
+        if protection is None:
+            continue
+        group = (protection.kind, protection.lasting)
+        protected[group] += 1
+        terminating[group] += is_terminating
+        if protection.until is not None:
+            longest[protection.kind] = max(longest[protection.kind], protection.until - now)
+    return ProtectedPodCounts(
+        protected={group: protected[group] for group in GROUPS},
+        terminating={group: terminating[group] for group in GROUPS},
+        longest=longest,
+    )
