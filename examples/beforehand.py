@@ -31,7 +31,7 @@ from gracectl.inspect.watcher import look
 from gracectl.kube.client import KubeClient
 from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
-from gracectl.policy.queues import Rate
+from gracectl.policy.simulation import EvictionRate
 
 COLUMNS = 110
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ async def _foretold(stage: Stage, nodes: NodeChoice, replacement_seconds: float)
     settings = stage.settings.termination
     client = KubeClient(stage.transport, stage.clock)
     observed = await look(client, lambda node: nodes.picks(node) or is_draining(node, settings))
-    rate = Rate(stage.settings.eviction.qps, stage.settings.eviction.burst)
+    rate = EvictionRate(stage.settings.eviction.qps, stage.settings.eviction.burst)
     assumptions = Assumptions(replacement_seconds, rate)
     return outlook(observed, settings, nodes.among(observed.nodes.values()), stage.clock.now(), assumptions)
 

@@ -20,7 +20,7 @@ from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
-from gracectl.policy.nodebudgets import bound_of, desired_of, governs, problem_of
+from gracectl.policy.nodebudgets import bound_of, desired_of, invalid_reason, selects_node
 
 WHOLE: Final = 100
 """Percent."""
@@ -60,7 +60,7 @@ class NodeBudgetWriting:
         if _lets_nobody_go(budget):
             yield f"spec: {bound} lets no Ready node end, ever"
         elif self._nodes.live:
-            selected = sum(governs(budget, node) for node in self._nodes.values())
+            selected = sum(selects_node(budget, node) for node in self._nodes.values())
             if selected and desired_of(budget, selected) >= selected:
                 yield f"spec: {bound} lets no Ready node end as long as it selects {_nodes(selected)}, as it does now"
 
@@ -68,7 +68,7 @@ class NodeBudgetWriting:
 def _findings(budget: NodeDisruptionBudget) -> Iterator[Finding]:
     if budget.selector_error:
         yield Finding("spec.selector", budget.selector_error)
-    problem = problem_of(msgspec.structs.replace(budget, selector_error=""))
+    problem = invalid_reason(msgspec.structs.replace(budget, selector_error=""))
     if problem is not None:
         field, _, text = problem.partition(": ")
         yield Finding(field, text)

@@ -17,7 +17,7 @@ from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.times import format_time
-from gracectl.policy.deadlines import parse_grace_period, unreadable, written
+from gracectl.policy.deadlines import invalid_deadline, parse_grace_period, written_deadline
 from gracectl.policy.voluntary import expires_at
 
 DEADLINE: Final = f"metadata.annotations[{names.TERMINATION_TIMESTAMP}]"
@@ -67,14 +67,14 @@ def _misspelt(claim: NodeClaim, before: NodeClaim) -> Iterator[Finding]:
 
 
 def _unreadable(claim: NodeClaim, before: NodeClaim) -> Iterator[Finding]:
-    text = unreadable(claim)
+    text = invalid_deadline(claim)
     if text is not None and text != before.annotations.get(names.TERMINATION_TIMESTAMP):
         yield Finding(DEADLINE, f"{text[:100]!r} is no RFC 3339 time such as 2026-01-01T00:00:00Z")
 
 
 def _loosened(claim: NodeClaim, before: NodeClaim) -> Iterator[Finding]:
     """A deadline may be made tighter while the claim ends, never looser (DESIGN 3.2)."""
-    promised, now = written(before), written(claim)
+    promised, now = written_deadline(before), written_deadline(claim)
     if before.deletion_timestamp is None or promised is None or (now is not None and now <= promised):
         return
     if now is not None:

@@ -44,7 +44,7 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.sharing import Sharing
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.waves import Order
+from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import Component
@@ -108,7 +108,7 @@ class Agent:
         )
         self._watch = deps.machine.watcher(self)
         self._watch_state = WatchState()
-        self._order: Order | None = None
+        self._order: DrainOrder | None = None
         self._wanted: tuple[float, str] | None = None
         self._shutdown: MachineShutdown | None = None
         self._outcomes: Counter[ShutdownOutcome] = Counter()

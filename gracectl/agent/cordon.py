@@ -21,7 +21,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark, annotation, lacking, marks_in, recorded, removals, without
-from gracectl.policy.kept import is_in_maintenance, marks_of
+from gracectl.policy.maintenance import is_in_maintenance, recorded_marks
 from gracectl.runtime.backoff import Backoff
 
 
@@ -55,7 +55,7 @@ def uncordoning(node: Node) -> JsonPatch | None:
         return None
     closed = without(names.SHUTDOWN_CORDONED)
     if is_in_maintenance(node):
-        record = recorded({*marks_of(node), *_added(node), Mark.UNSCHEDULABLE})
+        record = recorded({*recorded_marks(node), *_added(node), Mark.UNSCHEDULABLE})
         return JsonPatch([annotation(names.CORDONED, record), closed])
     return JsonPatch([*removals(node, _added(node)), closed])
 

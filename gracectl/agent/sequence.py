@@ -19,8 +19,17 @@ import msgspec
 from gracectl.eviction.deleter import PodDeleter, ScheduledDeletion
 from gracectl.kube.cache import Cache
 from gracectl.model.pod import Pod
-from gracectl.policy.shutdown import Notice, RangeBegan, RangeOver, Seen, Shutdown, Step, begin, step
-from gracectl.policy.waves import Order
+from gracectl.policy.shutdown import (
+    RangeEnded,
+    RangeStarted,
+    ShutdownDeletion,
+    ShutdownState,
+    ShutdownStep,
+    ShutdownView,
+    begin,
+    step,
+)
+from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.clock import Clock
 
 
@@ -42,10 +51,10 @@ class SequenceResult(msgspec.Struct, frozen=True):
 class SequenceListener(Protocol):
     """Listener for the progress of a shutdown; must not block. Single pods are reported by the deleter."""
 
-    def range_began(self, event: RangeBegan) -> None:
+    def range_began(self, event: RangeStarted) -> None:
         """The pods of a range are deleted now."""
 
-    def range_over(self, event: RangeOver) -> None:
+    def range_over(self, event: RangeEnded) -> None:
         """The period of a range is over, or its pods are gone."""
 
     def over(self, result: SequenceResult) -> None:
@@ -84,7 +93,7 @@ class ShutdownSequence:
         self._changed.set()
 
     async def run(
-        self, order: Order, available: float, node_deadline: Callable[[], float | None] = lambda: None
+        self, order: DrainOrder, available: float, node_deadline: Callable[[], float | None] = lambda: None
     ) -> SequenceResult:
         """Drain the node in at most `available` seconds from now. When cancelled, no further pod is deleted.
 
@@ -104,15 +113,15 @@ class ShutdownSequence:
         return result
 
     async def _drain(
-        self, order: Order, available: float, began: float, node_deadline: Callable[[], float | None]
+        self, order: DrainOrder, available: float, began: float, node_deadline: Callable[[], float | None]
     ) -> SequenceResult:
         if not self._pods.live:
             return SequenceResult(self._clock.monotonic() - began, is_known=False)
-        shutdown: Shutdown | None = None
+        shutdown: ShutdownState | None = None
         while True:
             self._changed = anyio.Event()
             elapsed = self._clock.monotonic() - began
-            seen = Seen(self._pods.values(), elapsed, self._clock.now(), node_deadline())
+            seen = ShutdownView(self._pods.values(), elapsed, self._clock.now(), node_deadline())
             decided = step(shutdown or begin(order, available, seen, self._own_uid), seen)
             shutdown = decided.shutdown
             self.waiting_pods = len(decided.awaited)
@@ -127,10 +136,10 @@ class ShutdownSequence:
                 await self._deleter.settle(self._node)
         return SequenceResult(self._clock.monotonic() - began, decided.left)
 
-    def _execute(self, decided: Step) -> None:
+    def _execute(self, decided: ShutdownStep) -> None:
         """Notify of ranges that began or ended, and pass the pods to delete to the deleter."""
         for event in decided.news:
-            if isinstance(event, RangeBegan):
+            if isinstance(event, RangeStarted):
                 self._listener.range_began(event)
             else:
                 self._listener.range_over(event)
@@ -139,7 +148,7 @@ class ShutdownSequence:
             self._node, [self._scheduled(notice, waves[notice.wave].pods) for notice in decided.notices]
         )
 
-    def _scheduled(self, notice: Notice, pods: str) -> ScheduledDeletion:
+    def _scheduled(self, notice: ShutdownDeletion, pods: str) -> ScheduledDeletion:
         """As the deleter wants it, which computes the grace itself: a retry has less."""
         return ScheduledDeletion(
             namespace=notice.pod.namespace,

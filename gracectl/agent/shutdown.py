@@ -29,8 +29,8 @@ from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import deadline_of
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.shutdown import RangeBegan, RangeOver
-from gracectl.policy.waves import Order
+from gracectl.policy.shutdown import RangeEnded, RangeStarted
+from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
@@ -63,7 +63,7 @@ class ShutdownDependencies(msgspec.Struct, frozen=True, kw_only=True):
 class MachineShutdown:
     """One shutdown; listener of its sequence and of the deleter. `seconds`: the time available, from now."""
 
-    def __init__(self, deps: ShutdownDependencies, policy: PolicySettings, order: Order, seconds: float) -> None:
+    def __init__(self, deps: ShutdownDependencies, policy: PolicySettings, order: DrainOrder, seconds: float) -> None:
         self._deps = deps
         self._policy = policy
         self._order = order
@@ -159,7 +159,7 @@ class MachineShutdown:
 
     # Calls of the sequence and the deleter.
 
-    def range_began(self, event: RangeBegan) -> None:
+    def range_began(self, event: RangeStarted) -> None:
         """See SequenceListener."""
         now = self._deps.clock.now()
         self._deleted.update(pod.uid for pod in event.pods)
@@ -168,7 +168,7 @@ class MachineShutdown:
         until = format_time(now + event.seconds)
         self._report(f"{event.wave.name}: deleting {describe(event.pods)}; until {until} ({event.seconds:.0f} s)")
 
-    def range_over(self, event: RangeOver) -> None:
+    def range_over(self, event: RangeEnded) -> None:
         """See SequenceListener."""
         now = self._deps.clock.now()
         if self._trace:
@@ -186,7 +186,7 @@ class MachineShutdown:
         """See SequenceListener; `_over` reports it, with the result."""
 
     def deleted(self, deletion: Deletion, pod: Pod | None) -> None:
-        """See DeletionListener. `pod`: its cached object; a pod that came late is in no RangeBegan."""
+        """See DeletionListener. `pod`: its cached object; a pod that came late is in no RangeStarted."""
         self._deleted.add(deletion.pod.uid)
         if self._trace:
             if pod is not None and pod.uid == deletion.pod.uid:

@@ -39,9 +39,9 @@ from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
-from gracectl.policy.cautions import data_lost
-from gracectl.policy.kept import is_kept, kept_since
+from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
 from gracectl.policy.plan import plan
+from gracectl.policy.warnings import data_loss
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,10 +202,10 @@ class _Job:
 def _tell_of_losses(observed: ClusterCache, nodes: Sequence[Node], settings: Settings, now: float) -> None:
     """Whose emptyDir goes with its pod, while the node with the disk stays."""
     for node in nodes:
-        if is_kept(node):
+        if is_maintenance_requested(node):
             continue
-        view = msgspec.structs.replace(observed.view_of(node, settings.termination.policy), is_kept=True)
-        if caution := data_lost(plan(view, now)):
+        view = msgspec.structs.replace(observed.view_of(node, settings.termination.policy), is_maintenance=True)
+        if caution := data_loss(plan(view, now)):
             say(f"{node.name}: {caution.message}", err=True)
 
 
@@ -223,8 +223,8 @@ async def _ask_to_delete(client: KubeClient, node: Node) -> str:
 
 async def _ask_to_keep(there: Connection, node: Node) -> str:
     now = there.clock.now()
-    if is_kept(node):
-        return f"is drained for maintenance already, for {elapsed(now - kept_since(node, now))}"
+    if is_maintenance_requested(node):
+        return f"is drained for maintenance already, for {elapsed(now - maintenance_since(node, now))}"
     after = await patch_with_retry(there.client, ABANDONABLE, node, lambda found: request(found, now))
     if after is None:
         raise Refused(NAMESAKE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gracectl.policy.prospects import Span
+from gracectl.policy.bounds import Window
 
 DAY = 86_400
 
@@ -21,7 +21,7 @@ def elapsed(seconds: float) -> str:
     return f"{sign}{minutes}:{seconds_left:02}"
 
 
-def elapsed_span(span: Span | None, since: float) -> str:
+def elapsed_span(span: Window | None, since: float) -> str:
     """`0:00`, `0:00-4:32`, `0:00 or later`; `never` for None. `since`: the instant (Unix seconds) that is 0:00."""
     if span is None:
         return "never"

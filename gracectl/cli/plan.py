@@ -31,7 +31,7 @@ from gracectl.kube.reading import read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.forecast import Assumptions
-from gracectl.policy.queues import Rate
+from gracectl.policy.simulation import EvictionRate
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ def foresee(
     """
     assumptions = Assumptions(
         replacement_seconds=settings.plan.replacement_seconds if replacement_seconds is None else replacement_seconds,
-        rate=Rate(settings.eviction.qps, settings.eviction.burst),
+        rate=EvictionRate(settings.eviction.qps, settings.eviction.burst),
     )
     told = outlook(seen.observed, settings.termination, seen.asked, seen.now, assumptions, keeps=keeps)
     return under_budgets(told, seen.node_budgets, seen.now)

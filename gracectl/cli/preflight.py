@@ -11,7 +11,7 @@ from gracectl.cli.elapsed import elapsed
 from gracectl.config import Settings
 from gracectl.inspect.forecast import neglect
 from gracectl.model.node import Node
-from gracectl.policy.cautions import Kind
+from gracectl.policy.warnings import WarningKind
 
 
 class Undrainable(Exception):
@@ -46,6 +46,6 @@ def _reason(node: Node, settings: Settings, now: float, keeps: bool, by_default:
     caution = neglect(settings.termination, node, keeps=keeps)
     if caution is None:
         return ""
-    if caution.kind is Kind.NOT_MANAGED and by_default:
+    if caution.kind is WarningKind.NOT_MANAGED and by_default:
         return f"{caution.message}; give the controller's own settings with --config"
     return caution.message

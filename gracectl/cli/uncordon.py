@@ -21,7 +21,7 @@ from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.policy.cordon import SPELT, Mark
-from gracectl.policy.kept import is_given_back, marks_of
+from gracectl.policy.maintenance import is_maintenance_ending, recorded_marks
 
 
 @click.command()
@@ -62,11 +62,11 @@ async def _ask(there: Connection, settings: Settings, node: Node) -> str:
         raise Refused(NAMESAKE)
     if after.deletion_timestamp is not None:
         raise Refused("it is being deleted, which nobody can take back")
-    if not is_given_back(after):
+    if not is_maintenance_ending(after):
         return "takes pods again" if was_asked else "was not cordoned"
     if not settings.termination.node_selector.matches(after.labels):
         return f"is schedulable; {complaint(after)[1]}"
-    rest = " and ".join(SPELT[mark] for mark in (Mark.TAINT, Mark.LABEL) if mark in marks_of(after))
+    rest = " and ".join(SPELT[mark] for mark in (Mark.TAINT, Mark.LABEL) if mark in recorded_marks(after))
     if not rest:
         return "takes pods again"
     return f"takes pods again as soon as the controller has taken off {rest}"

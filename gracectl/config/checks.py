@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gracectl.config.naming import named
 from gracectl.config.settings import Settings
-from gracectl.policy.health import Tally
+from gracectl.policy.health import UnhealthyNodes
 from gracectl.policy.pace import validate_maximum
 
 
 def check(settings: Settings) -> None:
     """ValueError, with the field in front, for what the types alone cannot tell."""
     with named("health.maximumUnhealthy"):
-        Tally(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
+        UnhealthyNodes(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
     with named("voluntary.maximumAtOnce"):
         validate_maximum(settings.voluntary.maximum_at_once)
     with named("voluntary.pendingPatience"):

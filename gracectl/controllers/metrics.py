@@ -18,7 +18,7 @@ from gracectl.controllers.reporting.pod_counts import ProtectedPodCounts, Remain
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples
-from gracectl.policy.pending import Reason
+from gracectl.policy.pending import PendingReason
 from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
@@ -114,7 +114,7 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
 
 
 def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
-    for reason in Reason:
+    for reason in PendingReason:
         yield Sample(VOLUNTARY_PENDING, (reason.value,), pace.pending.get(reason, 0))
     since = pace.pending_since
     yield Sample(VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))

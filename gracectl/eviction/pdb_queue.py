@@ -16,8 +16,8 @@ import msgspec
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, may_leave
-from gracectl.policy.lanes import Turn, turn_of
+from gracectl.policy.budgets import FREE_PHASES, Allowance, BudgetKey, eviction_verdict
+from gracectl.policy.eviction_queues import EvictionRank, eviction_rank
 from gracectl.runtime.backoff import Backoff
 
 _DOUBLINGS = 60
@@ -44,9 +44,9 @@ class Candidate(msgspec.Struct, frozen=True):
     node_activity: str = "is being terminated"
 
     @property
-    def order(self) -> Turn:
+    def order(self) -> EvictionRank:
         """Position in the queue: lower is earlier."""
-        return turn_of((self.namespace, self.name), self.deadline, self.terminating_since)
+        return eviction_rank((self.namespace, self.name), self.deadline, self.terminating_since)
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -171,16 +171,16 @@ class PdbQueue:
         wake = float("inf")
         probe = min(self._probe_at, self._next_overdue(now))
         is_exhausted = now < self._exhausted_until and _versions(budgets) == self._exhausted_at
-        ordinary: Leave | None = None  # the same for every pod that is running and ready
+        ordinary: Allowance | None = None  # the same for every pod that is running and ready
         for candidate, pod in pods:
             if pod.ready and pod.phase not in FREE_PHASES:
-                leave = ordinary = ordinary or may_leave(pod, budgets, taken=len(self._unobserved)).leave
+                leave = ordinary = ordinary or eviction_verdict(pod, budgets, taken=len(self._unobserved)).leave
             else:
-                leave = may_leave(pod, budgets, taken=len(self._unobserved)).leave
-            is_uncharged = leave is Leave.FREE
+                leave = eviction_verdict(pod, budgets, taken=len(self._unobserved)).leave
+            is_uncharged = leave is Allowance.FREE
             if is_uncharged:
                 due = now
-            elif leave in (Leave.ALLOWED, Leave.AMBIGUOUS):
+            elif leave in (Allowance.ALLOWED, Allowance.AMBIGUOUS):
                 due = self._exhausted_until if is_exhausted else now
             else:
                 due = probe

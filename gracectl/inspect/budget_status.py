@@ -20,17 +20,17 @@ from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
 from gracectl.nodebudgets.metrics import STATES
-from gracectl.policy.budgets import Leave, failure_of, may_leave
+from gracectl.policy.budgets import Allowance, eviction_verdict, failure_of
 from gracectl.policy.explain import listed
-from gracectl.policy.kept import is_in_maintenance
+from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.nodebudgets import (
-    Tally,
-    governs,
+    NodeCounts,
+    allowance_of,
+    count_nodes,
+    invalid_reason,
     is_admitted,
     is_available,
-    problem_of,
-    standing_of,
-    tally,
+    selects_node,
 )
 from gracectl.policy.voluntary import Cause, triggers_of
 
@@ -67,7 +67,7 @@ class NodeBudgetUsage(msgspec.Struct, frozen=True):
 
     budget: NodeDisruptionBudget
     state: State
-    counted: Tally
+    counted: NodeCounts
     problem: str
     holders: tuple[Holder, ...]
     blocked: tuple[Blocked, ...]
@@ -98,7 +98,7 @@ def node_budget_usages(
     """How the budgets for nodes stand at `now`, by name."""
     nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
     return tuple(
-        _node_holding(observed, budget, [node for node in nodes if governs(budget, node)], settings, now)
+        _node_holding(observed, budget, [node for node in nodes if selects_node(budget, node)], settings, now)
         for budget in sorted(budgets, key=lambda budget: budget.name)
     )
 
@@ -130,7 +130,7 @@ def _node_holding(
     settings: TerminationSettings,
     now: float,
 ) -> NodeBudgetUsage:
-    state = State(STATES[standing_of(budget)])
+    state = State(STATES[allowance_of(budget)])
     blocked: list[Blocked] = []
     if state is not State.ALLOWING:
         alive = (node for node in nodes if is_available(node) and not is_admitted(budget, node, now))
@@ -138,8 +138,8 @@ def _node_holding(
     return NodeBudgetUsage(
         budget=budget,
         state=state,
-        counted=tally(budget, nodes, now),
-        problem=problem_of(budget) or ("" if nodes else "the selector selects no node"),
+        counted=count_nodes(budget, nodes, now),
+        problem=invalid_reason(budget) or ("" if nodes else "the selector selects no node"),
         holders=tuple(_node_holders(budget, nodes, now)),
         blocked=_waiting_first(blocked),
     )
@@ -216,7 +216,7 @@ def _pod_holding(
 
 def _is_blocked(pod: Pod, over: Mapping[str, PodDisruptionBudget]) -> bool:
     """Whether the eviction API would refuse it: a pod that is not Ready as well, unless its budget lets such go."""
-    return may_leave(pod, tuple(over.values())).leave not in (Leave.FREE, Leave.ALLOWED)
+    return eviction_verdict(pod, tuple(over.values())).leave not in (Allowance.FREE, Allowance.ALLOWED)
 
 
 def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> State:

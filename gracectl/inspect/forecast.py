@@ -21,15 +21,15 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.policy.budgets import Leave
-from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order, shutdown_of
-from gracectl.policy.course import Going
-from gracectl.policy.deadlines import Deadline, Origin, deadline_of, origin_of, unreadable
+from gracectl.policy.budgets import Allowance
+from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
 from gracectl.policy.evictability import is_disrupted
-from gracectl.policy.forecast import Assumptions, Forecast, NodeProspect, forecast
-from gracectl.policy.kept import is_kept, kept_since
-from gracectl.policy.nodebudgets import governs, may_end, remedy_for
+from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
+from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
+from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.plan import NodeView
+from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
 
 LONGEST = 400
 """Characters of what is said of a budget for nodes, in which its author's words stand."""
@@ -37,14 +37,14 @@ LONGEST = 400
 
 class NodeOutlook(msgspec.Struct, frozen=True):
     """One node that was asked about. `origin`: where its deadline comes from. `is_ending`: somebody has deleted it
-    already. `is_kept`: what is foretold is a drain after which it stays."""
+    already. `is_maintenance`: what is foretold is a drain after which it stays."""
 
-    prospect: NodeProspect
+    prospect: NodeForecast
     deadline: Deadline | None
-    origin: Origin | None
-    cautions: tuple[Caution, ...]
+    origin: DeadlineOrigin | None
+    cautions: tuple[PlanWarning, ...]
     is_ending: bool
-    is_kept: bool = False
+    is_maintenance: bool = False
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class NodeOutlook(msgspec.Struct, frozen=True):
     @property
     def is_begun(self) -> bool:
         """Somebody has asked for it already."""
-        return self.is_ending or (self.is_kept and is_kept(self.prospect.going.view.node))
+        return self.is_ending or (self.is_maintenance and is_maintenance_requested(self.prospect.going.view.node))
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -79,7 +79,11 @@ def outlook(
     """
     nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
     draining = [node for node in nodes if node.name in asked or is_draining(node, settings)]
-    stays = {node.name for node in draining if (_can_stay(node, keeps) if node.name in asked else is_kept(node))}
+    stays = {
+        node.name
+        for node in draining
+        if (_can_stay(node, keeps) if node.name in asked else is_maintenance_requested(node))
+    }
     going = ((_kept if node.name in stays else _ending)(observed, settings, node, now) for node in draining)
     told = forecast(going, now, assumptions)
     found = tuple(
@@ -87,9 +91,9 @@ def outlook(
             prospect=prospect,
             deadline=None if node.name in stays else deadline_if_deleted(observed, settings, node, now),
             origin=None if node.name in stays else origin_if_deleted(observed, settings, node, now),
-            cautions=in_order([*obstacles_of(observed, settings, node, keeps=keeps), *cautions_of(prospect)]),
+            cautions=by_importance([*obstacles_of(observed, settings, node, keeps=keeps), *warnings_of(prospect)]),
             is_ending=is_ending(node, settings),
-            is_kept=node.name in stays,
+            is_maintenance=node.name in stays,
         )
         for node, prospect in zip(draining, told.nodes, strict=True)
         if node.name in asked
@@ -101,10 +105,10 @@ def under_budgets(told: Outlook, budgets: Collection[NodeDisruptionBudget], now:
     """The same, with a caution for each node whose deletion these would refuse; each is asked for by itself."""
 
     def cautioned(node: NodeOutlook) -> NodeOutlook:
-        if node.is_kept:
+        if node.is_maintenance:
             return node  # nobody deletes it
         found = _forbidden(node.prospect.going.view.node, node.is_ending, budgets, now)
-        return msgspec.structs.replace(node, cautions=in_order([*node.cautions, *found]))
+        return msgspec.structs.replace(node, cautions=by_importance([*node.cautions, *found]))
 
     return msgspec.structs.replace(told, nodes=tuple(map(cautioned, told.nodes)))
 
@@ -115,7 +119,7 @@ def _can_stay(node: Node, keeps: bool) -> bool:
 
 def is_draining(node: Node, settings: TerminationSettings) -> bool:
     """Whether pods leave this node at our word: because it ends, or because somebody has asked that it be empty."""
-    return is_ending(node, settings) or (is_kept(node) and settings.node_selector.matches(node.labels))
+    return is_ending(node, settings) or (is_maintenance_requested(node) and settings.node_selector.matches(node.labels))
 
 
 def is_ending(node: Node, settings: TerminationSettings) -> bool:
@@ -132,15 +136,17 @@ def deadline_if_deleted(
     return deadline_of(_deleted(node, now), ended_claim, settings.policy)
 
 
-def origin_if_deleted(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> Origin | None:
+def origin_if_deleted(
+    observed: ClusterCache, settings: TerminationSettings, node: Node, now: float
+) -> DeadlineOrigin | None:
     """Where that deadline comes from; None if there is none."""
     deadline = deadline_if_deleted(observed, settings, node, now)
     if deadline is None:
         return None
-    return origin_of(deadline, node, observed.claim_ending_with(node), settings.policy)
+    return deadline_origin(deadline, node, observed.claim_ending_with(node), settings.policy)
 
 
-def _ending(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> Going:
+def _ending(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
     """One that is deleted, or as if it were."""
     ended = _deleted(node, now)
     assert ended.deletion_timestamp is not None
@@ -148,14 +154,14 @@ def _ending(observed: ClusterCache, settings: TerminationSettings, node: Node, n
     return _cordoned(view, ended.deletion_timestamp, now)
 
 
-def _kept(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> Going:
+def _kept(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
     """One that is drained and stays, or as if somebody had asked for that."""
-    view = msgspec.structs.replace(observed.view_of(node, settings.policy), is_kept=True)
-    return _cordoned(view, kept_since(node, now) if is_kept(node) else now, now)
+    view = msgspec.structs.replace(observed.view_of(node, settings.policy), is_maintenance=True)
+    return _cordoned(view, maintenance_since(node, now) if is_maintenance_requested(node) else now, now)
 
 
-def _cordoned(view: NodeView, since: float, now: float) -> Going:
-    return Going(msgspec.structs.replace(view, cordoned_at=since if is_disrupted(view.node) else now), since)
+def _cordoned(view: NodeView, since: float, now: float) -> DrainingNode:
+    return DrainingNode(msgspec.structs.replace(view, cordoned_at=since if is_disrupted(view.node) else now), since)
 
 
 def _deleted(thing: H, now: float) -> H:
@@ -165,11 +171,11 @@ def _deleted(thing: H, now: float) -> H:
     return msgspec.structs.replace(thing, deletion_timestamp=float(math.floor(now)))
 
 
-def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -> Caution | None:
+def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -> PlanWarning | None:
     """Why nobody would drain a node that is deleted, or that is to be kept drained; None if somebody does."""
     if not settings.node_selector.matches(node.labels):
         message = "gracectl does not manage this node (nodeSelector does not match it): nobody drains it"
-        return Caution(Kind.NOT_MANAGED, message)
+        return PlanWarning(WarningKind.NOT_MANAGED, message)
     if names.FINALIZER in node.finalizers:
         return None
     if node.deletion_timestamp is not None:
@@ -187,40 +193,42 @@ def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -
             f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and "
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
         )
-    return Caution(Kind.NOT_HELD, message)
+    return PlanWarning(WarningKind.NOT_HELD, message)
 
 
-def _forbidden(node: Node, is_ending: bool, budgets: Collection[NodeDisruptionBudget], now: float) -> Iterator[Caution]:
+def _forbidden(
+    node: Node, is_ending: bool, budgets: Collection[NodeDisruptionBudget], now: float
+) -> Iterator[PlanWarning]:
     """Which budgets for nodes would not let it be deleted now. What is foretold of is deleted already."""
     alive = msgspec.structs.replace(node, deletion_timestamp=None)
     for budget in budgets:
-        if governs(budget, node) and not is_ending:
-            verdict = may_end(budget, alive, now)
-            if verdict.leave not in {Leave.FREE, Leave.ALLOWED}:
-                message = f"its deletion would be refused: {verdict.reason}; {remedy_for(budget, verdict.leave)}"
-                yield Caution(Kind.NODE_BUDGET_FORBIDS, harmless(message, LONGEST), (budget.name,))
+        if selects_node(budget, node) and not is_ending:
+            verdict = disruption_verdict(budget, alive, now)
+            if verdict.leave not in {Allowance.FREE, Allowance.ALLOWED}:
+                message = f"its deletion would be refused: {verdict.reason}; {remedy_of(budget, verdict.leave)}"
+                yield PlanWarning(WarningKind.NODE_BUDGET_FORBIDS, harmless(message, LONGEST), (budget.name,))
 
 
 def obstacles_of(
     observed: ClusterCache, settings: TerminationSettings, node: Node, *, keeps: bool = False
-) -> Iterator[Caution]:
+) -> Iterator[PlanWarning]:
     """What of the node itself keeps it from ending, or from being drained, as it should."""
     if caution := neglect(settings, node, keeps=keeps):
         yield caution
-    yield from shutdown_of(node)
+    yield from shutdown_warnings(node)
     if keeps and node.deletion_timestamp is None:
         return  # neither claim nor deadline is of any account
     claims = observed.claims_of(node)
     if len(claims) > 1:
         listed = ", ".join(sorted(claim.name for claim in claims))
         message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
-        yield Caution(Kind.SEVERAL_CLAIMS, message)
+        yield PlanWarning(WarningKind.SEVERAL_CLAIMS, message)
     holders: list[Node | NodeClaim] = [node, *claims]
     for holder in holders:
-        text = unreadable(holder)
+        text = invalid_deadline(holder)
         if text is not None:
             message = (
                 f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} is "{harmless(text)}", which is no instant '
                 "such as 2026-01-01T00:00:00Z, and does not count"
             )
-            yield Caution(Kind.UNREADABLE_DEADLINE, message)
+            yield PlanWarning(WarningKind.UNREADABLE_DEADLINE, message)

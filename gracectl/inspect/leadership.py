@@ -21,7 +21,7 @@ from gracectl.kube.resources import LEASES
 from gracectl.kube.settings import ELSEWHERE, LeaderElectionSettings
 from gracectl.model.lease import Lease
 from gracectl.model.times import format_time
-from gracectl.policy.cautions import Caution, Kind, in_order
+from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 from gracectl.runtime.clock import Clock
 
 SLACK_SECONDS: Final = 5.0
@@ -96,19 +96,19 @@ def with_leadership(found: Sequence[NodeStatus], leadership: Leadership) -> tupl
 
 
 def _told(standing: NodeStatus, leadership: Leadership) -> NodeStatus:
-    idle = [each for each in standing.obstacles if each.kind is Kind.NOBODY_ACTS]
-    others = [each for each in standing.obstacles if each.kind is not Kind.NOBODY_ACTS]
+    idle = [each for each in standing.obstacles if each.kind is WarningKind.NOBODY_ACTS]
+    others = [each for each in standing.obstacles if each.kind is not WarningKind.NOBODY_ACTS]
     if leadership.state is Lead.LEADS:
         question = f"; {leadership.holder} leads: does its nodeSelector match the node, and what does its log say?"
         told = [msgspec.structs.replace(each, message=each.message.replace(IS_IT_RUNNING, question)) for each in idle]
     elif leadership.state is Lead.NOBODY and _waits_for_a_controller(standing):
-        told = [Caution(Kind.NOBODY_ACTS, f"no controller leads: {leadership.words}")]
+        told = [PlanWarning(WarningKind.NOBODY_ACTS, f"no controller leads: {leadership.words}")]
     else:
         return standing
-    return msgspec.structs.replace(standing, obstacles=in_order([*told, *others]))
+    return msgspec.structs.replace(standing, obstacles=by_importance([*told, *others]))
 
 
 def _waits_for_a_controller(standing: NodeStatus) -> bool:
     """It is under way, and its next step is a controller's."""
-    is_managed = all(each.kind is not Kind.NOT_MANAGED for each in standing.obstacles)
+    is_managed = all(each.kind is not WarningKind.NOT_MANAGED for each in standing.obstacles)
     return standing.state is not State.IDLE and is_managed and not standing.is_done

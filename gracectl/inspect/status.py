@@ -20,14 +20,19 @@ from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
-from gracectl.policy.cautions import Caution, Kind, in_order, shutdown_of
-from gracectl.policy.deadlines import Deadline, Origin, deadline_of
+from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.evictability import is_disrupted
-from gracectl.policy.explain import brief, by_urgency, held_since, listed
-from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, kept_since
-from gracectl.policy.lanes import Place, lanes_of, places_of
+from gracectl.policy.eviction_queues import QueuePosition, positions_of, queues_of
+from gracectl.policy.explain import blocked_since, by_urgency, listed, summarize
+from gracectl.policy.maintenance import (
+    is_in_maintenance,
+    is_maintenance_ending,
+    is_maintenance_requested,
+    maintenance_since,
+)
 from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
+from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings
 
 ACTS_WITHIN_SECONDS = 15.0
 """A controller that lives has done by then what it is time for, however busy it is."""
@@ -54,7 +59,7 @@ class PodStatus(msgspec.Struct, frozen=True):
 
     entry: PodPlan
     since: float
-    place: Place | None
+    place: QueuePosition | None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +76,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str = ""
     pods: tuple[PodStatus, ...] | None = ()
     deadline: Deadline | None = None
-    origin: Origin | None = None
-    obstacles: tuple[Caution, ...] = ()
+    origin: DeadlineOrigin | None = None
+    obstacles: tuple[PlanWarning, ...] = ()
 
     @property
     def name(self) -> str:
@@ -146,12 +151,12 @@ def node_statuses(
     began = {name: _asked_at(node, now) for name, node in draining.items()}
     views = {name: _view(observed, settings, node, now) for name, node in draining.items()}
     plans = {name: plan(view, now) for name, view in views.items()}
-    places: dict[str, Place] = {}
-    for budgets, lane in lanes_of((began[name], name, decision) for name, decision in plans.items()).items():
+    places: dict[str, QueuePosition] = {}
+    for budgets, lane in queues_of((began[name], name, decision) for name, decision in plans.items()).items():
         if budgets:
-            places |= places_of(lane)
+            places |= positions_of(lane)
     told = [
-        (entry, held_since(entry, views[name].budgets.get(entry.pod.uid, ()), began[name]))
+        (entry, blocked_since(entry, views[name].budgets.get(entry.pod.uid, ()), began[name]))
         for name, decision in plans.items()
         for entry in decision.left
     ]
@@ -195,11 +200,11 @@ def _asked_at(node: Node, now: float) -> float:
     """When somebody asked for what is done to it."""
     if node.deletion_timestamp is not None:
         return min(node.deletion_timestamp, now)
-    return kept_since(node, now)
+    return maintenance_since(node, now)
 
 
 def _view(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> NodeView:
-    deadline = None if is_kept(node) else deadline_if_deleted(observed, settings, node, now)
+    deadline = None if is_maintenance_requested(node) else deadline_if_deleted(observed, settings, node, now)
     view = observed.view_of(node, settings.policy, deadline)
     return msgspec.structs.replace(view, cordoned_at=_asked_at(node, now) if is_disrupted(node) else None)
 
@@ -212,7 +217,7 @@ def _standing(
 ) -> NodeStatus:
     state = _state(node)
     if state is State.IDLE:
-        return NodeStatus(node=node, state=state, since=None, obstacles=tuple(shutdown_of(node)))
+        return NodeStatus(node=node, state=state, since=None, obstacles=tuple(shutdown_warnings(node)))
     if state is State.PENDING:
         condition = condition_of(node.conditions, names.TERMINATION_PENDING)
         assert condition is not None
@@ -222,7 +227,7 @@ def _standing(
             since=pending_since((node,), now),
             step="pending",
             waits_for=harmless(f"{condition.reason}: {condition.message}", LONGEST),
-            obstacles=tuple(shutdown_of(node)),
+            obstacles=tuple(shutdown_warnings(node)),
         )
     is_ending = state is State.ENDING
     step, waits_for = _step(node, settings, decision)
@@ -234,16 +239,16 @@ def _standing(
         waits_for=waits_for,
         deadline=deadline_if_deleted(observed, settings, node, now) if is_ending else None,
         origin=origin_if_deleted(observed, settings, node, now) if is_ending else None,
-        obstacles=in_order(_obstacles(observed, settings, node, now, decision)),
+        obstacles=by_importance(_obstacles(observed, settings, node, now, decision)),
     )
 
 
 def _state(node: Node) -> State:
     if node.deletion_timestamp is not None:
         return State.ENDING
-    if is_kept(node):
+    if is_maintenance_requested(node):
         return State.KEPT
-    if is_given_back(node):
+    if is_maintenance_ending(node):
         return State.RETURNING
     return State.PENDING if is_pending(node) else State.IDLE
 
@@ -254,14 +259,14 @@ def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> t
         return "finalizer", f"others hold it: finalizer {', '.join(node.finalizers)}"
     if not settings.node_selector.matches(node.labels):
         return "", "nobody drains it"
-    if is_given_back(node):
+    if is_maintenance_ending(node):
         return "uncordon", "what its cordon has put on it is taken off"
     if not is_disrupted(node):
         return "cordon", _failing(node) or "it is not cordoned yet"
     if decision is None:
         return "drain", ""
     if decision.left and not decision.overdue:
-        return "drain", _failing(node) or brief(decision)
+        return "drain", _failing(node) or summarize(decision)
     return _after_drain(node, decision)
 
 
@@ -288,24 +293,24 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
 
 def _obstacles(
     observed: ClusterCache, settings: TerminationSettings, node: Node, now: float, decision: Plan | None
-) -> Iterator[Caution]:
+) -> Iterator[PlanWarning]:
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
-    for caution in obstacles_of(observed, settings, node, keeps=is_kept(node)):
-        if caution.kind is Kind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
-            yield Caution(Kind.NOT_MANAGED, complaint(node)[1])
-        elif caution.kind is not Kind.NOT_HELD or not has_drained:
+    for caution in obstacles_of(observed, settings, node, keeps=is_maintenance_requested(node)):
+        if caution.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
+            yield PlanWarning(WarningKind.NOT_MANAGED, complaint(node)[1])
+        elif caution.kind is not WarningKind.NOT_HELD or not has_drained:
             # One that we have drained and let go is not one that nobody has ever held.
             yield caution
     asked = _asked_at(node, now)
     if is_draining(node, settings) and not is_disrupted(node) and now >= asked + ACTS_WITHIN_SECONDS:
         message = f"nobody has begun to drain this node: it is not cordoned{IS_IT_RUNNING}"
-        yield Caution(Kind.NOBODY_ACTS, message)
+        yield PlanWarning(WarningKind.NOBODY_ACTS, message)
     left = () if decision is None else decision.left
     late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, asked, now))
     if late:
         them = "it" if len(late) == 1 else "them"
         message = f"the deadline demands the end of {listed(late)}, and nobody has deleted {them}{IS_IT_RUNNING}"
-        yield Caution(Kind.NOBODY_ACTS, message, late)
+        yield PlanWarning(WarningKind.NOBODY_ACTS, message, late)
 
 
 def _is_late(entry: PodPlan, asked: float, now: float) -> bool:

@@ -27,8 +27,8 @@ from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.members import Members
 from gracectl.nodebudgets.store import BudgetStore
-from gracectl.policy.budgets import BudgetVerdict, Leave
-from gracectl.policy.nodebudgets import explain, governs, is_admitted, is_available, may_end, remedy_for
+from gracectl.policy.budgets import Allowance, EvictionVerdict
+from gracectl.policy.nodebudgets import disruption_verdict, explain, is_admitted, is_available, remedy_of, selects_node
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
@@ -54,7 +54,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """Which budget says no and why, for people; what would help; and (seconds) when asking again is worth it."""
 
     budget: str
-    leave: Leave
+    leave: Allowance
     reason: str
     remedy: str
     retry_after: int | None = None
@@ -159,7 +159,7 @@ class Admitter:
         if refusal is None or is_watching:
             return refusal
         fresh = await self.ledger.look_up(budget.name)
-        return None if fresh is None or not governs(fresh, node) else self._refused(fresh, node)
+        return None if fresh is None or not selects_node(fresh, node) else self._refused(fresh, node)
 
     async def _charged(self, name: str, node: Node, *, is_forced: bool, is_watching: bool) -> Refusal | None:
         """One at a time within this process, and against the others by the budget's version."""
@@ -168,7 +168,7 @@ class Admitter:
         turn = self._turns.setdefault(name, anyio.Lock())
         async with turn:
             budget, is_fresh = self.ledger.budget(name), is_watching
-            while budget is not None and governs(budget, node):
+            while budget is not None and selects_node(budget, node):
                 if is_admitted(budget, node, self._clock.now()):
                     return None
                 if not is_forced and (refusal := self._refused(budget, node)) is not None:
@@ -200,18 +200,18 @@ class Admitter:
         }
 
     def _over(self, node: Node) -> list[NodeDisruptionBudget]:
-        return [budget for budget in self.ledger.budgets() if governs(budget, node)]
+        return [budget for budget in self.ledger.budgets() if selects_node(budget, node)]
 
     def _refused(self, budget: NodeDisruptionBudget, node: Node) -> Refusal | None:
         verdict = self._verdict(budget, node)
-        return None if verdict.leave in {Leave.FREE, Leave.ALLOWED} else _refusal(budget, verdict)
+        return None if verdict.leave in {Allowance.FREE, Allowance.ALLOWED} else _refusal(budget, verdict)
 
-    def _verdict(self, budget: NodeDisruptionBudget, node: Node) -> BudgetVerdict:
+    def _verdict(self, budget: NodeDisruptionBudget, node: Node) -> EvictionVerdict:
         """What the ledger says, and what we see ourselves: while nobody leads, nobody counts the nodes that fail."""
         now = self._clock.now()
-        verdict = may_end(budget, node, now)
-        if verdict.leave is Leave.ALLOWED:
-            seen = self.muster.tally(budget, now)
+        verdict = disruption_verdict(budget, node, now)
+        if verdict.leave is Allowance.ALLOWED:
+            seen = self.muster.count_nodes(budget, now)
             if not seen.allowed:
                 as_seen = msgspec.structs.replace(
                     budget,
@@ -219,15 +219,15 @@ class Admitter:
                     current_available=seen.available,
                     desired_available=seen.desired,
                 )
-                return BudgetVerdict(Leave.SPENT, explain(as_seen))
+                return EvictionVerdict(Allowance.SPENT, explain(as_seen))
         return verdict
 
 
-def _refusal(budget: NodeDisruptionBudget, verdict: BudgetVerdict) -> Refusal:
-    retry_after = COUNTED_SECONDS if verdict.leave is Leave.UNOBSERVED else None
-    return Refusal(budget.name, verdict.leave, verdict.reason, remedy_for(budget, verdict.leave), retry_after)
+def _refusal(budget: NodeDisruptionBudget, verdict: EvictionVerdict) -> Refusal:
+    retry_after = COUNTED_SECONDS if verdict.leave is Allowance.UNOBSERVED else None
+    return Refusal(budget.name, verdict.leave, verdict.reason, remedy_of(budget, verdict.leave), retry_after)
 
 
 def _contended(name: str) -> Refusal:
     reason = f"node disruption budget {name} is being written by too many at once"
-    return Refusal(name, Leave.UNOBSERVED, reason, "try again in a moment", COUNTED_SECONDS)
+    return Refusal(name, Allowance.UNOBSERVED, reason, "try again in a moment", COUNTED_SECONDS)

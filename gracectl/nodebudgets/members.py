@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gracectl.kube.cache import Cache
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.policy.nodebudgets import Tally, desired_of, governs, is_admitted, is_available, tally
+from gracectl.policy.nodebudgets import NodeCounts, count_nodes, desired_of, is_admitted, is_available, selects_node
 
 
 class Members:
@@ -25,23 +25,23 @@ class Members:
         budgets.subscribe(self._budget_changed, replay=True)
         nodes.subscribe(self._node_changed, replay=True)
 
-    def tally(self, budget: NodeDisruptionBudget, now: float) -> Tally:
+    def count_nodes(self, budget: NodeDisruptionBudget, now: float) -> NodeCounts:
         """Count by this state of the budget, which may be newer than the one in the cache."""
         known = self._budgets.get("", budget.name)
         if known is None or known.selector != budget.selector:
-            return tally(budget, self._nodes.values(), now)
+            return count_nodes(budget, self._nodes.values(), now)
         available = self._available[budget.name]
         admitted = sum(
             1 for name in budget.disrupted_nodes if name in available and self._is_admitted(budget, name, now)
         )
         expected = len(self._members[budget.name])
-        return Tally(expected, len(available) - admitted, desired_of(budget, expected))
+        return NodeCounts(expected, len(available) - admitted, desired_of(budget, expected))
 
     def budgets_over(self, *nodes: Node | None) -> Iterator[str]:
         """The names of the budgets that govern any of these; more than once, if they govern several."""
         for budget in self._budgets.values():
             for node in nodes:
-                if node is not None and governs(budget, node):
+                if node is not None and selects_node(budget, node):
                     yield budget.name
 
     def _is_admitted(self, budget: NodeDisruptionBudget, name: str, now: float) -> bool:
@@ -53,7 +53,7 @@ class Members:
             assert old is not None
             del self._members[old.name], self._available[old.name]
         elif old is None or old.selector != new.selector:
-            governed = [node for node in self._nodes.values() if governs(new, node)]
+            governed = [node for node in self._nodes.values() if selects_node(new, node)]
             self._members[new.name] = {node.name for node in governed}
             self._available[new.name] = {node.name for node in governed if is_available(node)}
 

@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gracectl.nodebudgets.admitter import ANSWERS, Admitter
-from gracectl.policy.budgets import Leave
-from gracectl.policy.nodebudgets import standing_of
+from gracectl.policy.budgets import Allowance
+from gracectl.policy.nodebudgets import allowance_of
 from gracectl.telemetry.metrics import NODE_ADMISSIONS, NODE_BUDGETS, Sample
 
 STATES = {
-    Leave.ALLOWED: "allowing",
-    Leave.SPENT: "spent",
-    Leave.UNCOUNTED: "uncounted",
-    Leave.UNOBSERVED: "unobserved",
+    Allowance.ALLOWED: "allowing",
+    Allowance.SPENT: "spent",
+    Allowance.UNCOUNTED: "uncounted",
+    Allowance.UNOBSERVED: "unobserved",
 }
 """How a budget stands, in the word that metrics and `gracectl budgets` have for it."""
 
 
 def gate_samples(gate: Admitter) -> Iterator[Sample]:
     """For every value of every label."""
-    node_statuses = Counter(standing_of(budget) for budget in gate.budgets.values())
+    node_statuses = Counter(allowance_of(budget) for budget in gate.budgets.values())
     for leave, state in STATES.items():
         yield Sample(NODE_BUDGETS, (state,), node_statuses[leave])
     answers = gate.statistics()

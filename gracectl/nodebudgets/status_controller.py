@@ -25,11 +25,11 @@ from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.members import state_of
 from gracectl.policy.nodebudgets import (
     ADMITTED_SECONDS,
-    UNSEEN_SECONDS,
-    Tally,
+    UNOBSERVED_NODE_SECONDS,
+    NodeCounts,
     bound_of,
-    problem_of,
-    still_disrupted,
+    current_disruptions,
+    invalid_reason,
 )
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
@@ -79,9 +79,9 @@ class StatusController:
         if budget is None:
             return None
         now = self._clock.now()
-        kept = still_disrupted(budget, self._nodes_of(budget), now)
+        kept = current_disruptions(budget, self._nodes_of(budget), now)
         counted = msgspec.structs.replace(budget, disrupted_nodes=kept)
-        tally = self._muster.tally(counted, now)
+        tally = self._muster.count_nodes(counted, now)
         verdict = _verdict(counted, tally, now)
         if not _says(budget, kept, tally, verdict):
             try:
@@ -100,7 +100,9 @@ class StatusController:
 
     def _until_the_next_is_over(self, kept: dict[str, float], now: float) -> Requeue | None:
         """Until when nothing but the time can change what counts."""
-        patience = {name: UNSEEN_SECONDS if self._nodes.get("", name) is None else ADMITTED_SECONDS for name in kept}
+        patience = {
+            name: UNOBSERVED_NODE_SECONDS if self._nodes.get("", name) is None else ADMITTED_SECONDS for name in kept
+        }
         ends = [at + patience[name] for name, at in kept.items()]
         return Requeue(max(min(ends) - now, 0.0)) if ends else None
 
@@ -125,11 +127,11 @@ def _state(node: Node) -> tuple[object, ...]:
     return (state_of(node), node.deletion_timestamp)
 
 
-def _verdict(budget: NodeDisruptionBudget, tally: Tally, now: float) -> Condition:
+def _verdict(budget: NodeDisruptionBudget, tally: NodeCounts, now: float) -> Condition:
     """The condition DisruptionAllowed, since when it is so."""
     status, reason = names.TRUE, names.SUFFICIENT_NODES
     message = ""
-    if (problem := problem_of(budget)) is not None:
+    if (problem := invalid_reason(budget)) is not None:
         status, reason, message = names.FALSE, names.SYNC_FAILED, problem
     elif not tally.expected:
         status, reason, message = names.FALSE, names.INSUFFICIENT_NODES, "the selector selects no node"
@@ -143,18 +145,20 @@ def _verdict(budget: NodeDisruptionBudget, tally: Tally, now: float) -> Conditio
     return Condition(names.DISRUPTION_ALLOWED, status, reason, visible(message), now if since is None else since)
 
 
-def _says(budget: NodeDisruptionBudget, kept: dict[str, float], tally: Tally, verdict: Condition) -> bool:
+def _says(budget: NodeDisruptionBudget, kept: dict[str, float], tally: NodeCounts, verdict: Condition) -> bool:
     """Whether the status of the budget says just this already."""
     return (
         budget.observed_generation == budget.generation
-        and Tally(budget.expected_nodes, budget.current_available, budget.desired_available) == tally
+        and NodeCounts(budget.expected_nodes, budget.current_available, budget.desired_available) == tally
         and budget.disruptions_allowed == tally.allowed
         and budget.disrupted_nodes == kept
         and budget.verdict == verdict
     )
 
 
-def _status(budget: NodeDisruptionBudget, kept: dict[str, float], tally: Tally, verdict: Condition) -> dict[str, Any]:
+def _status(
+    budget: NodeDisruptionBudget, kept: dict[str, float], tally: NodeCounts, verdict: Condition
+) -> dict[str, Any]:
     assert verdict.last_transition is not None
     return {
         "observedGeneration": budget.generation,
@@ -176,7 +180,7 @@ def _status(budget: NodeDisruptionBudget, kept: dict[str, float], tally: Tally, 
     }
 
 
-def _tell(before: NodeDisruptionBudget, tally: Tally, verdict: Condition) -> None:
+def _tell(before: NodeDisruptionBudget, tally: NodeCounts, verdict: Condition) -> None:
     """A line of the log where what the budget allows begins or ends."""
     if before.verdict is not None and (before.verdict.status, before.verdict.reason) == (
         verdict.status,

@@ -30,7 +30,7 @@ TOO_MANY: Final = 2
 FREE_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
 
 
-class Leave(Enum):
+class Allowance(Enum):
     """How the eviction API would take a request for a pod just now."""
 
     FREE = auto()
@@ -47,10 +47,10 @@ class Leave(Enum):
     """Several budgets select the pod: the API refuses until somebody mends that."""
 
 
-class BudgetVerdict(msgspec.Struct, frozen=True):
+class EvictionVerdict(msgspec.Struct, frozen=True):
     """The answer and, for people, its reason."""
 
-    leave: Leave
+    leave: Allowance
     reason: str = ""
 
 
@@ -71,36 +71,36 @@ def matching_budgets(
     return tuple(found)
 
 
-def may_leave(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int = 0) -> BudgetVerdict:
+def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int = 0) -> EvictionVerdict:
     """What `budgets` (those that select the pod) say about evicting it now.
 
     `taken` disruptions are already spoken for: asked for in this round, or granted and not yet shown by the watch.
     """
     if not budgets or pod.phase in FREE_PHASES or pod.deletion_timestamp is not None:
-        return BudgetVerdict(Leave.FREE)
+        return EvictionVerdict(Allowance.FREE)
     if len(budgets) >= TOO_MANY:
         listed = " and ".join(_called(b) for b in budgets[:TOO_MANY])
         reason = f"budgets {listed} both select it: the eviction API refuses such a pod"
-        return BudgetVerdict(Leave.AMBIGUOUS, reason)
+        return EvictionVerdict(Allowance.AMBIGUOUS, reason)
     budget = budgets[0]
-    if not pod.ready and lets_unready_go(budget):
-        return BudgetVerdict(Leave.FREE)
+    if not pod.ready and allows_unready(budget):
+        return EvictionVerdict(Allowance.FREE)
     if budget.observed_generation < budget.generation:
-        return BudgetVerdict(Leave.UNOBSERVED, f"budget {_called(budget)} has just changed and is being counted")
+        return EvictionVerdict(Allowance.UNOBSERVED, f"budget {_called(budget)} has just changed and is being counted")
     if budget.disruptions_allowed <= 0:
         if (failure := failure_of(budget)) is not None:
-            return BudgetVerdict(
-                Leave.UNCOUNTED, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
+            return EvictionVerdict(
+                Allowance.UNCOUNTED, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
             )
         health = f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} required"
-        return BudgetVerdict(Leave.SPENT, f"budget {_called(budget)} allows no disruption now ({health})")
+        return EvictionVerdict(Allowance.SPENT, f"budget {_called(budget)} allows no disruption now ({health})")
     if budget.disruptions_allowed <= taken:
         reason = f"waits for its turn under budget {_called(budget)}, which allows {budget.disruptions_allowed} now"
-        return BudgetVerdict(Leave.SPENT, reason)
-    return BudgetVerdict(Leave.ALLOWED)
+        return EvictionVerdict(Allowance.SPENT, reason)
+    return EvictionVerdict(Allowance.ALLOWED)
 
 
-def lets_unready_go(budget: PodDisruptionBudget) -> bool:
+def allows_unready(budget: PodDisruptionBudget) -> bool:
     """Whether pods that are not ready leave uncharged (unhealthyPodEvictionPolicy)."""
     if budget.unhealthy_pod_eviction_policy == names.ALWAYS_ALLOW:
         return True

@@ -75,7 +75,7 @@ def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySett
     deadline by hand, nobody may loosen it. The claim's deletion starts the clock, the node's where there is no claim or
     nobody could delete it yet.
     """
-    by_hand = [at for each in (node, claim) if each is not None and (at := written(each)) is not None]
+    by_hand = [at for each in (node, claim) if each is not None and (at := written_deadline(each)) is not None]
     found = [Deadline(float(math.floor(at))) for at in by_hand]
     period = grace_period_of(node, claim, settings)
     start = claim.deletion_timestamp if claim is not None else None
@@ -86,7 +86,7 @@ def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySett
     return min(found, key=lambda each: each.at, default=None)
 
 
-class Origin(msgspec.Struct, frozen=True):
+class DeadlineOrigin(msgspec.Struct, frozen=True):
     """Where a deadline comes from: a TGP, of a claim or of a node group, or an annotation. `holder` has it: `NodeClaim
     a`, `Node n1`, `nodeGroups[0]`."""
 
@@ -94,25 +94,27 @@ class Origin(msgspec.Struct, frozen=True):
     holder: str
 
 
-def origin_of(deadline: Deadline, node: Node, claim: NodeClaim | None, settings: PolicySettings) -> Origin:
+def deadline_origin(
+    deadline: Deadline, node: Node, claim: NodeClaim | None, settings: PolicySettings
+) -> DeadlineOrigin:
     """Where the deadline that `deadline_of` has found for these comes from."""
     if deadline.grace_period is None:
-        by_claim = claim is not None and (at := written(claim)) is not None and math.floor(at) == deadline.at
-        return Origin("annotation", f"NodeClaim {claim.name}" if claim and by_claim else f"Node {node.name}")
+        by_claim = claim is not None and (at := written_deadline(claim)) is not None and math.floor(at) == deadline.at
+        return DeadlineOrigin("annotation", f"NodeClaim {claim.name}" if claim and by_claim else f"Node {node.name}")
     if claim is not None and claim.termination_grace_period is not None:
-        return Origin("claim", f"NodeClaim {claim.name}")
+        return DeadlineOrigin("claim", f"NodeClaim {claim.name}")
     group = settings.group_of(node.labels)
-    return Origin("nodeGroup", "" if group is None else f"nodeGroups[{settings.node_groups.index(group)}]")
+    return DeadlineOrigin("nodeGroup", "" if group is None else f"nodeGroups[{settings.node_groups.index(group)}]")
 
 
-def tightest(known: Deadline | None, found: Deadline | None) -> Deadline | None:
+def earliest_deadline(known: Deadline | None, found: Deadline | None) -> Deadline | None:
     """What counts of the deadline that was known so far and the one that was found now: never the later."""
     if known is None or found is None:
         return known or found
     return found if found.at <= known.at else known
 
 
-def written(holder: Node | NodeClaim) -> float | None:
+def written_deadline(holder: Node | NodeClaim) -> float | None:
     """The instant that the annotation on a node or claim names; None without one, or when it cannot be read."""
     try:
         return parse_time(holder.annotations[names.TERMINATION_TIMESTAMP])
@@ -120,10 +122,10 @@ def written(holder: Node | NodeClaim) -> float | None:
         return None
 
 
-def unreadable(holder: Node | NodeClaim) -> str | None:
+def invalid_deadline(holder: Node | NodeClaim) -> str | None:
     """The text of an annotation that should name the deadline and does not; None when there is nothing wrong."""
     text = holder.annotations.get(names.TERMINATION_TIMESTAMP)
-    return text if text is not None and written(holder) is None else None
+    return text if text is not None and written_deadline(holder) is None else None
 
 
 def grace_of(pod: Pod) -> int:
@@ -154,7 +156,7 @@ def delete_at(pod: Pod, deadline: float, now: float, begins: float | None = None
         return in_the_end
     # A grace that is not shorter than the one before would be ignored.
     at = deadline - already + 1
-    return at if max(at, now) < shorten_before(pod, deadline) else in_the_end
+    return at if max(at, now) < latest_shortening(pod, deadline) else in_the_end
 
 
 def granted(pod: Pod, deadline: float, now: float) -> int | None:
@@ -169,12 +171,12 @@ def granted(pod: Pod, deadline: float, now: float) -> int | None:
     already = granted_already(pod)
     if now >= deadline:
         return LEAST_GRACE_SECONDS if already > LEAST_GRACE_SECONDS else None
-    if already <= left or pod.deletion_timestamp <= deadline or now >= shorten_before(pod, deadline):
+    if already <= left or pod.deletion_timestamp <= deadline or now >= latest_shortening(pod, deadline):
         return None
     return left
 
 
-def shorten_before(pod: Pod, deadline: float) -> float:
+def latest_shortening(pod: Pod, deadline: float) -> float:
     """Before this instant a terminating pod may be told to end by `deadline`; later that would kill it too early.
 
     A server counts a shorter grace from the first DELETE, and if it would be over by then (since 1.33, kubernetes
@@ -188,7 +190,7 @@ def ends_at(pod: Pod, deadline: float | None = None, earliest: float | None = No
     """Until when at most a terminating pod has grace; None for a running one.
 
     That is its deletionTimestamp, unless its grace was cut for the deadline: the server counts a shorter grace from the
-    first DELETE, the kubelet from the second one, which we send within as much time (see `shorten_before`).
+    first DELETE, the kubelet from the second one, which we send within as much time (see `latest_shortening`).
     `earliest`: the deadline may have been this one when that happened (None: it was the same).
     """
     if pod.deletion_timestamp is None:

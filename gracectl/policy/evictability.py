@@ -30,20 +30,20 @@ class Ignored(msgspec.Struct, frozen=True):
 
 
 def ignored(
-    pod: Pod, now: float, deadline: float | None = None, earliest: float | None = None, *, is_kept: bool = False
+    pod: Pod, now: float, deadline: float | None = None, earliest: float | None = None, *, is_maintenance: bool = False
 ) -> Ignored | None:
     """Why the drain passes over this pod, or None when it is waited for.
 
-    Deadlines as in `stuck_at`. `is_kept`: the node stays, and with it the pods that make a node of it.
+    Deadlines as in `stuck_at`. `is_maintenance`: the node stays, and with it the pods that make a node of it.
     """
     if is_static(pod):
         return Ignored("static pod: it belongs to its node", stays=True)
     if pod.phase in FINISHED:
         return Ignored(f"finished: its phase is {pod.phase}", stays=False)
-    if is_kept and is_daemon(pod):
+    if is_maintenance and is_daemon(pod):
         return Ignored("DaemonSet pod: it stays, as its node does", stays=True)
     if tolerates(pod.tolerations, DISRUPTED_TAINT):
-        until = "as its node does" if is_kept else "until the node ends"
+        until = "as its node does" if is_maintenance else "until the node ends"
         return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays {until}", stays=True)
     stuck = stuck_at(pod, deadline, earliest)
     if stuck is not None and stuck <= now:
@@ -51,7 +51,7 @@ def ignored(
     return None
 
 
-def undecidable(pod: UnknownPod) -> str:
+def undecodable_reason(pod: UnknownPod) -> str:
     """Why nothing is decided about a pod, for people."""
     return f"cannot decide: unknown pod, its object cannot be decoded ({pod.error})"
 

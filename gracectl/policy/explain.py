@@ -57,7 +57,7 @@ def listed(words: Sequence[str], shown: int = 3, *, of: int | None = None) -> st
     return ", ".join([*words[:shown], *more])
 
 
-def brief(plan: Plan) -> str:
+def summarize(plan: Plan) -> str:
     """The most urgent pod, its reason first, for a line that may be cut off: `budget … – shop/web-1 and 4 more`."""
     if not plan.left:
         return ""
@@ -66,7 +66,7 @@ def brief(plan: Plan) -> str:
     return f"{_reason(first)} – {_called(first)}{others}"
 
 
-def held_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
+def blocked_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
     """Since when (Unix seconds) what a plan says of a pod has been so, as far as the objects tell: at least since then.
 
     `budgets`: those that select it. `began`: when the drain of its node was asked for. A pod that somebody has told to

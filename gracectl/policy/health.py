@@ -20,14 +20,14 @@ from gracectl.model import names
 from gracectl.model.intorpercent import scaled_value
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
-from gracectl.policy.kept import given_back_at, is_in_maintenance
+from gracectl.policy.maintenance import is_in_maintenance, maintenance_ended_at
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
 
 RECOVERY_SECONDS: Final = 300.0
 """A node counts as unhealthy until it has been well for so long."""
 
 
-class Ailment(msgspec.Struct, frozen=True):
+class UnhealthyCondition(msgspec.Struct, frozen=True):
     """A condition of a node that is bad. `since`: an instant, None where nobody wrote one; `toleration`: seconds."""
 
     type: str
@@ -42,7 +42,7 @@ class Ailment(msgspec.Struct, frozen=True):
         return math.inf if self.since is None else self.since + self.toleration
 
 
-def ailments_of(node: Node, settings: HealthSettings) -> tuple[Ailment, ...]:
+def unhealthy_conditions(node: Node, settings: HealthSettings) -> tuple[UnhealthyCondition, ...]:
     """What is bad about a node, tolerated or not.
 
     Each condition counts from its own last transition: one that goes from False to Unknown counts anew, as nothing in
@@ -55,7 +55,7 @@ def ailments_of(node: Node, settings: HealthSettings) -> tuple[Ailment, ...]:
     return tuple(ailment for ailment in found if ailment is not None)
 
 
-def counts_until(node: Node, settings: HealthSettings) -> float:
+def unhealthy_until(node: Node, settings: HealthSettings) -> float:
     """Until when a node counts as unhealthy: infinity as long as anything is bad about it, tolerated or not; negative
     infinity if nothing has been for long, or somebody works on it, and it is as he wants it.
 
@@ -64,7 +64,7 @@ def counts_until(node: Node, settings: HealthSettings) -> float:
     """
     if not settings.enabled or is_in_maintenance(node):
         return -math.inf
-    if ailments_of(node, settings):
+    if unhealthy_conditions(node, settings):
         return math.inf
     turns = [
         (condition.last_transition, policy.toleration_seconds)
@@ -75,12 +75,12 @@ def counts_until(node: Node, settings: HealthSettings) -> float:
     return max((at + RECOVERY_SECONDS for at in recoveries), default=-math.inf)
 
 
-def first_to_end(ailments: tuple[Ailment, ...]) -> Ailment | None:
+def first_untolerated(ailments: tuple[UnhealthyCondition, ...]) -> UnhealthyCondition | None:
     """The one that is tolerated no longer first."""
     return min(ailments, key=lambda ailment: ailment.tolerated_until, default=None)
 
 
-def _ailment(node: Node, policy: ConditionPolicy) -> Ailment | None:
+def _ailment(node: Node, policy: ConditionPolicy) -> UnhealthyCondition | None:
     condition = condition_of(node.conditions, policy.type)
     if condition is None:
         # Kubernetes, too, calls Unknown what no kubelet has spoken of, but only a minute later.
@@ -91,13 +91,13 @@ def _ailment(node: Node, policy: ConditionPolicy) -> Ailment | None:
         return None
     else:
         since = node.created if condition.reason == names.NEVER_REPORTED else condition.last_transition
-    given_back = given_back_at(node)
+    given_back = maintenance_ended_at(node)
     if since is not None and given_back is not None:
         since = max(since, given_back)
-    return Ailment(policy.type, policy.status, since, policy.toleration_seconds)
+    return UnhealthyCondition(policy.type, policy.status, since, policy.toleration_seconds)
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class UnhealthyNodes(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes there are, how many of them are unhealthy, and how many have recovered from that just now;
     `maximum` of both: a number, or a share of all such as "20%".
 

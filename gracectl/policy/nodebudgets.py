@@ -17,18 +17,18 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.intorpercent import scaled_value
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.policy.budgets import BudgetVerdict, Leave
+from gracectl.policy.budgets import Allowance, EvictionVerdict
 
 ADMITTED_SECONDS: Final = 60.0
 """How long an admitted end may take to be seen before it counts no more. After our answer a DELETE waits for the other
 webhooks, which are asked at the same time and have 30 s at most (their longest timeoutSeconds), and for its write; API
 servers end a request after 60 s."""
 
-UNSEEN_SECONDS: Final = 5.0
+UNOBSERVED_NODE_SECONDS: Final = 5.0
 """How long an end counts of a node that nobody has seen yet: one that has just come."""
 
 
-class Tally(msgspec.Struct, frozen=True):
+class NodeCounts(msgspec.Struct, frozen=True):
     """The nodes that a budget selects: all, those available, and how many of them must be."""
 
     expected: int
@@ -46,7 +46,7 @@ def is_available(node: Node) -> bool:
     return node.ready and node.deletion_timestamp is None
 
 
-def governs(budget: NodeDisruptionBudget, node: Node) -> bool:
+def selects_node(budget: NodeDisruptionBudget, node: Node) -> bool:
     """Whether the budget selects the node. A selector that is left out or empty selects none (the seed: this "differs
     from standard behavior")."""
     selector = budget.selector
@@ -57,7 +57,7 @@ def governs(budget: NodeDisruptionBudget, node: Node) -> bool:
     )
 
 
-def problem_of(budget: NodeDisruptionBudget) -> str | None:
+def invalid_reason(budget: NodeDisruptionBudget) -> str | None:
     """Why nobody can count by this budget, with the field in front and what would be right; None if one can."""
     if budget.selector_error:
         return f"spec.selector: {budget.selector_error}"
@@ -85,7 +85,7 @@ def bound_of(budget: NodeDisruptionBudget | PodDisruptionBudget) -> str:
 def desired_of(budget: NodeDisruptionBudget, expected: int) -> int:
     """How many of `expected` nodes must be available; percentages round up, as those of PodDisruptionBudgets do. All
     of them if nobody can count by the budget."""
-    if problem_of(budget) is not None:
+    if invalid_reason(budget) is not None:
         return expected
     if budget.min_available is not None:
         return scaled_value(budget.min_available, expected, round_up=True)
@@ -99,14 +99,14 @@ def is_admitted(budget: NodeDisruptionBudget, node: Node, now: float) -> bool:
     return at is not None and node.created <= at and now < at + ADMITTED_SECONDS
 
 
-def tally(budget: NodeDisruptionBudget, nodes: Iterable[Node], now: float) -> Tally:
+def count_nodes(budget: NodeDisruptionBudget, nodes: Iterable[Node], now: float) -> NodeCounts:
     """Count by the budget; `nodes` may be more than it selects."""
-    selected = [node for node in nodes if governs(budget, node)]
+    selected = [node for node in nodes if selects_node(budget, node)]
     available = sum(is_available(node) and not is_admitted(budget, node, now) for node in selected)
-    return Tally(len(selected), available, desired_of(budget, len(selected)))
+    return NodeCounts(len(selected), available, desired_of(budget, len(selected)))
 
 
-def still_disrupted(budget: NodeDisruptionBudget, nodes: Mapping[str, Node], now: float) -> dict[str, float]:
+def current_disruptions(budget: NodeDisruptionBudget, nodes: Mapping[str, Node], now: float) -> dict[str, float]:
     """The entries of the ledger that still count; `nodes` by name, those of the budget at least.
 
     One is over when its node is seen to be deleted (it is counted as that from then on), has been replaced by another
@@ -116,43 +116,43 @@ def still_disrupted(budget: NodeDisruptionBudget, nodes: Mapping[str, Node], now
     for name, at in budget.disrupted_nodes.items():
         node = nodes.get(name)
         if node is None:
-            is_kept = now < at + UNSEEN_SECONDS
+            is_current = now < at + UNOBSERVED_NODE_SECONDS
         else:
-            is_kept = node.deletion_timestamp is None and is_admitted(budget, node, now)
-        if is_kept:
+            is_current = node.deletion_timestamp is None and is_admitted(budget, node, now)
+        if is_current:
             kept[name] = at
     return kept
 
 
-def may_end(budget: NodeDisruptionBudget, node: Node, now: float) -> BudgetVerdict:
+def disruption_verdict(budget: NodeDisruptionBudget, node: Node, now: float) -> EvictionVerdict:
     """What the ledger of a budget that governs the node says about ending it now. FREE: it changes no count, or has
     been counted before; ALLOWED: it has to be written into the ledger first."""
     if not is_available(node) or is_admitted(budget, node, now):
-        return BudgetVerdict(Leave.FREE)
-    leave = standing_of(budget)
+        return EvictionVerdict(Allowance.FREE)
+    leave = allowance_of(budget)
     match leave:
-        case Leave.UNOBSERVED:
+        case Allowance.UNOBSERVED:
             reason = f"node disruption budget {budget.name} has just changed and is being counted"
-        case Leave.UNCOUNTED:
-            problem = problem_of(budget)
+        case Allowance.UNCOUNTED:
+            problem = invalid_reason(budget)
             reason = f"node disruption budget {budget.name} allows nothing, as nobody can count by it: {problem}"
-        case Leave.SPENT:
+        case Allowance.SPENT:
             reason = explain(budget)
         case _:
             reason = ""
-    return BudgetVerdict(leave, reason)
+    return EvictionVerdict(leave, reason)
 
 
-def standing_of(budget: NodeDisruptionBudget) -> Leave:
+def allowance_of(budget: NodeDisruptionBudget) -> Allowance:
     """What the budget says to the end of an available node that it has not counted yet."""
     if budget.observed_generation < budget.generation:
-        return Leave.UNOBSERVED
-    if problem_of(budget) is not None:
-        return Leave.UNCOUNTED
-    return Leave.ALLOWED if budget.disruptions_allowed > 0 else Leave.SPENT
+        return Allowance.UNOBSERVED
+    if invalid_reason(budget) is not None:
+        return Allowance.UNCOUNTED
+    return Allowance.ALLOWED if budget.disruptions_allowed > 0 else Allowance.SPENT
 
 
-def may_let_go(old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> bool:
+def may_unblock(old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> bool:
     """Whether a budget that was `old` and is `new` (None: it is gone) may now let nodes end that it kept before."""
     if old is None or new is None:
         return new is None
@@ -168,11 +168,11 @@ def explain(budget: NodeDisruptionBudget) -> str:
     return f"node disruption budget {budget.name} allows no node to end now ({figures})"
 
 
-def remedy_for(budget: NodeDisruptionBudget, leave: Leave) -> str:
+def remedy_of(budget: NodeDisruptionBudget, leave: Allowance) -> str:
     """What would let a node end that the budget holds back."""
-    if leave is Leave.UNOBSERVED:
+    if leave is Allowance.UNOBSERVED:
         return "try again in a moment (a gracectl controller counts it)"
-    if leave is Leave.UNCOUNTED:
+    if leave is Allowance.UNCOUNTED:
         return "mend or delete the budget"
     if budget.expected_nodes and budget.desired_available >= budget.expected_nodes:
         return "change or delete the budget, which lets no Ready node end"

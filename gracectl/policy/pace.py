@@ -27,7 +27,7 @@ CREATED_WITHIN_SECONDS: Final = 5.0
 """A workload's controller has created the replacements of pods this long after their node is gone."""
 
 
-class Rank(msgspec.Struct, frozen=True, order=True):
+class DisruptionRank(msgspec.Struct, frozen=True, order=True):
     """Place in the order of those that wait; the least begins first.
 
     Health before the label before expiry; of one cause the one that has been due for longest, then the oldest object.
@@ -41,11 +41,11 @@ class Rank(msgspec.Struct, frozen=True, order=True):
     name: str
 
 
-def rank_of(due: Sequence[Trigger], created: float, name: str, *, has_failed: bool = False) -> Rank:
+def rank_of(due: Sequence[Trigger], created: float, name: str, *, has_failed: bool = False) -> DisruptionRank:
     """The rank of an object with these triggers, of which there is at least one."""
     order = list(Cause)
     cause, at = min((order.index(trigger.cause), trigger.at) for trigger in due)
-    return Rank(has_failed, cause, at, created, name)
+    return DisruptionRank(has_failed, cause, at, created, name)
 
 
 def maximum_of(settings: VoluntarySettings, managed: int) -> int:
@@ -65,12 +65,12 @@ def validate_maximum(value: int | str) -> None:
         raise ValueError(f"{value!r} is more than 100%; to end all of them at once, say 100%")
 
 
-def next_to_begin(waiting: Mapping[K, Rank], places: int) -> list[K]:
+def next_to_begin(waiting: Mapping[K, DisruptionRank], places: int) -> list[K]:
     """Which of those that wait begin now, best rank first."""
     return sorted(waiting, key=lambda key: waiting[key])[:places] if places > 0 else []
 
 
-class Place(msgspec.Struct):
+class DisruptionSlot(msgspec.Struct):
     """The place of one termination. Instants are Unix seconds, of the server's clock."""
 
     since: float

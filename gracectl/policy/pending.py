@@ -17,12 +17,12 @@ from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark, recorded
-from gracectl.policy.kept import is_in_maintenance
+from gracectl.policy.maintenance import is_in_maintenance
 
 Patched = dict[str, object]
 
 
-class Reason(StrEnum):
+class PendingReason(StrEnum):
     """What a termination waits for; the reason of its condition."""
 
     PROTECTION = "Protected"
@@ -31,10 +31,10 @@ class Reason(StrEnum):
     PACE = "Pace"
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingTermination(msgspec.Struct, frozen=True):
     """That a termination waits, and why, for people. `since`: Unix seconds."""
 
-    reason: Reason
+    reason: PendingReason
     message: str
     since: float
 
@@ -57,17 +57,17 @@ def pending_since(nodes: Iterable[Node], now: float) -> float:
     return min([*turned, now])
 
 
-def is_recorded(node: Node) -> bool:
+def is_cordon_recorded(node: Node) -> bool:
     """Whether the node has been cordoned by us while it waited."""
     return names.PENDING_CORDONED in node.annotations
 
 
-def is_open(node: Node) -> bool:
+def accepts_pods(node: Node) -> bool:
     """Whether the node takes pods."""
     return node.ready and not node.unschedulable and node.deletion_timestamp is None
 
 
-def leaves_room(open_nodes: int, managed: int) -> bool:
+def may_cordon_another(open_nodes: int, managed: int) -> bool:
     """Whether one more of the nodes that take pods may be cordoned: at least half of the managed nodes are left."""
     return 2 * (open_nodes - 1) >= managed
 
@@ -77,7 +77,7 @@ def cordoned(node: Node) -> Patched | None:
     cordon."""
     if not is_terminable(node) or node.deletion_timestamp is not None or is_in_maintenance(node):
         return None
-    if node.unschedulable or is_recorded(node):
+    if node.unschedulable or is_cordon_recorded(node):
         return None
     record = {names.PENDING_CORDONED: recorded((Mark.UNSCHEDULABLE,))}
     return {"metadata": {"annotations": record}, "spec": {"unschedulable": True}}
@@ -88,7 +88,7 @@ def uncordoned(node: Node) -> Patched | None:
 
     A node in maintenance keeps the cordon, which its own record has by then or will have.
     """
-    if not is_recorded(node) or node.deletion_timestamp is not None:
+    if not is_cordon_recorded(node) or node.deletion_timestamp is not None:
         return None
     without: Patched = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}}
     if is_in_maintenance(node):

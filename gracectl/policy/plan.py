@@ -17,13 +17,12 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.budgets import BudgetKey, Leave, may_leave
-from gracectl.policy.deadlines import delete_at, ends_at, shorten_before
-from gracectl.policy.evictability import Ignored, ignored, stuck_at, undecidable
+from gracectl.policy.budgets import Allowance, BudgetKey, eviction_verdict
+from gracectl.policy.deadlines import delete_at, ends_at, latest_shortening
+from gracectl.policy.evictability import Ignored, ignored, stuck_at, undecodable_reason
 from gracectl.policy.protection import Protection, protection_of
-from gracectl.policy.reserve import Limits, limits_of
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.waves import DEFAULT_ORDER, Order
+from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, WaveDeadlines, wave_deadlines
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -41,7 +40,7 @@ class NodeView(msgspec.Struct, frozen=True):
     """When the node was seen to take no more pods; None before."""
     deadline: float | None = None
     """When everything must be over; None when it may take as long as it takes."""
-    is_kept: bool = False
+    is_maintenance: bool = False
     """The node is drained and stays, and the pods of its DaemonSets with it; it has no deadline."""
     settings: PolicySettings = PolicySettings()
 
@@ -79,10 +78,10 @@ class Blocker(StrEnum):
 
 
 _OF_BUDGETS = {
-    Leave.SPENT: Blocker.BUDGET,
-    Leave.UNOBSERVED: Blocker.UNOBSERVED,
-    Leave.UNCOUNTED: Blocker.MISCONFIGURATION,
-    Leave.AMBIGUOUS: Blocker.MISCONFIGURATION,
+    Allowance.SPENT: Blocker.BUDGET,
+    Allowance.UNOBSERVED: Blocker.UNOBSERVED,
+    Allowance.UNCOUNTED: Blocker.MISCONFIGURATION,
+    Allowance.AMBIGUOUS: Blocker.MISCONFIGURATION,
 }
 
 
@@ -131,7 +130,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     """The next instant at which the clock alone changes this plan; None when only an event can."""
     deadline: float | None = None
     """When everything must be over; None when it may take as long as it takes."""
-    order: Order = DEFAULT_ORDER
+    order: DrainOrder = DEFAULT_ORDER
     """The waves in which the pods leave."""
 
     @cached_property
@@ -151,7 +150,7 @@ def plan(view: NodeView, now: float) -> Plan:
     Source: DESIGN 3.3 to 3.7, for nodes that are kept ADR 0014; the deadline stands above everything, protection is
     looked at before budgets, and a wave starts when the one before is gone.
     """
-    round_ = _round(view, now)
+    round_ = _prepare(view, now)
     waves = round_.waves
     in_order = sorted(view.pods, key=lambda pod: (waves[pod.uid], pod.created, pod.key))
     pods = tuple(round_.judge(pod) for pod in in_order)
@@ -171,29 +170,29 @@ def plan(view: NodeView, now: float) -> Plan:
     )
 
 
-def _round(view: NodeView, now: float) -> _Round:
+def _prepare(view: NodeView, now: float) -> _PodPlanner:
     """What has to be known of all pods before each is judged."""
     order = view.settings.order_of(view.node.labels)
     began = view.node.deletion_timestamp
     waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
     # Who is passed over needs no time; who is, depends a little on the deadlines: on the earliest ones there can be.
-    limits = limits_of(order, range(len(order.waves)), view.deadline, began)
+    limits = wave_deadlines(order, range(len(order.waves)), view.deadline, began)
     passed_over: dict[str, Ignored] = {}
     waited_for: list[Pod] = []
     # What cannot be decoded holds the node, and no other pod: neither its wave nor its protection is known.
     for pod in (pod for pod in view.pods if not isinstance(pod, UnknownPod)):
         earliest = limits.earliest_of(waves[pod.uid])
-        verdict = ignored(pod, now, limits.node, earliest, is_kept=view.is_kept)
+        verdict = ignored(pod, now, limits.node, earliest, is_maintenance=view.is_maintenance)
         if verdict is None:
             waited_for.append(pod)
         else:
             passed_over[pod.uid] = verdict
     occupied = {waves[pod.uid] for pod in waited_for}
-    limits = limits_of(order, occupied, view.deadline, began)
+    limits = wave_deadlines(order, occupied, view.deadline, began)
     protections = {
         pod.uid: protection for pod in waited_for if (protection := protection_of(pod, now, view.settings.protection))
     }
-    return _Round(
+    return _PodPlanner(
         view=view,
         now=now,
         order=order,
@@ -202,7 +201,7 @@ def _round(view: NodeView, now: float) -> _Round:
         passed_over=passed_over,
         protections=protections,
         wave=min((wave for wave in occupied if not _is_over(limits.of(wave), now)), default=None),
-        holder=_holder(waited_for, protections),
+        holder=_node_blocker(waited_for, protections),
         taken=Counter(),
     )
 
@@ -211,7 +210,7 @@ def _is_over(limit: float | None, now: float) -> bool:
     return limit is not None and limit <= now
 
 
-class _Finding(NamedTuple):
+class _Decision(NamedTuple):
     """What is found about a pod by itself."""
 
     outcome: Outcome
@@ -221,15 +220,15 @@ class _Finding(NamedTuple):
     blocker: Blocker | None = None
 
 
-class _Round(msgspec.Struct, frozen=True):
+class _PodPlanner(msgspec.Struct, frozen=True):
     """What the pods of one plan share while they are judged one after another."""
 
     view: NodeView
     now: float
-    order: Order
+    order: DrainOrder
     waves: Mapping[str, int]
     """By pod uid."""
-    limits: Limits
+    limits: WaveDeadlines
     passed_over: Mapping[str, Ignored]
     protections: Mapping[str, Protection]
     wave: int | None
@@ -240,13 +239,13 @@ class _Round(msgspec.Struct, frozen=True):
     def judge(self, pod: Pod) -> PodPlan:
         wave = self.waves[pod.uid]
         if isinstance(pod, UnknownPod):
-            reason = undecidable(pod)
+            reason = undecodable_reason(pod)
             return PodPlan(pod, Outcome.WAITING, wave, reason, deadline=self.limits.node, blocker=Blocker.UNDECODABLE)
         if verdict := self.passed_over.get(pod.uid):
             return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays)
         limit = self.limits.of(wave)
         at = None if limit is None else delete_at(pod, limit, self.now)
-        found = self._undisturbed(pod, wave) if at is None or at > self.now else _doomed(pod)
+        found = self._undisturbed(pod, wave) if at is None or at > self.now else _deletion_due(pod)
         return PodPlan(
             pod=pod,
             outcome=found.outcome,
@@ -260,28 +259,28 @@ class _Round(msgspec.Struct, frozen=True):
             blocker=found.blocker,
         )
 
-    def _undisturbed(self, pod: Pod, wave: int) -> _Finding:
+    def _undisturbed(self, pod: Pod, wave: int) -> _Decision:
         if pod.deletion_timestamp is not None:
             ends = ends_at(pod, self.limits.node, self.limits.earliest_of(wave))
-            return _Finding(Outcome.TERMINATING, "terminating", ends)
+            return _Decision(Outcome.TERMINATING, "terminating", ends)
         if protection := self.protections.get(pod.uid):
-            return _Finding(Outcome.PROTECTED, protection.words, protection.until, protection, Blocker.PROTECTION)
+            return _Decision(Outcome.PROTECTED, protection.words, protection.until, protection, Blocker.PROTECTION)
         if self.holder:
             reason = f"the node is held by {_called(self.holder)}, which asks not to be evicted (do-not-evict)"
-            return _Finding(Outcome.WAITING, reason, blocker=Blocker.NEIGHBOUR)
+            return _Decision(Outcome.WAITING, reason, blocker=Blocker.NEIGHBOUR)
         if self.wave is not None and wave > self.wave:
             reason = f"waits until {self.order.waves[self.wave].pods} are gone"
-            return _Finding(Outcome.WAITING, reason, blocker=Blocker.WAVE)
+            return _Decision(Outcome.WAITING, reason, blocker=Blocker.WAVE)
         return self._under_budget(pod)
 
-    def _under_budget(self, pod: Pod) -> _Finding:
+    def _under_budget(self, pod: Pod) -> _Decision:
         budgets = self.view.budgets.get(pod.uid, ())
         taken = self.taken[budgets[0].key] if budgets else 0
-        verdict = may_leave(pod, budgets, taken=taken)
-        if verdict.leave is Leave.ALLOWED:
+        verdict = eviction_verdict(pod, budgets, taken=taken)
+        if verdict.leave is Allowance.ALLOWED:
             self.taken[budgets[0].key] += 1
         blocker = _OF_BUDGETS.get(verdict.leave)
-        return _Finding(Outcome.BLOCKED if blocker else Outcome.EVICT, verdict.reason, blocker=blocker)
+        return _Decision(Outcome.BLOCKED if blocker else Outcome.EVICT, verdict.reason, blocker=blocker)
 
     def instants(self, pods: tuple[PodPlan, ...]) -> Iterator[float | None]:
         """When the clock alone may change something of what was said about these pods."""
@@ -295,16 +294,16 @@ class _Round(msgspec.Struct, frozen=True):
                 continue
             yield stuck_at(entry.pod, self.limits.node, self.limits.earliest_of(entry.wave))
             if entry.outcome is Outcome.DELETE and entry.deadline is not None:
-                yield shorten_before(entry.pod, entry.deadline)
+                yield latest_shortening(entry.pod, entry.deadline)
 
 
-def _doomed(pod: Pod) -> _Finding:
+def _deletion_due(pod: Pod) -> _Decision:
     if pod.deletion_timestamp is None:
-        return _Finding(Outcome.DELETE, "is deleted now for the deadline")
-    return _Finding(Outcome.DELETE, "terminating, its grace is cut for the deadline")
+        return _Decision(Outcome.DELETE, "is deleted now for the deadline")
+    return _Decision(Outcome.DELETE, "terminating, its grace is cut for the deadline")
 
 
-def _holder(waited_for: list[Pod], protections: Mapping[str, Protection]) -> Pod | None:
+def _node_blocker(waited_for: list[Pod], protections: Mapping[str, Protection]) -> Pod | None:
     holding = (pod for pod in waited_for if pod.uid in protections and protections[pod.uid].holds_node)
     return min(holding, key=lambda pod: pod.key, default=None)
 

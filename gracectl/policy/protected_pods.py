@@ -13,7 +13,7 @@ import msgspec
 
 from gracectl.model.pod import Pod
 from gracectl.policy.plan import Outcome, Plan, PodPlan
-from gracectl.policy.protection import Kind, Protection
+from gracectl.policy.protection import Protection, ProtectionKind
 
 
 class ProtectionEnd(StrEnum):
@@ -41,7 +41,7 @@ class ProtectedPod(msgspec.Struct, frozen=True):
     """It has been told to end; a `do-not-evict` holds its node until it is gone."""
 
     @property
-    def until(self) -> tuple[Kind, float | None]:
+    def until(self) -> tuple[ProtectionKind, float | None]:
         """What protects it and until when: if that changes, people want to know."""
         return (self.protection.kind, self.protection.until)
 

@@ -23,14 +23,14 @@ SHOWN = 60
 REMEMBERED: Final = 8192
 """Different durations that are parsed once: thousands of pods have the same few values."""
 
-Kind = Literal["do-not-disrupt", "do-not-evict"]
-Lasting = Literal["time", "forever", "invalid"]
+ProtectionKind = Literal["do-not-disrupt", "do-not-evict"]
+ProtectionDuration = Literal["time", "forever", "invalid"]
 
 
 class Protection(msgspec.Struct, frozen=True):
     """A protection that holds now. `until` None means that no instant is known at which it ends."""
 
-    kind: Kind
+    kind: ProtectionKind
     until: float | None
     value: str
     is_valid: bool = True
@@ -43,7 +43,7 @@ class Protection(msgspec.Struct, frozen=True):
         return self.kind == "do-not-evict"
 
     @property
-    def lasting(self) -> Lasting:
+    def lasting(self) -> ProtectionDuration:
         """For a time (known or not yet known), for ever, or for ever because nobody understands how long."""
         if not self.is_valid:
             return "invalid"
@@ -54,10 +54,10 @@ class Protection(msgspec.Struct, frozen=True):
         """`protected by do-not-disrupt "4h"`, for people; until when is for the caller to say."""
         if not self.is_valid:
             means = 'which is neither "true" nor a duration and so means for ever'
-            return f'protected by {self.kind} "{shown(self.value)}", {means}'
+            return f'protected by {self.kind} "{printable(self.value)}", {means}'
         if self.until is None and self.value == "true":
             return f"protected by {self.kind}"
-        return f'protected by {self.kind} "{shown(self.value)}"'
+        return f'protected by {self.kind} "{printable(self.value)}"'
 
     @property
     def limit(self) -> str:
@@ -90,7 +90,7 @@ def invalid_annotation(pod: Pod) -> str | None:
     return value
 
 
-def shown(value: str) -> str:
+def printable(value: str) -> str:
     """A value as people are told of it, cut to SHOWN characters, without those that a terminal obeys."""
     return harmless(value, SHOWN)
 

@@ -13,8 +13,17 @@ from typing import Final
 import msgspec
 
 from gracectl.model.pod import Pod
-from gracectl.policy.shutdown import Notice, RangeBegan, RangeOver, Seen, Step, begin, passed_over, step
-from gracectl.policy.waves import Order, Wave
+from gracectl.policy.shutdown import (
+    RangeEnded,
+    RangeStarted,
+    ShutdownDeletion,
+    ShutdownStep,
+    ShutdownView,
+    begin,
+    ignored_reason,
+    step,
+)
+from gracectl.policy.waves import DrainOrder, Wave
 
 _HAIR: Final = 1e-6
 
@@ -51,12 +60,12 @@ class Rehearsal(msgspec.Struct, frozen=True):
 
     available: float
     ranges: tuple[RehearsedRange, ...]
-    passed_over: tuple[tuple[Pod, str], ...]
+    ignored: tuple[tuple[Pod, str], ...]
     over: float
 
 
 def rehearse(
-    order: Order,
+    order: DrainOrder,
     pods: Sequence[Pod],
     available: float,
     now: float,
@@ -73,7 +82,7 @@ def rehearse(
         if current.is_over:
             break
         stage.move_on(current.look_at)
-    excluded = [(pod, reason) for pod in pods if (reason := passed_over(pod, first)) is not None]
+    excluded = [(pod, reason) for pod in pods if (reason := ignored_reason(pod, first)) is not None]
     waited = {pod.uid for pod, _ in excluded}
     ranges = tuple(
         RehearsedRange(
@@ -105,22 +114,22 @@ class _Stage:
             if pod.deletion_timestamp is not None and pod.deletion_timestamp > now:
                 self._ends[pod.uid] = pod.deletion_timestamp - now
 
-    def seen(self) -> Seen:
+    def seen(self) -> ShutdownView:
         """How things stand."""
-        return Seen(tuple(self._there.values()), self.elapsed, self._now + self.elapsed, self._node_deadline)
+        return ShutdownView(tuple(self._there.values()), self.elapsed, self._now + self.elapsed, self._node_deadline)
 
-    def obey(self, decided: Step) -> None:
+    def obey(self, decided: ShutdownStep) -> None:
         """Tell whom the step tells."""
         for each in decided.news:
             match each:
-                case RangeBegan():
+                case RangeStarted():
                     self.began[each.number] = each.at
-                case RangeOver():
+                case RangeEnded():
                     self.over[each.number] = each.at
         for notice in decided.notices:
             self._tell(notice)
 
-    def _tell(self, notice: Notice) -> None:
+    def _tell(self, notice: ShutdownDeletion) -> None:
         uid = notice.pod.uid
         self._told[uid] = (self.elapsed, notice.grace)
         self._ends[uid] = min(self._ends.get(uid, math.inf), self.elapsed + notice.grace)

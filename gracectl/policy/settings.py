@@ -10,7 +10,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.durations import parse_seconds
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.waves import DEFAULT_ORDER, Order, by_priority
+from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, by_priority
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -46,7 +46,7 @@ class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     shutdown_grace_period_critical_pods: str | None = None
     shutdown_grace_period_by_pod_priority: tuple[PriorityPeriod, ...] | None = None
 
-    def order(self) -> Order | None:
+    def order(self) -> DrainOrder | None:
         """The waves that they describe; None if nothing was given. ValueError, with the field, if they do not fit."""
         total, critical = self._totals()
         ranges = self.shutdown_grace_period_by_pod_priority
@@ -83,7 +83,7 @@ def migrated(total: float, critical: float) -> list[tuple[int, float]]:
     return [(0, float(int(total - critical))), (names.CRITICAL_PRIORITY, float(int(critical)))]
 
 
-def _ordered(ranges: Sequence[tuple[int, float]]) -> Order:
+def _ordered(ranges: Sequence[tuple[int, float]]) -> DrainOrder:
     try:
         return by_priority(ranges)
     except ValueError as error:
@@ -158,7 +158,7 @@ class NodeGroup(msgspec.Struct, frozen=True):
     termination_grace_seconds: float | None = None
     """For nodes whose claim has no TGP of its own, or that have no claim; None: they have no deadline."""
     drain: DrainSettings | None = None
-    order: Order | None = None
+    order: DrainOrder | None = None
     expire_seconds: float | None = None
     """The age at which nodes without a claim are terminated; None: never."""
     expire_jitter: float = DEFAULT_JITTER
@@ -169,7 +169,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
     """Everything that `plan` takes from the administrator."""
 
     drain: DrainSettings = DrainSettings()
-    order: Order = DEFAULT_ORDER
+    order: DrainOrder = DEFAULT_ORDER
     """The waves in which pods leave."""
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()
@@ -192,7 +192,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
         orders = (self.order, *(group.order for group in self.node_groups))
         return any(order is not None and order.is_timed for order in orders)
 
-    def order_of(self, labels: Mapping[str, str]) -> Order:
+    def order_of(self, labels: Mapping[str, str]) -> DrainOrder:
         """The waves of a node with these labels."""
         group = self.group_of(labels)
         return self.order if group is None or group.order is None else group.order

@@ -1,13 +1,13 @@
-"""A machine shuts down: who is told to leave now, with how much grace, and who is waited for (DESIGN 3.8).
+"""Shutdown of a machine: which pods are deleted now, with how much grace, and which are waited for.
 
-The ranges of an Order leave one after the other, the lowest first, each for its period, as the kubelet has them
-(KEP-2712). Whoever carries a shutdown out asks `step` when something has changed or `Step.look_at` has come; nothing
-else knows these rules.
+The ranges of a DrainOrder leave one after the other, the lowest first, each for its period, as the kubelet has them
+(KEP-2712). The agent calls `step` when something has changed or `ShutdownStep.look_at` has come; nothing else knows
+these rules.
 
-Invariants: a range begins when the one before it is over, and not earlier; it is over when its last pod is gone or its
-period has passed, and nobody waits again for whom it has left behind; all of it is over when the time that is available
-has passed, whatever pods do. A pod is granted whole seconds, at least one, never more than its own grace, and no end
-beyond that of its range, or of the node.
+Invariants: a range begins when the one before it is over, and not earlier; it is over when its last pod is gone or
+its period has passed, and pods left behind are not waited for again; the shutdown is over when the time that is
+available has passed, whatever pods do. A pod is granted whole seconds, at least one, never more than its own grace,
+and no end beyond that of its range, or of the node.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import msgspec
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import delete_at, granted
 from gracectl.policy.evictability import FINISHED, is_static
-from gracectl.policy.reserve import limits_of
-from gracectl.policy.waves import Order, Wave, is_daemon
+from gracectl.policy.waves import DrainOrder, Wave, is_daemon, wave_deadlines
 
 _HAIR: Final = 1e-6
 """Seconds: what is left of a wait below this is rounding."""
@@ -36,7 +35,7 @@ _MOMENT: Final = 1.0
 _NONE_YET: Final = -1
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ShutdownView(msgspec.Struct, frozen=True):
     """What a step rests on: the pods that the API shows on the node, `elapsed` seconds after its shutdown began, at
     `now` (Unix seconds by the server's clock). `node_deadline`: by when the node itself must have ended (Unix seconds);
     None without one.
@@ -48,10 +47,10 @@ class Seen(msgspec.Struct, frozen=True):
     node_deadline: float | None = None
 
 
-class Shutdown(msgspec.Struct, frozen=True):
+class ShutdownState(msgspec.Struct, frozen=True):
     """Where a shutdown stands; `begin` makes the first one. `available`, `since` are seconds since it began."""
 
-    order: Order
+    order: DrainOrder
     periods: tuple[float, ...]
     """What each range has, in whole seconds: less than it was meant to have if there is too little for all."""
     available: float
@@ -84,7 +83,7 @@ class Shutdown(msgspec.Struct, frozen=True):
         return min(self.since + (self.periods[self.current] if has_period else 0.0), self.available)
 
 
-class Notice(msgspec.Struct, frozen=True):
+class ShutdownDeletion(msgspec.Struct, frozen=True):
     """A pod that is to be told to leave now: it is granted `grace` seconds, so as to have ended by `deadline`. Its time
     came at `begins`. Both are Unix seconds, and the same in each step until the next range begins."""
 
@@ -95,7 +94,7 @@ class Notice(msgspec.Struct, frozen=True):
     deadline: float
 
 
-class Ending(StrEnum):
+class RangeEnd(StrEnum):
     """Why a range is over."""
 
     EMPTY = "all its pods are gone"
@@ -103,7 +102,7 @@ class Ending(StrEnum):
     TIME = "the time for the shutdown is over"
 
 
-class RangeBegan(msgspec.Struct, frozen=True):
+class RangeStarted(msgspec.Struct, frozen=True):
     """The time of a range has come: `at` seconds after the shutdown began, for `seconds`. `pods` are its own, those
     that terminate already among them."""
 
@@ -114,7 +113,7 @@ class RangeBegan(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...]
 
 
-class RangeOver(msgspec.Struct, frozen=True):
+class RangeEnded(msgspec.Struct, frozen=True):
     """It is over, `at` seconds after the shutdown began and `seconds` after its own beginning; `left` are those that it
     was still waiting for."""
 
@@ -123,21 +122,21 @@ class RangeOver(msgspec.Struct, frozen=True):
     at: float
     seconds: float
     left: tuple[Pod, ...]
-    ending: Ending
+    ending: RangeEnd
 
 
-class Step(msgspec.Struct, frozen=True):
+class ShutdownStep(msgspec.Struct, frozen=True):
     """What is to be done at one instant of a shutdown."""
 
-    shutdown: Shutdown
+    shutdown: ShutdownState
     """Where it stands now."""
-    notices: tuple[Notice, ...]
+    notices: tuple[ShutdownDeletion, ...]
     """Who is to be told now. Whoever is told and terminates is in none any more, unless he must hurry."""
     awaited: tuple[Pod, ...]
     """Whom the range waits for."""
     left: tuple[Pod, ...]
     """All that are still there and not passed over."""
-    news: tuple[RangeBegan | RangeOver, ...]
+    news: tuple[RangeStarted | RangeEnded, ...]
     """What has begun and ended with this step, in this order. A range without a pod does neither."""
 
     @property
@@ -151,14 +150,14 @@ class Step(msgspec.Struct, frozen=True):
         return self.shutdown.ends
 
 
-def begin(order: Order, available: float, seen: Seen, own_uid: str = "") -> Shutdown:
+def begin(order: DrainOrder, available: float, seen: ShutdownView, own_uid: str = "") -> ShutdownState:
     """A shutdown that must be over `available` seconds after it began, when its pods are known for the first time.
 
     Of what is left then each range has its period, or, if that is too little for all, its share of it (policy.reserve).
     Up to the first look a moment passes in any case, and no range is to lose a whole second for that.
     """
     left = max(available - (seen.elapsed if seen.elapsed >= _MOMENT else 0.0), 0.0)
-    return Shutdown(
+    return ShutdownState(
         order=order,
         periods=_periods(order, left),
         available=available,
@@ -169,11 +168,11 @@ def begin(order: Order, available: float, seen: Seen, own_uid: str = "") -> Shut
     )
 
 
-def step(shutdown: Shutdown, seen: Seen) -> Step:
+def step(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownStep:
     """What follows from what is seen. With the same again nothing begins, and the same pods are to be told."""
     shutdown = _on_time(shutdown, seen)
-    pods = tuple(pod for pod in seen.pods if passed_over(pod, shutdown) is None)
-    news: list[RangeBegan | RangeOver] = []
+    pods = tuple(pod for pod in seen.pods if ignored_reason(pod, shutdown) is None)
+    news: list[RangeStarted | RangeEnded] = []
     while not shutdown.is_over:
         if shutdown.current != _NONE_YET:
             awaited = _awaited(shutdown, pods)
@@ -184,11 +183,11 @@ def step(shutdown: Shutdown, seen: Seen) -> Step:
         if not shutdown.is_over:
             own = tuple(pod for pod in pods if shutdown.order.wave_of(pod) == shutdown.current)
             wave, period = shutdown.order.waves[shutdown.current], shutdown.ends - shutdown.since
-            news.append(RangeBegan(shutdown.current, wave, seen.elapsed, period, own))
-    began = {each.number for each in news if isinstance(each, RangeBegan)}
+            news.append(RangeStarted(shutdown.current, wave, seen.elapsed, period, own))
+    began = {each.number for each in news if isinstance(each, RangeStarted)}
     turns = began if shutdown.is_over else set(range(shutdown.current + 1))
     found = (_notice(shutdown, pod, seen) for pod in pods if shutdown.order.wave_of(pod) in turns)
-    return Step(
+    return ShutdownStep(
         shutdown=shutdown,
         notices=tuple(notice for notice in found if notice is not None),
         awaited=_awaited(shutdown, pods),
@@ -197,7 +196,7 @@ def step(shutdown: Shutdown, seen: Seen) -> Step:
     )
 
 
-def passed_over(pod: Pod, shutdown: Shutdown) -> str | None:
+def ignored_reason(pod: Pod, shutdown: ShutdownState) -> str | None:
     """Why a shutdown neither tells a pod to leave nor waits for it; None if it does."""
     if is_static(pod):
         return "static pod: it ends with its machine"
@@ -218,9 +217,9 @@ def _controller(pod: Pod) -> str:
     return next((owner.uid for owner in pod.owners if owner.controller), "")
 
 
-def _periods(order: Order, available: float) -> tuple[float, ...]:
+def _periods(order: DrainOrder, available: float) -> tuple[float, ...]:
     """What each range has if there is so much for all of them: whole seconds, as the reserve cuts them."""
-    latest = limits_of(order, range(len(order.waves)), available, 0.0).latest
+    latest = wave_deadlines(order, range(len(order.waves)), available, 0.0).latest
     before = (0.0, *latest)
     return tuple(
         float(math.floor(min(wave.period, latest[number] - before[number]) + _HAIR))
@@ -228,7 +227,7 @@ def _periods(order: Order, available: float) -> tuple[float, ...]:
     )
 
 
-def _on_time(shutdown: Shutdown, seen: Seen) -> Shutdown:
+def _on_time(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownState:
     """The server's clock may turn out to be another than we thought: periods run on, their Unix instants move."""
     epoch = seen.now - seen.elapsed
     if abs(epoch - shutdown.epoch) < _JUMP:
@@ -236,7 +235,7 @@ def _on_time(shutdown: Shutdown, seen: Seen) -> Shutdown:
     return msgspec.structs.replace(shutdown, epoch=epoch)
 
 
-def _awaited(shutdown: Shutdown, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def _awaited(shutdown: ShutdownState, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     """Whom the range whose time it is waits for: its own, and those of earlier ones that came after their range."""
     return tuple(
         pod
@@ -248,14 +247,14 @@ def _awaited(shutdown: Shutdown, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     )
 
 
-def _over(shutdown: Shutdown, awaited: tuple[Pod, ...], elapsed: float) -> RangeOver:
+def _over(shutdown: ShutdownState, awaited: tuple[Pod, ...], elapsed: float) -> RangeEnded:
     is_whole = shutdown.ends - shutdown.since >= shutdown.periods[shutdown.current] - _HAIR
-    ending = (Ending.PERIOD if is_whole else Ending.TIME) if awaited else Ending.EMPTY
+    ending = (RangeEnd.PERIOD if is_whole else RangeEnd.TIME) if awaited else RangeEnd.EMPTY
     wave = shutdown.order.waves[shutdown.current]
-    return RangeOver(shutdown.current, wave, elapsed, elapsed - shutdown.since, awaited, ending)
+    return RangeEnded(shutdown.current, wave, elapsed, elapsed - shutdown.since, awaited, ending)
 
 
-def _next(shutdown: Shutdown, pods: tuple[Pod, ...], elapsed: float) -> Shutdown:
+def _next(shutdown: ShutdownState, pods: tuple[Pod, ...], elapsed: float) -> ShutdownState:
     """The next range that has a pod, if there is one and time for it; those of the last one are left behind."""
     waves = {pod.uid: shutdown.order.wave_of(pod) for pod in pods}
     following = len(shutdown.order.waves)
@@ -267,7 +266,7 @@ def _next(shutdown: Shutdown, pods: tuple[Pod, ...], elapsed: float) -> Shutdown
     )
 
 
-def _notice(shutdown: Shutdown, pod: Pod, seen: Seen) -> Notice | None:
+def _notice(shutdown: ShutdownState, pod: Pod, seen: ShutdownView) -> ShutdownDeletion | None:
     """What a pod whose turn has come is to be told; None if it has been told already."""
     if pod.deletion_timestamp is not None and pod.uid in shutdown.left_behind:
         return None
@@ -282,4 +281,4 @@ def _notice(shutdown: Shutdown, pod: Pod, seen: Seen) -> Notice | None:
     if delete_at(pod, deadline, seen.now, begins) is None:
         return None
     grace = granted(pod, deadline, max(seen.now, begins))
-    return None if grace is None else Notice(pod, wave, grace, begins, deadline)
+    return None if grace is None else ShutdownDeletion(pod, wave, grace, begins, deadline)

@@ -23,20 +23,20 @@ from gracectl.model.durations import parse_seconds
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.times import format_time
-from gracectl.policy.budgets import Leave, may_leave
-from gracectl.policy.evictability import ignored, undecidable
-from gracectl.policy.health import ailments_of, first_to_end
-from gracectl.policy.kept import is_in_maintenance
+from gracectl.policy.budgets import Allowance, eviction_verdict
+from gracectl.policy.evictability import ignored, undecodable_reason
+from gracectl.policy.health import first_untolerated, unhealthy_conditions
+from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import PolicySettings
 
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
 
 REMEDIES: Final = {
-    Leave.SPENT: "give the budget more healthy pods or a wider bound",
-    Leave.UNCOUNTED: "mend what its condition names, or take the budget away",
-    Leave.AMBIGUOUS: "change their selectors so that one is left",
-    Leave.UNOBSERVED: "wait for the disruption controller",
+    Allowance.SPENT: "give the budget more healthy pods or a wider bound",
+    Allowance.UNCOUNTED: "mend what its condition names, or take the budget away",
+    Allowance.AMBIGUOUS: "change their selectors so that one is left",
+    Allowance.UNOBSERVED: "wait for the disruption controller",
 }
 """What would let a pod leave whose budget blocks."""
 
@@ -125,7 +125,7 @@ def _share_of(uid: str) -> float:
 def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:
     if is_in_maintenance(node):
         return None  # somebody is rebooting it, or worse
-    ailment = first_to_end(ailments_of(node, settings.health))
+    ailment = first_untolerated(unhealthy_conditions(node, settings.health))
     if ailment is None or ailment.since is None:
         return None
     words = (
@@ -164,7 +164,7 @@ def _node_expired(node: Node, settings: PolicySettings) -> Trigger | None:
     return Trigger(Cause.EXPIRED, at, words)
 
 
-class Hold(msgspec.Struct, frozen=True):
+class VoluntaryBlocker(msgspec.Struct, frozen=True):
     """A pod that keeps its node from a voluntary end. `until`: the instant at which that is over by itself, if it is
     one of those; `remedy`: what else would let the node go."""
 
@@ -176,12 +176,12 @@ class Hold(msgspec.Struct, frozen=True):
     """What protects it; None if it is its budget that blocks."""
 
 
-def holds_of(
+def voluntary_blockers(
     pods: Iterable[Pod],
     budgets: Mapping[str, tuple[PodDisruptionBudget, ...]],
     now: float,
     settings: PolicySettings,
-) -> tuple[Hold, ...]:
+) -> tuple[VoluntaryBlocker, ...]:
     """The pods of a node that keep it, ordered by name; `budgets` by pod UID. Each is asked for by itself: that a
     budget cannot let all of them go at once is for the drain to wait out."""
     counted = (pod for pod in sorted(pods, key=lambda pod: pod.key) if ignored(pod, now) is None)
@@ -189,13 +189,13 @@ def holds_of(
     return tuple(hold for hold in found if hold is not None)
 
 
-def elapses_at(holds: tuple[Hold, ...]) -> float | None:
+def elapses_at(holds: tuple[VoluntaryBlocker, ...]) -> float | None:
     """The instant at which the last of the protections ends that end by themselves: if nothing else keeps the node, it
     is free then. None if there are none of those, and only an event can free it."""
     return max((hold.until for hold in holds if hold.until is not None), default=None)
 
 
-def explain_holds(holds: tuple[Hold, ...]) -> str:
+def explain_blockers(holds: tuple[VoluntaryBlocker, ...]) -> str:
     """`pod shop/job is protected by … until … (and 2 more pods); to let the node end, …`: for people."""
     first = holds[0]
     until = f" until {format_time(first.until)}" if first.until is not None else ""
@@ -210,7 +210,7 @@ def explain_holds(holds: tuple[Hold, ...]) -> str:
     )
 
 
-def explain_elapsed(holds: Sequence[Hold]) -> str:
+def explain_elapsed(holds: Sequence[VoluntaryBlocker]) -> str:
     """`pod shop/job was protected by … until …; 2 more had ended before`: of protections that have ended by themselves,
     in that order."""
     last = holds[-1]
@@ -221,14 +221,16 @@ def explain_elapsed(holds: Sequence[Hold]) -> str:
     return f"pod {last.pod.namespace}/{last.pod.name} {protection}{others}"
 
 
-def _hold(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settings: PolicySettings) -> Hold | None:
+def _hold(
+    pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settings: PolicySettings
+) -> VoluntaryBlocker | None:
     if isinstance(pod, UnknownPod):
-        return Hold(pod, f"stands there: {undecidable(pod)}", None, "mend or delete the pod")
+        return VoluntaryBlocker(pod, f"stands there: {undecodable_reason(pod)}", None, "mend or delete the pod")
     if pod.deletion_timestamp is not None:
         return None
     if protection := protection_of(pod, now, settings.protection):
         way_out = f"take {protection.kind} off the pod"
-        return Hold(pod, f"is {protection.words}", protection.until, way_out, protection)
-    verdict = may_leave(pod, budgets)
+        return VoluntaryBlocker(pod, f"is {protection.words}", protection.until, way_out, protection)
+    verdict = eviction_verdict(pod, budgets)
     remedy = REMEDIES.get(verdict.leave)
-    return None if remedy is None else Hold(pod, f"may not leave: {verdict.reason}", None, remedy)
+    return None if remedy is None else VoluntaryBlocker(pod, f"may not leave: {verdict.reason}", None, remedy)

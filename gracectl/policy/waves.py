@@ -7,8 +7,9 @@ as the kubelet has them for the shutdown of a machine (KEP-2712).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -28,7 +29,7 @@ class Wave(msgspec.Struct, frozen=True):
     period: float = 0.0
 
 
-class Order(msgspec.Struct, frozen=True):
+class DrainOrder(msgspec.Struct, frozen=True):
     """The waves of a node, the first one first; a pod's wave is an index into them.
 
     `floors`: the least priority of each wave; empty where waves are told by class and owner.
@@ -57,7 +58,7 @@ class Order(msgspec.Struct, frozen=True):
         return (2 if is_critical(pod) else 0) + (1 if is_daemon(pod) else 0)
 
 
-DEFAULT_ORDER = Order(
+DEFAULT_ORDER = DrainOrder(
     (
         Wave("non-critical", "the non-critical pods"),
         Wave("DaemonSets", "the non-critical DaemonSet pods"),
@@ -67,7 +68,7 @@ DEFAULT_ORDER = Order(
 )
 
 
-def by_priority(periods: Sequence[tuple[int, float]]) -> Order:
+def by_priority(periods: Sequence[tuple[int, float]]) -> DrainOrder:
     """The waves of priority ranges: of each the least priority and its period in seconds, in any order.
 
     ValueError without any range, or if two begin at the same priority.
@@ -83,7 +84,7 @@ def by_priority(periods: Sequence[tuple[int, float]]) -> Order:
     for number, (floor, period) in enumerate(ranges):
         words = _words(floor, floors[number + 1] if number + 1 < len(floors) else None, is_lowest=number == 0)
         waves.append(Wave(words, f"the pods of {words}", period))
-    return Order(tuple(waves), floors)
+    return DrainOrder(tuple(waves), floors)
 
 
 def _words(floor: int, following: int | None, *, is_lowest: bool) -> str:
@@ -102,3 +103,52 @@ def is_critical(pod: Pod) -> bool:
 def is_daemon(pod: Pod) -> bool:
     """Whether a DaemonSet controls the pod."""
     return any(owner.controller and owner.kind == names.DAEMON_SET for owner in pod.owners)
+
+
+class WaveDeadlines(msgspec.Struct, frozen=True):
+    """By when the pods of each wave must have ended (Unix seconds); None without a deadline.
+
+    `earliest`: as if there were pods in every later wave. Since these come and go, a pod may have been told as early an
+    end as that.
+    """
+
+    node: float | None
+    latest: tuple[float, ...] = ()
+    earliest: tuple[float, ...] = ()
+
+    def of(self, wave: int) -> float | None:
+        """The deadline of a wave."""
+        return None if self.node is None else self.latest[wave]
+
+    def earliest_of(self, wave: int) -> float | None:
+        """The earliest deadline that a pod of this wave can have been told of while the node had this one."""
+        return None if self.node is None else self.earliest[wave]
+
+
+def wave_deadlines(
+    order: DrainOrder, occupied: Collection[int], deadline: float | None, began: float | None
+) -> WaveDeadlines:
+    """The deadlines of the waves of which `occupied` have pods, on a node that must be over at `deadline`.
+
+    `began`: when the node was deleted (None: nobody knows). If that leaves less time than all periods together, each
+    shrinks in proportion: else the first waves would have none at all.
+    """
+    if deadline is None:
+        return WaveDeadlines(None)
+    share = period_share(order, deadline, began)
+    periods = [wave.period * share for wave in order.waves]
+    needed = [period if wave in occupied else 0.0 for wave, period in enumerate(periods)]
+    return WaveDeadlines(deadline, _before(deadline, needed), _before(deadline, periods))
+
+
+def period_share(order: DrainOrder, deadline: float, began: float | None) -> float:
+    """The part of its period that each wave can have: 1 unless there is too little time for all of them."""
+    wanted = order.total
+    if began is None or wanted <= 0:
+        return 1.0
+    return min(max((deadline - began) / wanted, 0.0), 1.0)
+
+
+def _before(deadline: float, periods: list[float]) -> tuple[float, ...]:
+    """For each wave the deadline minus what is kept for those behind it, in whole seconds."""
+    return tuple(deadline - math.floor(sum(periods[wave + 1 :])) for wave in range(len(periods)))

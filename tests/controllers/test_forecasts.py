@@ -15,9 +15,9 @@ from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 
 from gracectl.app.controller import Controller
 from gracectl.inspect.forecast import Outlook, outlook
-from gracectl.policy.course import How
-from gracectl.policy.forecast import Assumptions, NodeProspect
-from gracectl.policy.prospects import Prospect
+from gracectl.policy.bounds import PodForecast
+from gracectl.policy.forecast import Assumptions, NodeForecast
+from gracectl.policy.simulation import RemovalMethod
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ class Happened(msgspec.Struct, frozen=True):
     """A pod was told to leave for the first time, so many seconds after the nodes were deleted."""
 
     at: float
-    how: How
+    how: RemovalMethod
     grace: int | None
 
 
@@ -77,8 +77,8 @@ def first_words(stage: Stage, begun: float) -> dict[str, Happened]:
     """By pod uid, how it was first told to leave. `begun`: when the nodes were deleted, by the server's clock."""
     start = begun - stage.clock.now() + stage.clock.monotonic()
     found: dict[str, Happened] = {}
-    asked = [(How.EVICTED, each) for each in stage.evictions if each.status == 201]
-    asked += [(How.DELETED, each) for each in stage.transport.of("delete", "pods") if each.status == 200]
+    asked = [(RemovalMethod.EVICTED, each) for each in stage.evictions if each.status == 201]
+    asked += [(RemovalMethod.DELETED, each) for each in stage.transport.of("delete", "pods") if each.status == 200]
     for how, each in sorted(asked, key=lambda pair: pair[1].instant):
         found.setdefault(uid_of(each.request), Happened(round(each.instant - start, 3), how, _grace(each)))
     return found
@@ -89,7 +89,7 @@ def _grace(executed: Executed) -> int | None:
     return grace
 
 
-def differences(pod: Prospect, happened: Happened | None, now: float) -> list[str]:
+def differences(pod: PodForecast, happened: Happened | None, now: float) -> list[str]:
     """What happened to a pod, held against what was foretold."""
     name, told = pod.entry.pod.name, pod.told
     if told is None:
@@ -102,12 +102,12 @@ def differences(pod: Prospect, happened: Happened | None, now: float) -> list[st
         found.append(f"{name}: {pod.ways} foretold, {happened}")
     if not earliest - SLACK <= happened.at <= (float("inf") if latest is None else latest + SLACK):
         found.append(f"{name}: at {earliest} to {latest} foretold, {happened}")
-    if pod.is_certain and happened.how is How.DELETED and pod.orders[0].grace != happened.grace:
+    if pod.is_certain and happened.how is RemovalMethod.DELETED and pod.orders[0].grace != happened.grace:
         found.append(f"{name}: {pod.orders[0]} foretold, {happened}")
     return found
 
 
-def disorder(pods: list[Prospect], happened: dict[str, Happened]) -> list[str]:
+def disorder(pods: list[PodForecast], happened: dict[str, Happened]) -> list[str]:
     """Pairs that were foretold in one order, and left in the other."""
     told = [pod for pod in pods if pod.told is not None and pod.entry.pod.uid in happened]
     return [
@@ -122,14 +122,14 @@ def disorder(pods: list[Prospect], happened: dict[str, Happened]) -> list[str]:
     ]
 
 
-def ends(stage: Stage, node: NodeProspect) -> float | None:
+def ends(stage: Stage, node: NodeForecast) -> float | None:
     """When (Unix seconds) the node's instance was asked to end."""
     instance = stage.instances[node.name]
     journal = [entry for entry in stage.cluster.cloud.journal if entry.id == instance and entry.what == "shutting-down"]
     return journal[0].instant if journal else None
 
 
-def drains(node: NodeProspect, at: float | None) -> list[str]:
+def drains(node: NodeForecast, at: float | None) -> list[str]:
     """When the node was drained, held against what was foretold."""
     if node.drained is None:
         return [f"{node.name}: never drained foretold, drained at {at}"] if at is not None else []
@@ -141,7 +141,7 @@ def drains(node: NodeProspect, at: float | None) -> list[str]:
     return []
 
 
-def errors(stage: Stage, told: Outlook, drained: Callable[[NodeProspect], float | None]) -> list[str]:
+def errors(stage: Stage, told: Outlook, drained: Callable[[NodeForecast], float | None]) -> list[str]:
     """All in which it came otherwise."""
     now = told.whole.at
     happened = first_words(stage, now)
@@ -172,4 +172,4 @@ async def test_what_is_foretold_of_nodes_that_stay_happens(seed: int) -> None:
             told, at_rest = await kept_through(stage, controller, world)
         found = errors(stage, told, lambda node: at_rest.get(node.name))
         assert not found, "\n".join(found)
-        assert not [each for pod in told.whole.nodes for each in pod.pods if How.DELETED in each.ways]
+        assert not [each for pod in told.whole.nodes for each in pod.pods if RemovalMethod.DELETED in each.ways]

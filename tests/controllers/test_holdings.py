@@ -27,7 +27,7 @@ from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.nodebudgets import Tally
+from gracectl.policy.nodebudgets import NodeCounts
 
 SETTINGS = TerminationSettings()
 POOL = {"pool": "a"}
@@ -67,7 +67,7 @@ def test_nodes_that_are_unavailable_hold_their_budget_and_each_says_why() -> Non
         Holder("b", "is not Ready", NOW - 250),
         Holder("c", "may end, which is not seen yet", NOW - 3),
     )
-    assert found.counted == Tally(4, 1, 3)
+    assert found.counted == NodeCounts(4, 1, 3)
 
 
 def test_of_the_nodes_that_may_not_go_those_come_first_that_are_to() -> None:

@@ -24,7 +24,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.model.lease import Lease
 from gracectl.model.times import format_micro_time
-from gracectl.policy.cautions import Caution, Kind
+from gracectl.policy.warnings import PlanWarning, WarningKind
 from gracectl.runtime.clock import LoopClock
 
 
@@ -55,29 +55,29 @@ def test_a_lease_says_whether_somebody_leads(leases: list[Lease], state: Lead, h
     assert (found.state, found.holder) == (state, holder)
 
 
-def a_standing(state: State, *obstacles: Caution) -> NodeStatus:
+def a_standing(state: State, *obstacles: PlanWarning) -> NodeStatus:
     return NodeStatus(node=a_node(), state=state, since=NOW, obstacles=obstacles)
 
 
-def told(standing: NodeStatus, leadership: Leadership) -> list[tuple[Kind, str]]:
+def told(standing: NodeStatus, leadership: Leadership) -> list[tuple[WarningKind, str]]:
     (found,) = with_leadership([standing], leadership)
     return [(each.kind, each.message) for each in found.obstacles]
 
 
 GONE = Leadership(Lead.NOBODY, "shop/gracectl", "host_1", 0.0)
 HERE = Leadership(Lead.LEADS, "shop/gracectl", "host_1", NOW)
-LATE = Caution(Kind.NOBODY_ACTS, f"nobody has begun{IS_IT_RUNNING}")
-SEVERAL = Caution(Kind.SEVERAL_CLAIMS, "two of them")
-STRANGE = Caution(Kind.NOT_MANAGED, "not ours")
+LATE = PlanWarning(WarningKind.NOBODY_ACTS, f"nobody has begun{IS_IT_RUNNING}")
+SEVERAL = PlanWarning(WarningKind.SEVERAL_CLAIMS, "two of them")
+STRANGE = PlanWarning(WarningKind.NOT_MANAGED, "not ours")
 
 
 @pytest.mark.parametrize("state", [State.ENDING, State.KEPT, State.RETURNING])
 def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: State) -> None:
     words = "no controller leads: host_1 has the Lease shop/gracectl, and has renewed it last at 1970-01-01T00:00:00Z"
-    assert told(a_standing(state), GONE) == [(Kind.NOBODY_ACTS, words)]
+    assert told(a_standing(state), GONE) == [(WarningKind.NOBODY_ACTS, words)]
     assert told(a_standing(state, SEVERAL, LATE), GONE) == [
-        (Kind.NOBODY_ACTS, words),
-        (Kind.SEVERAL_CLAIMS, "two of them"),
+        (WarningKind.NOBODY_ACTS, words),
+        (WarningKind.SEVERAL_CLAIMS, "two of them"),
     ]
 
 
@@ -92,25 +92,25 @@ def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(stat
     ],
 )
 def test_how_it_came_that_nobody_leads_is_told(leadership: Leadership, words: str) -> None:
-    assert told(a_standing(State.ENDING), leadership) == [(Kind.NOBODY_ACTS, f"no controller leads: {words}")]
+    assert told(a_standing(State.ENDING), leadership) == [(WarningKind.NOBODY_ACTS, f"no controller leads: {words}")]
 
 
 def test_nodes_that_wait_for_no_controller_are_not_told() -> None:
     assert told(a_standing(State.IDLE), GONE) == []
-    assert told(a_standing(State.ENDING, STRANGE), GONE) == [(Kind.NOT_MANAGED, "not ours")]
+    assert told(a_standing(State.ENDING, STRANGE), GONE) == [(WarningKind.NOT_MANAGED, "not ours")]
 
 
 def test_where_somebody_leads_and_does_not_act_people_are_sent_to_him() -> None:
     assert told(a_standing(State.ENDING), HERE) == []
     words = "nobody has begun; host_1 leads: does its nodeSelector match the node, and what does its log say?"
     assert told(a_standing(State.ENDING, SEVERAL, LATE), HERE) == [
-        (Kind.NOBODY_ACTS, words),
-        (Kind.SEVERAL_CLAIMS, "two of them"),
+        (WarningKind.NOBODY_ACTS, words),
+        (WarningKind.SEVERAL_CLAIMS, "two of them"),
     ]
 
 
 def test_where_nothing_is_known_nothing_is_added() -> None:
-    assert told(a_standing(State.ENDING, LATE), NOTHING_KNOWN) == [(Kind.NOBODY_ACTS, LATE.message)]
+    assert told(a_standing(State.ENDING, LATE), NOTHING_KNOWN) == [(WarningKind.NOBODY_ACTS, LATE.message)]
 
 
 async def with_lease(server: ApiServer, clock: LoopClock, namespace: str) -> None:

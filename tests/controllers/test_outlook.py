@@ -16,10 +16,10 @@ from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
-from gracectl.policy.cautions import Kind
-from gracectl.policy.deadlines import Origin
+from gracectl.policy.deadlines import DeadlineOrigin
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.settings import NodeGroup, PolicySettings
+from gracectl.policy.warnings import WarningKind
 
 GROUPS = (NodeGroup(LabelSelector({"pool": "a"})), NodeGroup(LabelSelector({}), termination_grace_seconds=1800.0))
 
@@ -61,16 +61,16 @@ def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeOutlook:
 @pytest.mark.parametrize(
     ("things", "deadline", "origin"),
     [
-        ((a_good_node(),), 1800.0, Origin("nodeGroup", "nodeGroups[1]")),
+        ((a_good_node(),), 1800.0, DeadlineOrigin("nodeGroup", "nodeGroups[1]")),
         ((a_good_node(labels={"pool": "a"}),), None, None),
-        ((a_good_node(), a_claim()), 1800.0, Origin("nodeGroup", "nodeGroups[1]")),
-        ((a_good_node(), a_claim(termination_grace_period="15m")), 900.0, Origin("claim", "NodeClaim c1")),
+        ((a_good_node(), a_claim()), 1800.0, DeadlineOrigin("nodeGroup", "nodeGroups[1]")),
+        ((a_good_node(), a_claim(termination_grace_period="15m")), 900.0, DeadlineOrigin("claim", "NodeClaim c1")),
         (
             (a_good_node(annotations=annotated(NOW + 60)), a_claim(termination_grace_period="15m")),
             60.0,
-            Origin("annotation", "Node n1"),
+            DeadlineOrigin("annotation", "Node n1"),
         ),
-        ((a_good_node(), a_claim(annotations=annotated(NOW + 60))), 60.0, Origin("annotation", "NodeClaim c1")),
+        ((a_good_node(), a_claim(annotations=annotated(NOW + 60))), 60.0, DeadlineOrigin("annotation", "NodeClaim c1")),
         # What the controller has written from the TGP is no other source.
         (
             (
@@ -78,12 +78,12 @@ def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeOutlook:
                 a_claim(termination_grace_period="15m", deletion_timestamp=NOW - 600),
             ),
             300.0,
-            Origin("claim", "NodeClaim c1"),
+            DeadlineOrigin("claim", "NodeClaim c1"),
         ),
     ],
 )
 def test_a_deadline_is_told_with_where_it_comes_from(
-    things: tuple[Node | NodeClaim, ...], deadline: float | None, origin: Origin | None
+    things: tuple[Node | NodeClaim, ...], deadline: float | None, origin: DeadlineOrigin | None
 ) -> None:
     node = of_n1(*things, node_groups=GROUPS)
     assert (node.deadline.at - NOW if node.deadline else None) == deadline
@@ -95,43 +95,43 @@ def test_a_deadline_is_told_with_where_it_comes_from(
     [
         (
             (a_good_node(labels={names.CONTROL_PLANE_ROLE: ""}),),
-            Kind.NOT_MANAGED,
+            WarningKind.NOT_MANAGED,
             "gracectl does not manage this node (nodeSelector does not match it): nobody drains it",
         ),
         (
             (a_good_node(finalizers=()),),
-            Kind.NOT_HELD,
+            WarningKind.NOT_HELD,
             "the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at once, and "
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         ),
         (
             (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
-            Kind.NOT_HELD,
+            WarningKind.NOT_HELD,
             "this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and nobody "
             "can put the finalizer on it any more",
         ),
         (
             (a_good_node(), a_claim("c1"), a_claim("c2")),
-            Kind.SEVERAL_CLAIMS,
+            WarningKind.SEVERAL_CLAIMS,
             "several node claims stand for this node (c1, c2), so none of them counts; delete all but one",
         ),
         (
             (a_good_node(annotations={names.TERMINATION_TIMESTAMP: "tomorrow"}),),
-            Kind.UNREADABLE_DEADLINE,
+            WarningKind.UNREADABLE_DEADLINE,
             'annotation karpenter.sh/nodeclaim-termination-timestamp of n1 is "tomorrow", which is no instant such as '
             "2026-01-01T00:00:00Z, and does not count",
         ),
     ],
 )
 def test_what_keeps_a_node_from_ending_as_foretold_is_said(
-    things: tuple[Node | NodeClaim, ...], kind: Kind, message: str
+    things: tuple[Node | NodeClaim, ...], kind: WarningKind, message: str
 ) -> None:
     assert [(caution.kind, caution.message) for caution in of_n1(*things).cautions] == [(kind, message)]
 
 
 def test_what_matters_most_is_said_first_whoever_says_it() -> None:
     node = of_n1(a_good_node(finalizers=(), conditions=()))
-    assert [caution.kind for caution in node.cautions] == [Kind.NOT_HELD, Kind.NOT_READY]
+    assert [caution.kind for caution in node.cautions] == [WarningKind.NOT_HELD, WarningKind.NOT_READY]
 
 
 def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about_are_answered() -> None:
@@ -154,7 +154,7 @@ def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_on
         ("n1", NOW, NOW + 1800),
         ("n2", NOW - 60, None),
     ]
-    assert told.whole.nodes[1].going.view.is_kept
+    assert told.whole.nodes[1].going.view.is_maintenance
     told = foretold(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
     assert [(each.name, each.plan.deadline) for each in told.whole.nodes] == [("n2", NOW + 1800)]
 
@@ -171,8 +171,8 @@ def test_a_node_that_is_to_stay_has_no_deadline_and_claims_do_not_matter() -> No
     claims = (a_claim("c1", termination_grace_period="15m"), a_claim("c2"))
     node = foretold(a_good_node(annotations=annotated(NOW + 60)), *claims, keeps=True, node_groups=GROUPS).nodes[0]
     assert (node.deadline, node.origin, node.cautions) == (None, None, ())
-    assert (node.is_kept, node.is_ending, node.is_begun) == (True, False, False)
-    assert node.prospect.going.view.is_kept
+    assert (node.is_maintenance, node.is_ending, node.is_begun) == (True, False, False)
+    assert node.prospect.going.view.is_maintenance
     assert node.prospect.going.since == NOW
 
 
@@ -187,20 +187,20 @@ def test_one_that_is_kept_already_is_foretold_from_its_request_on() -> None:
 
 def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
     node = foretold(a_good_node(deletion_timestamp=NOW - 60), keeps=True, node_groups=GROUPS).nodes[0]
-    assert (node.is_kept, node.is_ending) == (False, True)
+    assert (node.is_maintenance, node.is_ending) == (False, True)
     assert node.deadline is not None
 
 
 def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
     told = foretold(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), keeps=True)
-    assert [each.going.view.is_kept for each in told.whole.nodes] == [True, False]
+    assert [each.going.view.is_maintenance for each in told.whole.nodes] == [True, False]
 
 
 def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
     (node,) = foretold(a_good_node(finalizers=()), keeps=True).nodes
     assert [(caution.kind, caution.message) for caution in node.cautions] == [
         (
-            Kind.NOT_HELD,
+            WarningKind.NOT_HELD,
             "the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl manages: "
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         )
@@ -225,7 +225,8 @@ def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_n
     asked = ("held", "other", "deleted")
     told = under_budgets(outlook(observed(*nodes), TerminationSettings(), asked, NOW, Assumptions()), (budget,), NOW)
     found = {
-        node.name: [each for each in node.cautions if each.kind is Kind.NODE_BUDGET_FORBIDS] for node in told.nodes
+        node.name: [each for each in node.cautions if each.kind is WarningKind.NODE_BUDGET_FORBIDS]
+        for node in told.nodes
     }
     assert (found["other"], found["deleted"]) == ([], [])
     [caution] = found["held"]

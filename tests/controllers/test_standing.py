@@ -18,10 +18,10 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
-from gracectl.policy.cautions import Kind
-from gracectl.policy.deadlines import Origin
+from gracectl.policy.deadlines import DeadlineOrigin
 from gracectl.policy.plan import Outcome
 from gracectl.policy.settings import NodeGroup, PolicySettings
+from gracectl.policy.warnings import WarningKind
 
 SETTINGS = TerminationSettings()
 FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon failed: forbidden")
@@ -126,7 +126,7 @@ def test_waves_and_groups_are_those_of_the_settings() -> None:
     settings = TerminationSettings(policy=PolicySettings(node_groups=(group,)))
     found = standing(going(labels={"pool": "a"}), settings=settings)
     assert found.deadline is not None
-    assert (found.deadline.at, found.origin) == (NOW + 500, Origin("nodeGroup", "nodeGroups[0]"))
+    assert (found.deadline.at, found.origin) == (NOW + 500, DeadlineOrigin("nodeGroup", "nodeGroups[0]"))
     assert standing(kept(labels={"pool": "a"}), settings=settings).deadline is None
 
 
@@ -210,7 +210,7 @@ def test_who_keeps_looking_knows_since_when() -> None:
 # -- who should act ----------------------------------------------------------------------------------------------------
 
 
-def kinds(node: Node, *pods: Pod, **caches: Any) -> list[Kind]:
+def kinds(node: Node, *pods: Pod, **caches: Any) -> list[WarningKind]:
     return [caution.kind for caution in standing(node, *pods, **caches).obstacles]
 
 
@@ -218,24 +218,24 @@ def kinds(node: Node, *pods: Pod, **caches: Any) -> list[Kind]:
     ("node", "expected"),
     [
         (going(since=14, taints=()), []),
-        (going(since=15, taints=()), [Kind.NOBODY_ACTS]),
+        (going(since=15, taints=()), [WarningKind.NOBODY_ACTS]),
         (going(since=15), []),
-        (kept(since=15, taints=()), [Kind.NOBODY_ACTS]),
+        (kept(since=15, taints=()), [WarningKind.NOBODY_ACTS]),
         (kept(since=15, taints=(), unschedulable=False), []),
-        (going(finalizers=("a.io/x",)), [Kind.NOT_HELD]),
+        (going(finalizers=("a.io/x",)), [WarningKind.NOT_HELD]),
         (going(finalizers=("a.io/x",), conditions=(DRAINED,)), []),
-        (going(labels={names.CONTROL_PLANE_ROLE: ""}, taints=()), [Kind.NOT_MANAGED]),
-        (kept(labels={names.CONTROL_PLANE_ROLE: ""}), [Kind.NOT_MANAGED]),
+        (going(labels={names.CONTROL_PLANE_ROLE: ""}, taints=()), [WarningKind.NOT_MANAGED]),
+        (kept(labels={names.CONTROL_PLANE_ROLE: ""}), [WarningKind.NOT_MANAGED]),
     ],
 )
-def test_what_keeps_a_node_from_ending_as_it_should(node: Node, expected: list[Kind]) -> None:
+def test_what_keeps_a_node_from_ending_as_it_should(node: Node, expected: list[WarningKind]) -> None:
     assert kinds(node, replica()) == expected
 
 
 @pytest.mark.parametrize("node", [going(), kept(), a_node(finalizers=(names.FINALIZER,))])
 def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_it(node: Node) -> None:
     says = Condition(names.SHUTTING_DOWN, names.TRUE, "WaitingForPods", "priority 0: it is the turn of 1 pod")
-    for conditions, expected in (((says,), [Kind.MACHINE_SHUTS_DOWN]), ((), [])):
+    for conditions, expected in (((says,), [WarningKind.MACHINE_SHUTS_DOWN]), ((), [])):
         found = standing(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
         assert [each.kind for each in found.obstacles] == expected
     (caution,) = standing(msgspec.structs.replace(node, conditions=(says,))).obstacles
@@ -266,7 +266,7 @@ def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
     deadline: float, since: float, pod: Pod, expected: list[str]
 ) -> None:
     node = going(since=since, annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + deadline)})
-    found = [each for each in standing(node, pod).obstacles if each.kind is Kind.NOBODY_ACTS]
+    found = [each for each in standing(node, pod).obstacles if each.kind is WarningKind.NOBODY_ACTS]
     assert [name for each in found for name in each.objects] == expected
     assert all("is `gracectl controller` running?" in each.message for each in found)
 

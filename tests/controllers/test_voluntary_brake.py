@@ -17,7 +17,7 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, Requirement
-from gracectl.policy.health import Tally, counts_until
+from gracectl.policy.health import UnhealthyNodes, unhealthy_until
 from gracectl.policy.settings import HealthSettings
 
 TEN = tuple(f"n{n}" for n in range(10))
@@ -41,9 +41,9 @@ async def cut_off(stage: Stage, *nodes: str) -> None:
     await stage.until(lambda: all(status(stage, n) == "Unknown" for n in nodes))
 
 
-def recount(nodes: dict[str, Node], settings: HealthSettings, now: float) -> Tally:
-    counted = [counts_until(node, settings) for node in nodes.values() if "pool" in node.labels]
-    return Tally(
+def recount(nodes: dict[str, Node], settings: HealthSettings, now: float) -> UnhealthyNodes:
+    counted = [unhealthy_until(node, settings) for node in nodes.values() if "pool" in node.labels]
+    return UnhealthyNodes(
         unhealthy=sum(until == math.inf for until in counted),
         recovering=sum(now < until < math.inf for until in counted),
         managed=len(counted),
@@ -76,7 +76,7 @@ def test_the_count_kept_is_that_of_a_recount(changes: list[tuple[str, str, int]]
         brake.note(old, new)
         assert brake.tally(now) == recount(nodes, settings, now)
         loosens = brake.loosens_at(now)
-        ends = {counts_until(node, settings) for node in nodes.values()}
+        ends = {unhealthy_until(node, settings) for node in nodes.values()}
         instants = sorted(at for at in ends if now < at < math.inf)
         first = next((at for at in instants if not recount(nodes, settings, at).excess), None)
         assert loosens == (first if recount(nodes, settings, now).excess else None)

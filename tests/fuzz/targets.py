@@ -56,14 +56,14 @@ from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
-from gracectl.policy.budgets import may_leave
-from gracectl.policy.course import Going
+from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import deadline_of, parse_grace_period
-from gracectl.policy.explain import brief, explain
-from gracectl.policy.nodebudgets import desired_of, problem_of
+from gracectl.policy.explain import explain, summarize
+from gracectl.policy.nodebudgets import desired_of, invalid_reason
 from gracectl.policy.plan import NodeView, plan
 from gracectl.policy.protection import invalid_annotation, protection_of
 from gracectl.policy.settings import PolicySettings
+from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.voluntary import triggers_of
 from gracectl.telemetry.spans import Trace
 
@@ -249,7 +249,7 @@ def _plan_of(pod: Any) -> None:
         view = NodeView(a_node(deletion_timestamp=NOW), (pod, a_pod("other")), {}, cordoned_at=NOW - 60, deadline=at)
         decision = plan(view, NOW)
         explain(decision)
-        brief(decision)
+        summarize(decision)
         protection_of(pod, NOW, SETTINGS.protection)
         invalid_annotation(pod)
 
@@ -263,7 +263,7 @@ def _forecast(body: bytes) -> None:
     node = a_node(deletion_timestamp=NOW)
     for at in (None, NOW + 900):
         view = NodeView(node, (pod, a_pod("other")), {}, cordoned_at=NOW, deadline=at)
-        as_json(report(foretold(Going(view, NOW))))
+        as_json(report(foretold(DrainingNode(view, NOW))))
 
 
 def _ends_of(node: Any) -> None:
@@ -280,11 +280,11 @@ def _expiry_of(claim: Any) -> None:
 
 
 def _allows(budget: Any) -> None:
-    may_leave(a_pod(), (budget,))
+    eviction_verdict(a_pod(), (budget,))
 
 
 def _counts(budget: Any) -> None:
-    problem_of(budget)
+    invalid_reason(budget)
     desired_of(budget, 10)
 
 

@@ -11,8 +11,8 @@ from gracectl.model.meta import Condition, OwnerReference
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.course import Going
 from gracectl.policy.plan import NodeView
+from gracectl.policy.simulation import DrainingNode
 
 NOW = 1_000_000.0
 READY = (Condition("Ready", "True"),)
@@ -61,7 +61,7 @@ def a_node(name: str = "n1", **fields: Any) -> Node:
 
 def ending(
     name: str, *pods: Pod, budgets: Any = (), deadline: float | None = None, since: float = NOW, **fields: Any
-) -> Going:
+) -> DrainingNode:
     """A node that was deleted, just now by default; `deadline` in seconds from NOW. Each pod is under all of `budgets`,
     or, of a mapping, under those of its name."""
     node = a_node(name, conditions=fields.pop("conditions", READY), deletion_timestamp=since)
@@ -69,4 +69,4 @@ def ending(
     of = budgets if isinstance(budgets, dict) else {pod.name: budgets for pod in pods}
     by_pod = {pod.uid: tuple(of[pod.name]) for pod in pods if of.get(pod.name)}
     at = None if deadline is None else NOW + deadline
-    return Going(NodeView(node, pods, by_pod, cordoned_at=since, deadline=at, **fields), since)
+    return DrainingNode(NodeView(node, pods, by_pod, cordoned_at=since, deadline=at, **fields), since)

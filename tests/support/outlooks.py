@@ -11,12 +11,11 @@ from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model import names
 from gracectl.model.pod import LONGEST_GRACE, UnknownPod
 from gracectl.model.times import EARLIEST, LATEST
-from gracectl.policy.cautions import cautions_of
-from gracectl.policy.course import Going
-from gracectl.policy.deadlines import Deadline, Origin
-from gracectl.policy.forecast import Assumptions, NodeProspect, forecast
-from gracectl.policy.queues import Rate
+from gracectl.policy.deadlines import Deadline, DeadlineOrigin
+from gracectl.policy.forecast import Assumptions, NodeForecast, forecast
 from gracectl.policy.settings import PolicySettings
+from gracectl.policy.simulation import DrainingNode, EvictionRate
+from gracectl.policy.warnings import warnings_of
 from gracectl.policy.waves import by_priority
 from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
@@ -25,22 +24,22 @@ CRITICAL = 2_000_000_000
 FOR_EVER: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 
 
-def foretold(*going: Going, asked: tuple[str, ...] | None = None, **assumptions: Any) -> Outlook:
+def foretold(*going: DrainingNode, asked: tuple[str, ...] | None = None, **assumptions: Any) -> Outlook:
     """Of these nodes, or those `asked` about; every deadline is that of a claim."""
     whole = forecast(going, NOW, Assumptions(**assumptions))
     nodes = (_outlook(each) for each in whole.nodes if asked is None or each.name in asked)
     return Outlook(tuple(nodes), whole)
 
 
-def _outlook(prospect: NodeProspect) -> NodeOutlook:
+def _outlook(prospect: NodeForecast) -> NodeOutlook:
     at, since = prospect.plan.deadline, prospect.going.since
     return NodeOutlook(
         prospect=prospect,
         deadline=None if at is None else Deadline(at, at - since),
-        origin=None if at is None else Origin("claim", f"NodeClaim {prospect.name}"),
-        cautions=cautions_of(prospect),
-        is_ending=since < NOW and not prospect.going.view.is_kept,
-        is_kept=prospect.going.view.is_kept,
+        origin=None if at is None else DeadlineOrigin("claim", f"NodeClaim {prospect.name}"),
+        cautions=warnings_of(prospect),
+        is_ending=since < NOW and not prospect.going.view.is_maintenance,
+        is_maintenance=prospect.going.view.is_maintenance,
     )
 
 
@@ -105,7 +104,7 @@ def crowd() -> Outlook:
         pods = [a_pod(f"service-{p % 44:02}-6f7d8c9b5f-{n}{p:03}", uid=f"{n}/{p}", owners=REPLICA) for p in range(110)]
         of = {pod.name: (a_budget(pod.name[:10]),) for pod in pods if pod.name[8:10] < "40"}
         nodes.append(ending(node, *pods, budgets=of))
-    return foretold(*nodes, rate=Rate(qps=100.0, burst=100))
+    return foretold(*nodes, rate=EvictionRate(qps=100.0, burst=100))
 
 
 def extremes() -> Outlook:

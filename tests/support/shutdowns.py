@@ -8,22 +8,22 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gracectl.model.pod import Pod
-from gracectl.policy.shutdown import RangeBegan, RangeOver, Seen, Shutdown, Step, begin, step
-from gracectl.policy.waves import Order, by_priority
+from gracectl.policy.shutdown import RangeEnded, RangeStarted, ShutdownState, ShutdownStep, ShutdownView, begin, step
+from gracectl.policy.waves import DrainOrder, by_priority
 from support.builders import NOW
 
 KEP = by_priority([(100_000, 300.0), (10_000, 180.0), (1_000, 120.0), (0, 60.0)])
 """The KEP's first table."""
 
 
-def at(elapsed: float, *pods: Pod) -> Seen:
+def at(elapsed: float, *pods: Pod) -> ShutdownView:
     """What is seen so many seconds after a shutdown began, which it did at NOW."""
-    return Seen(pods, elapsed, NOW + elapsed)
+    return ShutdownView(pods, elapsed, NOW + elapsed)
 
 
-def told(order: Order, pods: Sequence[Pod], node_deadline: float | None = None) -> dict[str, int]:
+def told(order: DrainOrder, pods: Sequence[Pod], node_deadline: float | None = None) -> dict[str, int]:
     """By name, the grace with which pods are told when a shutdown with time enough begins."""
-    seen = Seen(tuple(pods), 0.0, NOW, node_deadline)
+    seen = ShutdownView(tuple(pods), 0.0, NOW, node_deadline)
     return {notice.pod.name: notice.grace for notice in step(begin(order, 10_000, seen), seen).notices}
 
 
@@ -33,7 +33,7 @@ class Machine:
 
     def __init__(
         self,
-        order: Order,
+        order: DrainOrder,
         pods: Iterable[Pod],
         available: float | None = None,
         known_at: float = 0.0,
@@ -44,9 +44,9 @@ class Machine:
         self.node_deadline: float | None = None
         self.told: list[tuple[str, float, int]] = []
         self.began: dict[int, float] = {}
-        self.ended: list[RangeOver] = []
+        self.ended: list[RangeEnded] = []
         self.over = math.nan
-        self.steps: list[Step] = []
+        self.steps: list[ShutdownStep] = []
         self._immortal = set(immortal)
         self._seconds = seconds or {}
         self._ends: dict[str, float] = {}
@@ -54,7 +54,7 @@ class Machine:
         self.add(*pods)
         if available is None:
             available = sum(wave.period for wave in order.waves)
-        self._shutdown: Shutdown = begin(order, available, self._seen())
+        self._shutdown: ShutdownState = begin(order, available, self._seen())
 
     def add(self, *pods: Pod) -> None:
         """These come up."""
@@ -75,15 +75,15 @@ class Machine:
             if self._move_on(until):
                 return
 
-    def _seen(self) -> Seen:
-        return Seen(tuple(self._pods.values()), self.elapsed, NOW + self.elapsed, self.node_deadline)
+    def _seen(self) -> ShutdownView:
+        return ShutdownView(tuple(self._pods.values()), self.elapsed, NOW + self.elapsed, self.node_deadline)
 
-    def _step(self) -> Step:
+    def _step(self) -> ShutdownStep:
         decided = step(self._shutdown, self._seen())
         self.steps.append(decided)
         self._shutdown = decided.shutdown
         for news in decided.news:
-            if isinstance(news, RangeBegan):
+            if isinstance(news, RangeStarted):
                 self.began[news.number] = news.at
             else:
                 self.ended.append(news)

@@ -26,8 +26,8 @@ from gracectl.kube.requests import Selection
 from gracectl.kube.resources import PODS
 from gracectl.kube.retry import RetrySettings
 from gracectl.model.pod import Pod
-from gracectl.policy.shutdown import RangeBegan, RangeOver
-from gracectl.policy.waves import Order
+from gracectl.policy.shutdown import RangeEnded, RangeStarted
+from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import ShiftedClock
 from support.deadlines import START
@@ -59,10 +59,10 @@ class Ears:
         self.refused: list[str] = []
         self.result: SequenceResult | None = None
 
-    def range_began(self, news: RangeBegan) -> None:
+    def range_began(self, news: RangeStarted) -> None:
         self.began[news.number] = self._machine.elapsed
 
-    def range_over(self, news: RangeOver) -> None:
+    def range_over(self, news: RangeEnded) -> None:
         self.ended.append((news.number, self._machine.elapsed, sorted(pod.name for pod in news.left)))
 
     def over(self, result: SequenceResult) -> None:
@@ -109,7 +109,7 @@ class ShuttingMachine:
         """Wait until so many seconds after START."""
         await self.stage.clock.sleep(START + instant - self.stage.clock.monotonic())
 
-    async def shut_down(self, available: float | None = None, order: Order = KEP) -> SequenceResult:
+    async def shut_down(self, available: float | None = None, order: DrainOrder = KEP) -> SequenceResult:
         """From START to the end."""
         await self.until(0)
         total = sum(wave.period for wave in order.waves)

@@ -18,9 +18,9 @@ from gracectl.cli.forecasts.groups import Group, groups_of
 from gracectl.cli.forecasts.telling import wave_title
 from gracectl.cli.forecasts.words import Ground, ground_of
 from gracectl.inspect.forecast import NodeOutlook, Outlook
-from gracectl.policy.course import How
+from gracectl.policy.bounds import PodForecast
 from gracectl.policy.plan import Outcome
-from gracectl.policy.prospects import Prospect
+from gracectl.policy.simulation import RemovalMethod
 
 
 class Kind(StrEnum):
@@ -100,7 +100,7 @@ def chart_of(outlook: Outlook, *, verbose: bool = False) -> Chart:
 
 
 def _panel(node: NodeOutlook, ground: Ground, *, verbose: bool) -> Panel:
-    by_wave: dict[int, list[Prospect]] = {}
+    by_wave: dict[int, list[PodForecast]] = {}
     for pod in node.prospect.pods:
         if pod.is_waited_for:
             by_wave.setdefault(pod.entry.wave, []).append(pod)
@@ -120,7 +120,9 @@ def _panel(node: NodeOutlook, ground: Ground, *, verbose: bool) -> Panel:
 
 def _row(group: Group, ground: Ground) -> Row:
     deletions = [
-        pod.entry.delete_at for pod in group.pods if How.DELETED in pod.ways and pod.entry.delete_at is not None
+        pod.entry.delete_at
+        for pod in group.pods
+        if RemovalMethod.DELETED in pod.ways and pod.entry.delete_at is not None
     ]
     return Row(
         name=group.name,

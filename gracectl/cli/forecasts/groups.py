@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from gracectl.cli.forecasts.words import Ground, called, how, how_in_short, when_told
-from gracectl.policy.course import How
+from gracectl.policy.bounds import PodForecast, Window
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.policy.plan import Outcome
-from gracectl.policy.prospects import Prospect, Span
+from gracectl.policy.simulation import RemovalMethod
 
 FEW = 3
 """So many are told one by one, even if the same is said of them."""
@@ -32,13 +32,13 @@ class Group(msgspec.Struct, frozen=True):
     `is_coarse`: they are alike in the large only, each with its own budget and grace.
     """
 
-    pods: tuple[Prospect, ...]
-    told: Span | None
-    gone: Span | None
+    pods: tuple[PodForecast, ...]
+    told: Window | None
+    gone: Window | None
     is_coarse: bool = False
 
     @property
-    def first(self) -> Prospect:
+    def first(self) -> PodForecast:
         """Speaks for all of them."""
         return self.pods[0]
 
@@ -72,7 +72,7 @@ class Group(msgspec.Struct, frozen=True):
         return how_in_short(self.first) if self.is_coarse else how(self.first, ground, of_many=True)
 
 
-def groups_of(pods: Iterable[Prospect], ground: Ground, *, verbose: bool) -> tuple[Group, ...]:
+def groups_of(pods: Iterable[PodForecast], ground: Ground, *, verbose: bool) -> tuple[Group, ...]:
     """The pods of one wave. `verbose`: each of them for itself."""
     one_by_one = in_order(pods, ground)
     if verbose:
@@ -83,46 +83,46 @@ def groups_of(pods: Iterable[Prospect], ground: Ground, *, verbose: bool) -> tup
     return tuple(sorted(found, key=lambda group: _order(group.first, ground)))
 
 
-def in_order(pods: Iterable[Prospect], ground: Ground) -> list[Prospect]:
+def in_order(pods: Iterable[PodForecast], ground: Ground) -> list[PodForecast]:
     """Wave by wave, as they leave."""
     return sorted(pods, key=lambda pod: (pod.entry.wave, _order(pod, ground)))
 
 
-def is_free(pod: Prospect) -> bool:
+def is_free(pod: PodForecast) -> bool:
     """Nothing but the rate of evictions holds it."""
     return pod.entry.outcome is Outcome.EVICT and (pod.is_certain or not pod.entry.budgets)
 
 
-def _by(likeness: Callable[[Prospect], Any], pods: Iterable[Prospect]) -> list[Group]:
-    alike: dict[Any, list[Prospect]] = {}
+def _by(likeness: Callable[[PodForecast], Any], pods: Iterable[PodForecast]) -> list[Group]:
+    alike: dict[Any, list[PodForecast]] = {}
     for pod in pods:
         alike.setdefault(likeness(pod), []).append(pod)
     parts = [part for same in alike.values() for part in ([same] if len(same) > FEW else [[pod] for pod in same])]
     return [_grouped(part) for part in parts]
 
 
-def _grouped(pods: Sequence[Prospect]) -> Group:
+def _grouped(pods: Sequence[PodForecast]) -> Group:
     return Group(tuple(pods), _around([pod.told for pod in pods]), _around([pod.gone for pod in pods]))
 
 
-def _around(spans: Sequence[Span | None]) -> Span | None:
+def _around(spans: Sequence[Window | None]) -> Window | None:
     """From the first to the last of them."""
     known = [span for span in spans if span is not None]
     if not known:
         return None
     latest = [math.inf if span.latest is None else span.latest for span in known]
     last = None if math.inf in latest or len(known) < len(spans) else max(latest)
-    return Span(min(span.earliest for span in known), last)
+    return Window(min(span.earliest for span in known), last)
 
 
-def _order(pod: Prospect, ground: Ground) -> tuple[float, float, int, str]:
+def _order(pod: PodForecast, ground: Ground) -> tuple[float, float, int, str]:
     told = pod.told or (pod.gone if pod.entry.outcome is Outcome.TERMINATING else None)
     place = ground.places.get(pod.entry.pod.uid)
     earliest, latest = (math.inf, None) if told is None else (told.earliest, told.latest)
     return earliest, math.inf if latest is None else latest, place.number if place else 0, called(pod)
 
 
-def _likeness(pod: Prospect) -> Any:
+def _likeness(pod: PodForecast) -> Any:
     """Equal for pods of whom the same can be said."""
     if is_free(pod):
         return "free"
@@ -131,11 +131,11 @@ def _likeness(pod: Prospect) -> Any:
     # A budget says of each how many it allows just now: who waits for the same is alike all the same.
     reason = "" if entry.budgets else entry.reason
     deadline: Any = None
-    if How.DELETED in pod.ways or (entry.delete_at is not None and not pod.is_certain):
-        orders = [(order.at, order.grace) for order in pod.orders if order.how is How.DELETED]
+    if RemovalMethod.DELETED in pod.ways or (entry.delete_at is not None and not pod.is_certain):
+        orders = [(order.at, order.grace) for order in pod.orders if order.how is RemovalMethod.DELETED]
         deadline = (entry.delete_at, grace_of(entry.pod), orders)
     return repr((entry.outcome, pod.ways, entry.budgets, protection, reason, deadline, pod.told is None, entry.until))
 
 
-def _likeness_in_the_large(pod: Prospect) -> Any:
+def _likeness_in_the_large(pod: PodForecast) -> Any:
     return "free" if is_free(pod) else how_in_short(pod)

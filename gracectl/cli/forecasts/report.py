@@ -15,13 +15,13 @@ from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
+from gracectl.policy.bounds import PodForecast, Window
 from gracectl.policy.budgets import failure_of
-from gracectl.policy.cautions import Caution
-from gracectl.policy.course import Told
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.lanes import Place
-from gracectl.policy.prospects import Prospect, Span
+from gracectl.policy.eviction_queues import QueuePosition
 from gracectl.policy.protection import Protection
+from gracectl.policy.simulation import Removal
+from gracectl.policy.warnings import PlanWarning
 
 
 class Reported(msgspec.Struct, frozen=True, rename="camel"):
@@ -207,7 +207,7 @@ def _node(node: NodeOutlook, ground: Ground) -> NodeReport:
     )
 
 
-def _pod(pod: Prospect, wave: str, ground: Ground) -> PodReport:
+def _pod(pod: PodForecast, wave: str, ground: Ground) -> PodReport:
     entry = pod.entry
     return PodReport(
         namespace=entry.pod.namespace,
@@ -233,7 +233,7 @@ def _pod(pod: Prospect, wave: str, ground: Ground) -> PodReport:
     )
 
 
-def lane_of(place: Place | None) -> LaneReport | None:
+def lane_of(place: QueuePosition | None) -> LaneReport | None:
     """A place, if there is one."""
     if place is None:
         return None
@@ -249,7 +249,7 @@ def protection_of(protection: Protection | None) -> ProtectionReport | None:
     return ProtectionReport(protection.kind, protection.value, until, protection.is_valid, protection.is_capped)
 
 
-def caution_of(caution: Caution) -> CautionReport:
+def caution_of(caution: PlanWarning) -> CautionReport:
     """One thing to know."""
     return CautionReport(caution.kind.value, caution.kind.is_grave, caution.message, caution.objects)
 
@@ -280,7 +280,7 @@ def _budget(budget: PodDisruptionBudget, outlook: Outlook) -> BudgetReport:
     )
 
 
-def _span(span: Span | None, ground: Ground) -> SpanReport | None:
+def _span(span: Window | None, ground: Ground) -> SpanReport | None:
     if span is None:
         return None
     return SpanReport(
@@ -292,7 +292,7 @@ def _span(span: Span | None, ground: Ground) -> SpanReport | None:
     )
 
 
-def _order(order: Told, ground: Ground) -> OrderReport:
+def _order(order: Removal, ground: Ground) -> OrderReport:
     return OrderReport(format_time(order.at), _seconds(order.at, ground), order.how.value, order.grace)
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gracectl.cli.forecasts.budgets import BudgetLine
 from gracectl.cli.forecasts.telling import NodeTelling, PodLine, Summary, Telling
-from gracectl.policy.cautions import Caution
+from gracectl.policy.warnings import PlanWarning
 
 INDENT = 2
 GAP = 2
@@ -72,7 +72,7 @@ def _style(node: NodeTelling) -> str:
     return "bold red" if any(caution.kind.is_grave for caution in node.cautions) else "bold"
 
 
-def caution_line(caution: Caution) -> RenderableType:
+def caution_line(caution: PlanWarning) -> RenderableType:
     """One thing to know."""
     return marked(caution.message, is_grave=caution.kind.is_grave)
 

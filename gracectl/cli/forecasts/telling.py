@@ -18,10 +18,10 @@ from gracectl.cli.forecasts.groups import groups_of
 from gracectl.cli.forecasts.words import Ground, counted, ground_of
 from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model.times import format_time
-from gracectl.policy.cautions import Caution
+from gracectl.policy.bounds import PodForecast
 from gracectl.policy.explain import listed
 from gracectl.policy.plan import Outcome
-from gracectl.policy.prospects import Prospect
+from gracectl.policy.warnings import PlanWarning
 
 BY_DEFAULT = (
     "With default settings: waves, node groups and protection depend on them, so give the controller's own with "
@@ -58,7 +58,7 @@ class NodeTelling(msgspec.Struct, frozen=True):
     name: str
     headline: str
     facts: tuple[str, ...]
-    cautions: tuple[Caution, ...]
+    cautions: tuple[PlanWarning, ...]
     waves: tuple[WaveLines, ...]
     ignored: str
 
@@ -106,7 +106,7 @@ def _title(outlook: Outlook) -> str:
     title = f"What happens next ({zero})"
     if fresh:
         who = f"{fresh[0].name} is" if len(fresh) == 1 else f"{counted(len(fresh), 'node')} are"
-        asked_for = "drained for maintenance" if fresh[0].is_kept else "deleted"
+        asked_for = "drained for maintenance" if fresh[0].is_maintenance else "deleted"
         title = f"What happens if {who} {asked_for} now ({zero})"
     asked = {node.name for node in outlook.nodes}
     besides = [node.name for node in outlook.whole.nodes if node.name not in asked]
@@ -141,8 +141,8 @@ def _node(node: NodeOutlook, ground: Ground, terms: Terms) -> NodeTelling:
     )
 
 
-def _waves(node: NodeOutlook, pods: Iterable[Prospect], ground: Ground, *, verbose: bool) -> Iterator[WaveLines]:
-    by_wave: dict[int, list[Prospect]] = {}
+def _waves(node: NodeOutlook, pods: Iterable[PodForecast], ground: Ground, *, verbose: bool) -> Iterator[WaveLines]:
+    by_wave: dict[int, list[PodForecast]] = {}
     for pod in pods:
         by_wave.setdefault(pod.entry.wave, []).append(pod)
     for wave in sorted(by_wave):
@@ -152,7 +152,7 @@ def _waves(node: NodeOutlook, pods: Iterable[Prospect], ground: Ground, *, verbo
         yield WaveLines(title, tuple(lines))
 
 
-def wave_title(node: NodeOutlook, wave: int, pods: Iterable[Prospect], ground: Ground) -> str:
+def wave_title(node: NodeOutlook, wave: int, pods: Iterable[PodForecast], ground: Ground) -> str:
     """`non-critical`; where a wave has a deadline of its own, until when."""
     title = node.prospect.plan.order.waves[wave].name
     limits = {pod.entry.deadline for pod in pods if pod.entry.deadline is not None}
@@ -160,7 +160,7 @@ def wave_title(node: NodeOutlook, wave: int, pods: Iterable[Prospect], ground: G
     return f"{title}, until {ground.clock(max(own))}" if own else title
 
 
-def _ignored(pods: Iterable[Prospect]) -> str:
+def _ignored(pods: Iterable[PodForecast]) -> str:
     """`not waited for: 5 pods (2 static pod: …; 3 finished: …)`."""
     reasons = Counter(pod.entry.reason for pod in pods if pod.entry.outcome is Outcome.IGNORED)
     if not reasons:
@@ -195,7 +195,7 @@ def _remarks(outlook: Outlook, terms: Terms, nodes: Iterable[NodeTelling]) -> It
 
 
 def _afterwards(outlook: Outlook) -> str:
-    stays = [node.is_kept for node in outlook.nodes]
+    stays = [node.is_maintenance for node in outlook.nodes]
     if not all(stays):
         return "volumes and the instance come after that" + (" where a node ends" if any(stays) else "")
     return "volumes come after that, and then the node is kept so until somebody gives it back"

@@ -16,19 +16,19 @@ from gracectl.inspect.forecast import NodeOutlook, Outlook
 from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.times import format_time
-from gracectl.policy.cautions import Kind
-from gracectl.policy.course import How, Told
-from gracectl.policy.deadlines import Deadline, Origin, grace_of
-from gracectl.policy.lanes import Place, places_of
+from gracectl.policy.bounds import SAME_SECONDS, PodForecast, Window
+from gracectl.policy.deadlines import Deadline, DeadlineOrigin, grace_of
+from gracectl.policy.eviction_queues import QueuePosition, positions_of
 from gracectl.policy.plan import Outcome, PodPlan
-from gracectl.policy.prospects import SAME_SECONDS, Prospect, Span
+from gracectl.policy.simulation import Removal, RemovalMethod
+from gracectl.policy.warnings import WarningKind
 
 
 class Ground(msgspec.Struct, frozen=True):
     """What all words refer to: the instant (Unix seconds) that is 0:00, and by pod uid its place in its lane."""
 
     at: float
-    places: Mapping[str, Place] = {}
+    places: Mapping[str, QueuePosition] = {}
 
     def clock(self, instant: float) -> str:
         """An instant, counted from 0:00."""
@@ -37,22 +37,22 @@ class Ground(msgspec.Struct, frozen=True):
 
 def ground_of(outlook: Outlook) -> Ground:
     """The one on which all nodes of an outlook stand."""
-    places: dict[str, Place] = {}
+    places: dict[str, QueuePosition] = {}
     for budgets, lane in outlook.whole.lanes.items():
         if budgets:
-            places |= places_of(lane)
+            places |= positions_of(lane)
     return Ground(outlook.whole.at, places)
 
 
 # -- of a pod ----------------------------------------------------------------------------------------------------------
 
 
-def called(pod: Prospect) -> str:
+def called(pod: PodForecast) -> str:
     """`shop/web-1`."""
     return f"{pod.entry.pod.namespace}/{pod.entry.pod.name}"
 
 
-def when_told(told: Span | None, outcome: Outcome, at: float) -> str:
+def when_told(told: Window | None, outcome: Outcome, at: float) -> str:
     """When a pod is told to leave: `0:00-5:00`, `never`; one that is on its way leaves `already`."""
     if outcome is Outcome.IGNORED:
         return "stays"
@@ -61,20 +61,20 @@ def when_told(told: Span | None, outcome: Outcome, at: float) -> str:
     return elapsed_span(told, at)
 
 
-def how(pod: Prospect, ground: Ground, *, of_many: bool = False) -> str:
+def how(pod: PodForecast, ground: Ground, *, of_many: bool = False) -> str:
     """How a pod leaves and why, or why it does not. `of_many`: one of several of whom the same is said."""
     if pod.entry.outcome is Outcome.IGNORED:
         return pod.entry.reason
     if pod.entry.pod.deletion_timestamp is not None:
         return _on_its_way(pod, ground)
-    if How.EVICTED in pod.ways:
+    if RemovalMethod.EVICTED in pod.ways:
         return _eviction(pod, ground, of_many) + _deletion(pod, ground)
-    if How.DELETED in pod.ways:
+    if RemovalMethod.DELETED in pod.ways:
         return held(pod.entry) + _deletion(pod, ground)
     return f"stays: {held(pod.kept or pod.entry)}"
 
 
-def how_in_short(pod: Prospect) -> str:
+def how_in_short(pod: PodForecast) -> str:
     """The same of many pods, each with its own budget, its own protection and its own grace."""
     entry = pod.entry
     if entry.outcome in (Outcome.IGNORED, Outcome.WAITING) or (entry.outcome is Outcome.TERMINATING):
@@ -83,8 +83,12 @@ def how_in_short(pod: Prospect) -> str:
         kept = f"protected by {entry.protection.kind}"
     else:
         kept = "two budgets select each" if entry.is_ambiguous else ""
-    ways = [f"evicted{' when their budgets allow it' if entry.budgets else ''}"] if How.EVICTED in pod.ways else []
-    ways += ["deleted for the deadline"] if How.DELETED in pod.ways else []
+    ways = (
+        [f"evicted{' when their budgets allow it' if entry.budgets else ''}"]
+        if RemovalMethod.EVICTED in pod.ways
+        else []
+    )
+    ways += ["deleted for the deadline"] if RemovalMethod.DELETED in pod.ways else []
     ways += ["stay"] if not pod.ways and entry.outcome not in (Outcome.IGNORED, Outcome.TERMINATING) else []
     return "; ".join(filter(None, (kept, " or ".join(ways))))
 
@@ -97,7 +101,7 @@ def held(entry: PodPlan) -> str:
     return "" if entry.outcome is Outcome.DELETE else entry.reason
 
 
-def _eviction(pod: Prospect, ground: Ground, of_many: bool) -> str:
+def _eviction(pod: PodForecast, ground: Ground, of_many: bool) -> str:
     entry = pod.entry
     budget = f" when budget {'/'.join(entry.budgets[0])} allows it" if entry.budgets else ""
     if entry.outcome in (Outcome.WAITING, Outcome.PROTECTED):
@@ -108,7 +112,7 @@ def _eviction(pod: Prospect, ground: Ground, of_many: bool) -> str:
     return f"evicted{budget}{f' ({place})' if place else ''}"
 
 
-def in_lane(entry: PodPlan, place: Place | None, *, of_many: bool = False) -> str:
+def in_lane(entry: PodPlan, place: QueuePosition | None, *, of_many: bool = False) -> str:
     """`2nd of 3 in its lane, after shop/web-1 on worker-2`; empty for one who waits alone."""
     if place is None or place.of == 1:
         return ""
@@ -130,14 +134,14 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _deletion(pod: Prospect, ground: Ground) -> str:
+def _deletion(pod: PodForecast, ground: Ground) -> str:
     """What the deadline does to it, behind what was said before."""
-    order = next((order for order in pod.orders if order.how is How.DELETED), None)
-    if How.DELETED not in pod.ways or order is None:
+    order = next((order for order in pod.orders if order.how is RemovalMethod.DELETED), None)
+    if RemovalMethod.DELETED not in pod.ways or order is None:
         if pod.entry.delete_at is None or pod.is_certain:
             return ""
         return f"; deleted at {ground.clock(pod.entry.delete_at)} at the latest"
-    lead = ", or " if How.EVICTED in pod.ways else "; " if held(pod.entry) else ""
+    lead = ", or " if RemovalMethod.EVICTED in pod.ways else "; " if held(pod.entry) else ""
     when = f"at {ground.clock(order.at)}"
     first = max(pod.entry.delete_at or order.at, ground.at)
     if order.at - first >= SAME_SECONDS:  # later, if those are gone for whom time is kept
@@ -145,13 +149,13 @@ def _deletion(pod: Prospect, ground: Ground) -> str:
     return f"{lead}deleted {when} for the deadline, {_granted(order, grace_of(pod.entry.pod))}"
 
 
-def _granted(order: Told, asked: int) -> str:
+def _granted(order: Removal, asked: int) -> str:
     if order.grace >= asked:
         return f"with all of its {asked} s"
     return f"with {order.grace} of its {asked} s"
 
 
-def _on_its_way(pod: Prospect, ground: Ground) -> str:
+def _on_its_way(pod: PodForecast, ground: Ground) -> str:
     """One that somebody has told to leave before."""
     words = "terminating already"
     if pod.entry.until is not None:
@@ -166,7 +170,7 @@ def _on_its_way(pod: Prospect, ground: Ground) -> str:
 # -- of a node ---------------------------------------------------------------------------------------------------------
 
 
-UNHELD = frozenset({Kind.NOT_MANAGED, Kind.NOT_HELD})
+UNHELD = frozenset({WarningKind.NOT_MANAGED, WarningKind.NOT_HELD})
 """Of such a node nothing comes true of what is foretold."""
 
 
@@ -183,7 +187,7 @@ def drained(node: NodeOutlook, at: float) -> str:
 
 
 def _drained(node: NodeOutlook, at: float) -> str:
-    span, since = node.prospect.drained, "from now" if node.is_begun or node.is_kept else "after its deletion"
+    span, since = node.prospect.drained, "from now" if node.is_begun or node.is_maintenance else "after its deletion"
     if span is None:
         return "never drained"
     earliest = elapsed(span.earliest - at)
@@ -196,7 +200,7 @@ def _drained(node: NodeOutlook, at: float) -> str:
 
 def deadline(node: NodeOutlook, at: float) -> str:
     """The deadline and where it comes from, or that there is none; empty for a node that stays, which never has one."""
-    if node.is_kept:
+    if node.is_maintenance:
         return ""
     if node.deadline is None:
         return "no deadline: it takes as long as its pods need"
@@ -204,7 +208,7 @@ def deadline(node: NodeOutlook, at: float) -> str:
     return f"deadline {when}: {cause_of(node.deadline, node.origin)}"
 
 
-def cause_of(deadline: Deadline, origin: Origin | None) -> str:
+def cause_of(deadline: Deadline, origin: DeadlineOrigin | None) -> str:
     """`termination grace period 15m0s of NodeClaim worker-1`, or the annotation that demands it."""
     holder = "" if origin is None else f" of {origin.holder}"
     if deadline.grace_period is None:
@@ -217,7 +221,7 @@ def ending(node: NodeOutlook, at: float) -> str:
     """Since when it has been ending, or drained; empty if nobody has asked for it yet."""
     if not node.is_begun:
         return ""
-    since, what = node.prospect.going.since, "drained for maintenance" if node.is_kept else "ending"
+    since, what = node.prospect.going.since, "drained for maintenance" if node.is_maintenance else "ending"
     return f"{what} since {format_time(since)} ({elapsed(at - since)} ago)"
 
 

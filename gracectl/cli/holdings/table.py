@@ -18,7 +18,7 @@ from gracectl.inspect.leadership import Lead, Leadership
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
-from gracectl.policy.nodebudgets import Tally, bound_of
+from gracectl.policy.nodebudgets import NodeCounts, bound_of
 
 SHOWN = 3
 """Of those who hold a budget and of those whom it blocks, so many are named."""
@@ -79,7 +79,7 @@ def _node_row(holding: NodeBudgetUsage, leadership: Leadership) -> _Row:
         row.complaints.append(IS_COUNTED)
     elif holding.state is State.UNOBSERVED:
         row.complaints.append(IS_NOT_COUNTED + _who_counts(leadership))
-    elif counted != Tally(*figures[:3]):
+    elif counted != NodeCounts(*figures[:3]):
         out_of_date = IS_OUT_OF_DATE.format(counted.available, counted.expected)
         row.complaints.append(out_of_date + _who_counts(leadership))
     return row

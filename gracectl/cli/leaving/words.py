@@ -13,7 +13,7 @@ from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark
-from gracectl.policy.kept import marks_of
+from gracectl.policy.maintenance import recorded_marks
 
 FEW: Final = 3
 
@@ -84,7 +84,7 @@ def taken_over(previous: str, seconds: float) -> str:
 def give_back(node: Node) -> tuple[str, ...]:
     """The commands after which nothing of its maintenance, or of the cordon of a node that waited, is left on a node:
     they need no controller."""
-    marks = marks_of(node)
+    marks = recorded_marks(node)
     commands = [f"kubectl uncordon {node.name}"] if node.unschedulable else []
     if Mark.TAINT in marks:
         commands.append(f"kubectl taint node {node.name} {names.DISRUPTED_TAINT_KEY}-")

@@ -17,7 +17,7 @@ from gracectl.kube.resources import NODES, PODS
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import deadline_of
-from gracectl.policy.waves import Order
+from gracectl.policy.waves import DrainOrder
 
 
 class NoOrder(Exception):
@@ -33,7 +33,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     node: Node
     pods: tuple[Pod, ...]
-    order: Order
+    order: DrainOrder
     now: float
     deadline: float | None = None
     own_uid: str = ""

@@ -100,7 +100,7 @@ def report(told: Rehearsed) -> Report:
         deadline=_deadline(told),
         cautions=tuple(map(_caution, cautions_of(told))),
         ranges=tuple(_range(each, told) for each in rehearsal.ranges),
-        left_alone=tuple(_left_alone(pod, reason) for pod, reason in rehearsal.passed_over),
+        left_alone=tuple(_left_alone(pod, reason) for pod, reason in rehearsal.ignored),
     )
 
 

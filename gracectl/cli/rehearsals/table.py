@@ -40,9 +40,9 @@ def _parts(told: Rehearsed, width: int) -> Iterator[RenderableType]:
         yield marked(caution.message, is_grave=caution.kind.is_grave)
     yield Text()
     yield from _ranges(told, width)
-    if told.rehearsal.passed_over:
+    if told.rehearsal.ignored:
         yield Text()
-        yield from _left_alone(told.rehearsal.passed_over)
+        yield from _left_alone(told.rehearsal.ignored)
     yield Text()
     yield Text(_end(told))
     if any(each.pods for each in told.rehearsal.ranges):

@@ -13,15 +13,14 @@ from gracectl.controllers.cluster.budget_matcher import BY_NAMESPACE, BudgetMatc
 from gracectl.kube.cache import Cache
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.claim import NodeClaim
+from gracectl.model.claim import NodeClaim, belongs, living_beside, only_claim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
-from gracectl.policy.kept import is_kept
-from gracectl.policy.ownership import belongs, living_beside, only_claim
+from gracectl.policy.maintenance import is_maintenance_requested
 from gracectl.policy.pace import controller_of, is_starting
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
@@ -183,7 +182,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
             pods=self.pods_on(node.name),
             budgets={},
             deadline=at,
-            is_kept=is_kept(node),
+            is_maintenance=is_maintenance_requested(node),
             settings=policy,
         )
 

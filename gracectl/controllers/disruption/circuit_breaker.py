@@ -9,7 +9,7 @@ import math
 
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.health import Tally, counts_until
+from gracectl.policy.health import UnhealthyNodes, unhealthy_until
 from gracectl.policy.settings import HealthSettings
 
 
@@ -34,16 +34,16 @@ class CircuitBreaker:
         if new is None or not self._selector.matches(new.labels):
             return
         self._managed.add(new.name)
-        until = counts_until(new, self._settings)
+        until = unhealthy_until(new, self._settings)
         if until == math.inf:
             self._unhealthy.add(new.name)
         elif until > -math.inf:
             self._recovering[new.name] = until
 
-    def tally(self, now: float) -> Tally:
+    def tally(self, now: float) -> UnhealthyNodes:
         """The figures."""
         self._recovering = {name: until for name, until in self._recovering.items() if until > now}
-        return Tally(
+        return UnhealthyNodes(
             unhealthy=len(self._unhealthy),
             recovering=len(self._recovering),
             managed=len(self._managed),

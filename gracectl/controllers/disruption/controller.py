@@ -36,28 +36,27 @@ from gracectl.kube.errors import ApiError, RequestTimeout, ServerError, Unreacha
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.claim import NodeClaim
+from gracectl.model.claim import NodeClaim, only_claim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.nodebudgets.admitter import Refusal
-from gracectl.policy.budgets import lets_unready_go
+from gracectl.policy.budgets import allows_unready
 from gracectl.policy.deadlines import grace_period_of
-from gracectl.policy.nodebudgets import may_let_go
-from gracectl.policy.ownership import only_claim
-from gracectl.policy.pace import Rank, rank_of
-from gracectl.policy.pending import Pending, Reason, pending_since
+from gracectl.policy.nodebudgets import may_unblock
+from gracectl.policy.pace import DisruptionRank, rank_of
+from gracectl.policy.pending import PendingReason, PendingTermination, pending_since
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import (
     Cause,
-    Hold,
     Trigger,
+    VoluntaryBlocker,
     elapses_at,
     expires_at,
-    explain_holds,
-    holds_of,
+    explain_blockers,
     triggers_of,
+    voluntary_blockers,
 )
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
@@ -85,7 +84,7 @@ class DisruptionController:
         self._waiting = WaitIndex()
         self._pace = Pace(context, lambda: self._queue.add(PACE))
         self._marks = marks
-        self._pending: dict[CandidateKey, Pending] = {}
+        self._pending: dict[CandidateKey, PendingTermination] = {}
         self._noted: set[CandidateKey] = set()  # whether it waits was said by the last decision, or is left as it was
         self._standings: dict[CandidateKey, Standing] = {}
         self._unreadable: dict[
@@ -249,7 +248,7 @@ class DisruptionController:
         found = (node for node in unit.nodes if self._is_managed(node))
         return tuple(node for node in found if unit.claim is None or not self._cluster.is_left_over(node))
 
-    async def _holds(self, unit: DisruptionCandidate, now: float) -> tuple[Hold, ...]:
+    async def _holds(self, unit: DisruptionCandidate, now: float) -> tuple[VoluntaryBlocker, ...]:
         waited_for = [node for node in unit.nodes if grace_period_of(node, unit.claim, self._policy) is None]
         pods = {node.name: self._cluster.pods_on(node.name) for node in waited_for}
         those = tuple(chain.from_iterable(pods.values()))
@@ -257,7 +256,7 @@ class DisruptionController:
         self._waiting.put(unit.key, pods, {pod.namespace for pod in those})
         budgets = await self._cluster.slices.run(self._cluster.matcher.by_pod(those))
         self._waiting.drop(unit.key)
-        found = (holds_of(pods[node.name], budgets, now, self._policy) for node in waited_for)
+        found = (voluntary_blockers(pods[node.name], budgets, now, self._policy) for node in waited_for)
         return tuple(chain.from_iterable(found))
 
     def _braked_by_health(
@@ -280,7 +279,9 @@ class DisruptionController:
             tell(self._context, unit, standing, EventReason.UNHEALTHY_NODES_HELD, message)
         return left
 
-    def _wait(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]) -> None:
+    def _wait(
+        self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], holds: tuple[VoluntaryBlocker, ...]
+    ) -> None:
         if unit.is_contested:
             message = (
                 f"is not ended although {due[0].words}: several node claims stand for its node; delete all but one"
@@ -288,11 +289,11 @@ class DisruptionController:
             tell(self._context, unit, standing, EventReason.SEVERAL_CLAIMS, message)
             return
         self._waiting.put(unit.key, (node.name for node in unit.nodes), {hold.pod.namespace for hold in holds})
-        message = f"is to end ({due[0].words}), but {explain_holds(holds)}"
+        message = f"is to end ({due[0].words}), but {explain_blockers(holds)}"
         gist = f"{holds[0].pod.uid} {holds[0].remedy}"
         tell(self._context, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
         is_protected = any(hold.protection is not None for hold in holds)
-        self._mark(unit, standing, Reason.PROTECTION if is_protected else Reason.BUDGET, message)
+        self._mark(unit, standing, PendingReason.PROTECTION if is_protected else PendingReason.BUDGET, message)
 
     def _wait_for_budget(
         self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], refusal: Refusal
@@ -301,7 +302,7 @@ class DisruptionController:
         message = f"is to end ({due[0].words}), but {refusal}"
         gist = f"{refusal.budget} {refusal.leave}"
         tell(self._context, unit, standing, EventReason.DISRUPTION_HELD, message, gist)
-        self._mark(unit, standing, Reason.NODE_BUDGET, message)
+        self._mark(unit, standing, PendingReason.NODE_BUDGET, message)
 
     def _wait_for_place(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger]) -> None:
         """The words stay the same as long as it waits."""
@@ -310,15 +311,17 @@ class DisruptionController:
             waits += ", and the pods of each are Ready elsewhere before the next one"
         message = f"is to end ({due[0].words}), but {waits}; to let it end now, delete it"
         tell(self._context, unit, standing, EventReason.DISRUPTION_HELD, message, "pace")
-        self._mark(unit, standing, Reason.PACE, message)
+        self._mark(unit, standing, PendingReason.PACE, message)
 
-    def _mark(self, unit: DisruptionCandidate, standing: Standing, reason: Reason, message: str) -> None:
+    def _mark(self, unit: DisruptionCandidate, standing: Standing, reason: PendingReason, message: str) -> None:
         """The unit waits: on its nodes, and in the metrics."""
         if standing.pending_since is None:
             standing.pending_since = pending_since(unit.nodes, self._context.clock.now())
-        self._note_pending(unit.key, self._managed(unit), Pending(reason, message, standing.pending_since))
+        self._note_pending(unit.key, self._managed(unit), PendingTermination(reason, message, standing.pending_since))
 
-    def _note_pending(self, key: CandidateKey, nodes: Iterable[Node], pending: Pending | None = None) -> None:
+    def _note_pending(
+        self, key: CandidateKey, nodes: Iterable[Node], pending: PendingTermination | None = None
+    ) -> None:
         if pending is not None:
             self._pending[key] = pending
             self._noted.add(key)
@@ -328,7 +331,7 @@ class DisruptionController:
                 standing.pending_since = None
         self._marks.decided(nodes, pending)
 
-    def _rank(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger]) -> Rank:
+    def _rank(self, unit: DisruptionCandidate, standing: Standing, due: list[Trigger]) -> DisruptionRank:
         created = min([unit.tracked.latest.created, *(node.created for node in unit.nodes)])
         return rank_of(due, created, unit.key.name, has_failed=standing.has_failed)
 
@@ -437,7 +440,7 @@ class DisruptionController:
 
     def _node_budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
         budget = new or old
-        if budget is not None and may_let_go(old, new):
+        if budget is not None and may_unblock(old, new):
             for key in self._waiting.for_node_budget(budget.name):
                 self._queue.add(key)
 
@@ -451,4 +454,4 @@ def _state(node: Node) -> tuple[Any, ...]:
 def _gist(budget: PodDisruptionBudget) -> tuple[Any, ...]:
     """What of a budget decides whether each pod for itself may leave; its figures change with every eviction."""
     is_counted = budget.observed_generation >= budget.generation
-    return (budget.generation, is_counted, budget.disruptions_allowed > 0, lets_unready_go(budget))
+    return (budget.generation, is_counted, budget.disruptions_allowed > 0, allows_unready(budget))

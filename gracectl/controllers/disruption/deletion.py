@@ -21,8 +21,8 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Refusal
-from gracectl.policy.deadlines import written
-from gracectl.policy.voluntary import Cause, Hold, Trigger, explain_elapsed, explain_holds
+from gracectl.policy.deadlines import written_deadline
+from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_blockers, explain_elapsed
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.workers import Requeue
 
@@ -58,7 +58,7 @@ class Standing(msgspec.Struct):
     """The version of which the server has agreed to delete; the watch has not shown it yet."""
     told: dict[EventReason, str] = msgspec.field(default_factory=dict)
     """The gist of what people have been told."""
-    timed: dict[str, Hold] = msgspec.field(default_factory=dict)
+    timed: dict[str, VoluntaryBlocker] = msgspec.field(default_factory=dict)
     """By pod uid, what keeps it until a known instant, or has kept it until one and nobody has been told."""
 
 
@@ -117,7 +117,7 @@ async def _refused(context: StepContext, unit: DisruptionCandidate, standing: St
 
 
 def _is_overdue(context: StepContext, thing: Node | NodeClaim) -> bool:
-    deadline = written(thing)
+    deadline = written_deadline(thing)
     return deadline is not None and deadline <= context.clock.now()
 
 
@@ -169,7 +169,11 @@ def tell(
 
 
 def report_elapsed(
-    context: StepContext, unit: DisruptionCandidate, standing: Standing, due: list[Trigger], holds: tuple[Hold, ...]
+    context: StepContext,
+    unit: DisruptionCandidate,
+    standing: Standing,
+    due: list[Trigger],
+    holds: tuple[VoluntaryBlocker, ...],
 ) -> None:
     """Once the last of the protections has ended that end by themselves: whose those were, and what still keeps it.
 
@@ -187,7 +191,7 @@ def report_elapsed(
     if timed or not over or unit.is_contested:
         return
     elapsed = sorted(over.values(), key=lambda hold: hold.until or 0.0)
-    tracked = f", but {explain_holds(holds)}" if holds else ""
+    tracked = f", but {explain_blockers(holds)}" if holds else ""
     message = f"is to end ({due[0].words}): {explain_elapsed(elapsed)}{tracked}"
     news = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
     emit_event(context, unit.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)

@@ -22,8 +22,8 @@ from gracectl.kube.resources import NODES
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.policy.pace import Place, Rank, controller_of, is_replaced, maximum_of, next_to_begin
-from gracectl.policy.pending import Reason
+from gracectl.policy.pace import DisruptionRank, DisruptionSlot, controller_of, is_replaced, maximum_of, next_to_begin
+from gracectl.policy.pending import PendingReason
 from gracectl.policy.settings import VoluntarySettings
 
 DOUBT_SECONDS: Final = 60.0
@@ -40,7 +40,7 @@ class PaceStatistics(msgspec.Struct, frozen=True):
     """How many wait, by what for, since when the one that waits longest (Unix seconds); and how many places are taken,
     by their state, of how many."""
 
-    pending: Mapping[Reason, int] = {}
+    pending: Mapping[PendingReason, int] = {}
     pending_since: float | None = None
     places: Mapping[str, int] = {}
     maximum: int = 0
@@ -55,14 +55,14 @@ class Pace:
         self._wake = wake
         self._selector = context.settings.node_selector
         self._managed: set[str] = set()  # names of nodes
-        self._places: list[Place] = []
-        self._by_uid: dict[str, Place] = {}  # by uid of a node or claim that is being deleted
-        self._on_node: dict[str, Place] = {}
-        self._waiting: dict[CandidateKey, Rank] = {}
+        self._places: list[DisruptionSlot] = []
+        self._by_uid: dict[str, DisruptionSlot] = {}  # by uid of a node or claim that is being deleted
+        self._on_node: dict[str, DisruptionSlot] = {}
+        self._waiting: dict[CandidateKey, DisruptionRank] = {}
         self._denied: set[CandidateKey] = set()
         self._granted: set[CandidateKey] = set()
         self._doubts: dict[CandidateKey, float] = {}
-        self._earlier: Place | None = None  # of all that ended before this tenure
+        self._earlier: DisruptionSlot | None = None  # of all that ended before this tenure
         self._is_confirmed = False
         self._cluster.nodes.subscribe(self._node_changed, replay=True)
         self._cluster.claims.subscribe(self._claim_changed, replay=True)
@@ -70,7 +70,7 @@ class Pace:
 
     # -- for the units -------------------------------------------------------------------------------------------------
 
-    def has_place(self, key: CandidateKey, rank: Rank) -> bool:
+    def has_place(self, key: CandidateKey, rank: DisruptionRank) -> bool:
         """Whether the unit may begin now; if not, it waits from now on, and is named by `grant` when it may.
 
         One whose DELETE is in doubt has kept its place, but not while others wait.
@@ -156,7 +156,7 @@ class Pace:
             return self.maximum  # how many of them there were is not known
         return len(self._places) + len(self._granted) + len(self._doubts)
 
-    def _is_taken(self, place: Place, now: float) -> bool:
+    def _is_taken(self, place: DisruptionSlot, now: float) -> bool:
         starting = (pod for controller in place.controllers for pod in self._cluster.starting_of(controller))
         return place.is_taken(place.gone is None or is_replaced(starting, place.since), now, self._settings)
 
@@ -183,7 +183,7 @@ class Pace:
         starting = [pod for pod in self._cluster.starting_of("") if not is_replaced((pod,), since)]
         if starting:
             waited = max(patience - EARLIER_SECONDS, 0.0)
-            self._earlier = Place(since, {controller_of(pod) for pod in starting}, gone=now - waited)
+            self._earlier = DisruptionSlot(since, {controller_of(pod) for pod in starting}, gone=now - waited)
         self._is_confirmed = True
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
@@ -227,12 +227,12 @@ class Pace:
         places = self._places if self._earlier is None else [*self._places, self._earlier]
         return any(place.gone is not None and controller in place.controllers for place in places)
 
-    def _begin(self, thing: Node | NodeClaim, kin: Iterable[str]) -> Place:
+    def _begin(self, thing: Node | NodeClaim, kin: Iterable[str]) -> DisruptionSlot:
         """A claim and its nodes take one place."""
         assert thing.deletion_timestamp is not None
         place = next((self._by_uid[uid] for uid in kin if uid in self._by_uid), None)
         if place is None:
-            place = Place(min(thing.deletion_timestamp, self._context.clock.now()), set())
+            place = DisruptionSlot(min(thing.deletion_timestamp, self._context.clock.now()), set())
             self._places.append(place)
         self._by_uid[thing.uid] = place
         return place
@@ -248,6 +248,6 @@ class Pace:
             self._wake()
 
 
-def _note(place: Place, pod: Pod) -> None:
+def _note(place: DisruptionSlot, pod: Pod) -> None:
     if controller := controller_of(pod):
         place.controllers.add(controller)

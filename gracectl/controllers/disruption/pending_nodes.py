@@ -25,12 +25,12 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.policy.pending import (
     Patched,
-    Pending,
-    Reason,
+    PendingReason,
+    PendingTermination,
+    accepts_pods,
     cordoned,
-    is_open,
-    is_recorded,
-    leaves_room,
+    is_cordon_recorded,
+    may_cordon_another,
     uncordoned,
 )
 from gracectl.runtime.backoff import Backoff
@@ -52,7 +52,7 @@ class PendingNodes:
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
         self._context = context
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingTermination] = {}
         self._tracked: dict[str, TrackedObject[Node]] = {}
         self._managed: set[str] = set()
         self._open: set[str] = set()
@@ -69,7 +69,7 @@ class PendingNodes:
         """The work queue's."""
         return self._queue.statistics()
 
-    def decided(self, nodes: Iterable[Node], pending: Pending | None) -> None:
+    def decided(self, nodes: Iterable[Node], pending: PendingTermination | None) -> None:
         """To be told of each decision about managed nodes: whether their termination waits."""
         for node in nodes:
             if pending is not None and node.deletion_timestamp is None:
@@ -101,13 +101,13 @@ class PendingNodes:
         is_said = shown is not None and (shown.reason, shown.message) == (word.reason, word.message)
         return None if is_said else Requeue(self._context.settings.status_interval_seconds)
 
-    async def _mend_cordon(self, tracked: TrackedObject[Node], pending: Pending | None) -> None:
+    async def _mend_cordon(self, tracked: TrackedObject[Node], pending: PendingTermination | None) -> None:
         if uncordoned(tracked.latest) is not None:
             if await self._write(tracked, uncordoned) and not tracked.latest.unschedulable:
                 message = "takes pods again: it is not labelled terminable any more"
                 emit_event(self._context, (tracked,), EventReason.UNCORDONED, message)
         elif pending is not None and cordoned(tracked.latest) is not None:
-            if pending.reason is not Reason.PROTECTION and not self._has_room(tracked.name):
+            if pending.reason is not PendingReason.PROTECTION and not self._has_room(tracked.name):
                 self._without_room.add(tracked.name)
                 return
             self._closing[tracked.name] = UNKNOWN
@@ -115,7 +115,7 @@ class PendingNodes:
                 is_there = await self._write(tracked, cordoned)
             finally:
                 self._closing.pop(tracked.name, None)
-            if is_there and is_recorded(tracked.latest):
+            if is_there and is_cordon_recorded(tracked.latest):
                 self._closing[tracked.name] = int(tracked.latest.resource_version)
                 message = "takes no more pods: it is labelled terminable, and its termination waits"
                 emit_event(self._context, (tracked,), EventReason.CORDONED, message)
@@ -131,7 +131,7 @@ class PendingNodes:
         return after is not None
 
     def _has_room(self, name: str) -> bool:
-        return name not in self._open or leaves_room(len(self._open - self._closing.keys()), len(self._managed))
+        return name not in self._open or may_cordon_another(len(self._open - self._closing.keys()), len(self._managed))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -145,9 +145,13 @@ class PendingNodes:
             self._without_room.discard(node.name)
         elif self._context.settings.node_selector.matches(new.labels):
             self._managed.add(new.name)
-            if is_open(new):
+            if accepts_pods(new):
                 self._open.add(new.name)
-        if new is None or not is_open(new) or 0 <= self._closing.get(node.name, UNKNOWN) < int(new.resource_version):
+        if (
+            new is None
+            or not accepts_pods(new)
+            or 0 <= self._closing.get(node.name, UNKNOWN) < int(new.resource_version)
+        ):
             self._closing.pop(node.name, None)
         if self._without_room and len(self._open - self._closing.keys()) > len(before):
             for name in self._without_room:
@@ -156,4 +160,4 @@ class PendingNodes:
 
 
 def _is_marked(node: Node) -> bool:
-    return is_recorded(node) or condition_of(node.conditions, names.TERMINATION_PENDING) is not None
+    return is_cordon_recorded(node) or condition_of(node.conditions, names.TERMINATION_PENDING) is not None

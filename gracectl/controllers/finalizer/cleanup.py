@@ -27,8 +27,8 @@ from gracectl.kube.retry import is_transient
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
-from gracectl.policy.kept import is_in_maintenance
-from gracectl.policy.pending import is_recorded
+from gracectl.policy.maintenance import is_in_maintenance
+from gracectl.policy.pending import is_cordon_recorded
 from gracectl.runtime.clock import Clock
 
 AT_ONCE: Final = 20
@@ -78,7 +78,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 def _is_cordoned(node: Node) -> bool:
     """Whether a cordon of ours, or the request for it, is on it and no termination comes of it."""
-    return is_in_maintenance(node) or (is_recorded(node) and node.deletion_timestamp is None)
+    return is_in_maintenance(node) or (is_cordon_recorded(node) and node.deletion_timestamp is None)
 
 
 async def survey(client: KubeClient) -> Survey:

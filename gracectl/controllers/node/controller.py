@@ -33,7 +33,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.kept import is_in_maintenance, is_kept
+from gracectl.policy.maintenance import is_in_maintenance, is_maintenance_requested
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
@@ -145,7 +145,7 @@ class NodeController:
             if node is None or node.uid != state.uid or not is_finalizing(node):
                 withdraw(self._context, name)
             self.registry.close(state)
-            self._context.pod_outcomes.close(name, is_over=not state.is_kept)
+            self._context.pod_outcomes.close(name, is_over=not state.is_maintenance)
             state = None
         if node is None or not _is_asked_for(node):
             self.registry.forget(name)
@@ -163,7 +163,7 @@ class NodeController:
         state = self.registry.get(name) if name in self._walking else self._current(name)
         if state is None:
             return None
-        if state.is_kept:
+        if state.is_maintenance:
             return Requeue(CORDON_PATIENCE_SECONDS)  # deleted just now, and what its keeping has begun is breaking off
         since = self._context.clock.monotonic() - state.looked_at
         if not self._walk.is_replaced(state) and (state.cordoned_at is None or since >= OVERLOOKED_SECONDS):
@@ -221,7 +221,7 @@ class NodeController:
         kept = self.registry.get(node.name)
         if isinstance(kept, MaintenanceState):
             self._kept.heed(kept, node)
-            if not is_kept(node) and not is_finalizing(node):
+            if not is_maintenance_requested(node) and not is_finalizing(node):
                 withdraw(self._context, node.name)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

@@ -17,7 +17,7 @@ from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.policy.cordon import SPELT, Mark, annotation, lacking, recorded, removals, takes_pods, without
-from gracectl.policy.kept import is_given_back, is_kept, marks_of
+from gracectl.policy.maintenance import is_maintenance_ending, is_maintenance_requested, recorded_marks
 
 
 async def cordon(context: StepContext, state: NodeState) -> Answer:
@@ -26,13 +26,13 @@ async def cordon(context: StepContext, state: NodeState) -> Answer:
     A webhook (in the very write) or a controller may undo it: then it is written again, less and less often, and the
     drain goes on as long as anything keeps new pods off. Without that the node waits, for its deadline at the latest.
     """
-    needed: Callable[[Node], JsonPatch | None] = missing_on_kept if state.is_kept else missing
+    needed: Callable[[Node], JsonPatch | None] = missing_on_kept if state.is_maintenance else missing
     before = state.node
     if needed(before) and context.clock.monotonic() >= state.next_cordon:
         after = await _written(context, state, needed)
         if after is None:
             return Release("the node is gone")
-        if state.is_kept and not is_kept(after):
+        if state.is_maintenance and not is_maintenance_requested(after):
             return Wait(0.0, "nobody asks for its cordon any more")
         state.next_cordon = context.clock.monotonic() + state.recordon.next()
         undone = tuple(lacking(after)) or (tuple(lacking(before)) if state.cordoned_at is not None else ())
@@ -69,7 +69,7 @@ async def _written(context: StepContext, state: NodeState, needed: Callable[[Nod
             state.tracked.wrote(after)
         return after
 
-    if state.is_kept:
+    if state.is_maintenance:
         return await write()  # the return of the node breaks it off
     # The deadline does not: the server may be as slow as its webhooks.
     return await context.background.join(("cordon", state.uid), write)
@@ -87,10 +87,10 @@ def missing_on_kept(node: Node) -> JsonPatch | None:
     A taint or label that was there before is somebody else's. That the node is unschedulable is recorded whoever has
     made it so: an uncordon makes it schedulable, as kubectl's does.
     """
-    if not is_kept(node):
+    if not is_maintenance_requested(node):
         return None
     additions = lacking(node)
-    record = recorded({*marks_of(node), *additions, Mark.UNSCHEDULABLE})
+    record = recorded({*recorded_marks(node), *additions, Mark.UNSCHEDULABLE})
     operations = list(additions.values())
     if node.annotations.get(names.CORDONED) != record:
         operations.append(annotation(names.CORDONED, record))
@@ -103,9 +103,9 @@ def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
 
     `since`: the instant to count its health from; None if it is well.
     """
-    if not is_given_back(node):
+    if not is_maintenance_ending(node):
         return None
-    operations = removals(node, marks_of(node))
+    operations = removals(node, recorded_marks(node))
     if names.KEEP_DRAINED in node.annotations:
         operations.append(without(names.KEEP_DRAINED))
     if node.annotations[names.CORDONED]:
@@ -121,6 +121,6 @@ def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
 
 def forgotten(node: Node) -> JsonPatch | None:
     """The patch that takes the empty record off a node that was given back; None when that is not so (any more)."""
-    if not is_given_back(node) or node.annotations[names.CORDONED]:
+    if not is_maintenance_ending(node) or node.annotations[names.CORDONED]:
         return None
     return JsonPatch([without(names.CORDONED)])

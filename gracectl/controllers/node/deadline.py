@@ -22,7 +22,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.deadlines import Deadline, deadline_of, tightest, unreadable, written
+from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, invalid_deadline, written_deadline
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
     traceparent, holds up nothing.
     """
     before = state.deadline
-    state.deadline = tightest(before, found)
+    state.deadline = earliest_deadline(before, found)
     for tracked in state.objects:
         _warn_of_unreadable(context, state, tracked)
     if state.deadline is None:
@@ -80,7 +80,7 @@ def _is_news(state: AnyState, before: Deadline | None) -> bool:
     at = state.deadline.at
     if before is not None:
         return before.at != at
-    return not state.is_resumed or any(written(tracked.latest) != at for tracked in state.objects)
+    return not state.is_resumed or any(written_deadline(tracked.latest) != at for tracked in state.objects)
 
 
 def words(deadline: Deadline, now: float) -> str:
@@ -101,7 +101,7 @@ def words(deadline: Deadline, now: float) -> str:
 
 
 def _warn_of_unreadable(context: StepContext, state: AnyState, tracked: TrackedObject[H]) -> None:
-    text = unreadable(tracked.latest)
+    text = invalid_deadline(tracked.latest)
     if text is None or (tracked.uid, text) in state.reported:
         return
     state.reported.add((tracked.uid, text))
@@ -166,7 +166,7 @@ async def _write(
 
 def _lacking(thing: Node | NodeClaim, deadline: float | None, traceparent: str | None) -> MergePatch | None:
     found = {}
-    shown = written(thing)
+    shown = written_deadline(thing)
     if deadline is not None and (shown is None or shown > deadline):
         found[names.TERMINATION_TIMESTAMP] = format_time(deadline)
     if traceparent is not None and thing.annotations.get(names.TRACEPARENT) != traceparent:

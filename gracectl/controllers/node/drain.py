@@ -23,8 +23,8 @@ from gracectl.eviction.pdb_queue import Candidate
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.times import format_time
-from gracectl.policy.deadlines import Deadline, tightest
-from gracectl.policy.explain import brief, explain, left_behind
+from gracectl.policy.deadlines import Deadline, earliest_deadline
+from gracectl.policy.explain import explain, left_behind, summarize
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 
 STANDSTILL_SECONDS = 60.0
@@ -59,7 +59,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
         await set_condition(context, state.objects, _last_word(state, decision), seconds=patience)
         return Proceed()
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
-    waits_for = brief(decision) or "no pod is left; one may have been bound in the instant of the cordon"
+    waits_for = summarize(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     if decision.left:
         message = explain(decision)
         _tell_of_standstill(context, state, decision, message)
@@ -95,7 +95,7 @@ def order_deletions(context: StepContext, state: NodeState) -> None:
     """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
     comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
     node = state.node
-    deadline = tightest(state.deadline, shown_deadline(context, node))
+    deadline = earliest_deadline(state.deadline, shown_deadline(context, node))
     if deadline is not None:
         view = view_without_budgets(context, state, deadline)
         context.deleter.set_pods(node.name, doomed(plan(view, context.clock.now()), node.name))

@@ -26,8 +26,14 @@ from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.cordon import SPELT, marks_on
-from gracectl.policy.health import ailments_of
-from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, is_uncordoned, kept_since
+from gracectl.policy.health import unhealthy_conditions
+from gracectl.policy.maintenance import (
+    is_in_maintenance,
+    is_maintenance_ending,
+    is_maintenance_requested,
+    is_uncordoned,
+    maintenance_since,
+)
 from gracectl.runtime.workers import Requeue
 
 REST_SECONDS = 60.0
@@ -41,7 +47,7 @@ OURS = (names.DRAINED, names.VOLUMES_DETACHED)
 def request(node: Node, now: float) -> MergePatch | None:
     """The patch that asks to drain a node and to keep it so (`now`: Unix seconds); None when that is asked for already,
     or when the node is being deleted."""
-    if node.deletion_timestamp is not None or is_kept(node):
+    if node.deletion_timestamp is not None or is_maintenance_requested(node):
         return None
     asked = {"metadata": {"annotations": {names.KEEP_DRAINED: format_time(now)}}}
     # Somebody has uncordoned it, and nobody has taken note of that yet: this request must not go with the last one.
@@ -63,14 +69,14 @@ class MaintenanceState(NodeState):
     """The memory of a node that is kept drained, until nothing of that is left on it."""
 
     kind = "kept"
-    is_kept = True
+    is_maintenance = True
     fate = "is drained for maintenance"
     outcome = "is no longer drained for maintenance"
 
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
         super().__init__(node, instance, now)
         drained = condition_of(node.conditions, names.DRAINED)
-        self.started = kept_since(node, now)
+        self.started = maintenance_since(node, now)
         self.is_resumed = drained is not None
         self.is_resting = drained is not None and drained.status == names.TRUE
         self.is_returned = False
@@ -96,7 +102,7 @@ class MaintenanceState(NodeState):
         self.recordon.reset()
         self.invalid_annotations = {}
         self.is_resumed = self.is_resting = self.is_returned = False
-        self.started = kept_since(self.node, now)
+        self.started = maintenance_since(self.node, now)
         self.forget_steps(now)
 
 
@@ -116,7 +122,7 @@ async def uncordon(context: StepContext, kept: MaintenanceState) -> Answer:
     before = kept.node
 
     def needed(node: Node) -> JsonPatch | None:
-        is_ill = bool(ailments_of(node, context.settings.policy.health))
+        is_ill = bool(unhealthy_conditions(node, context.settings.policy.health))
         return superfluous(node, format_time(context.clock.now()) if is_ill else None)
 
     if needed(before):
@@ -124,7 +130,7 @@ async def uncordon(context: StepContext, kept: MaintenanceState) -> Answer:
         if after is None:
             return Release("the node is gone")
         kept.tracked.wrote(after)
-        if not is_given_back(after):
+        if not is_maintenance_ending(after):
             return Wait(0.0, "nobody asks for its return any more")
         emit_event(context, kept.objects, names.EventReason.UNCORDONED, _words(before, after))
     return Proceed()
@@ -155,9 +161,9 @@ GIVING_BACK: Steps = (Step("uncordon", uncordon), Step("conditions", clean_up))
 
 def steps_of(node: Node) -> Steps:
     """What a node asks for."""
-    if is_kept(node):
+    if is_maintenance_requested(node):
         return KEEPING
-    return GIVING_BACK if is_given_back(node) else ()
+    return GIVING_BACK if is_maintenance_ending(node) else ()
 
 
 class MaintenancePipeline:
@@ -169,7 +175,7 @@ class MaintenancePipeline:
     async def go(self, kept: MaintenanceState) -> Requeue | None:
         """Bring the node as far as it comes now; when to look at it again. Raises ApiError."""
         with anyio.CancelScope() as kept.scope:
-            if kept.is_returned and is_kept(kept.node) and not await self._is_asked_for_again(kept):
+            if kept.is_returned and is_maintenance_requested(kept.node) and not await self._is_asked_for_again(kept):
                 return None  # the watch will show what is
             answer = await walk(steps_of(kept.node), kept, self._take, self._context, report_step_failure)
             return Requeue(answer.seconds) if isinstance(answer, Wait) else None
@@ -190,9 +196,9 @@ class MaintenancePipeline:
         if node.uid != kept.uid:
             return False
         kept.tracked.wrote(node)
-        if is_kept(node):
+        if is_maintenance_requested(node):
             kept.begin_anew(self._context.clock.now())
-        return is_kept(node)
+        return is_maintenance_requested(node)
 
     async def _take(self, step: Step[MaintenanceState], kept: MaintenanceState) -> Answer:
         """Run a step, unless the node asks for others by now: an answer to a write of ours may tell that first."""

@@ -6,7 +6,7 @@ from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.model import names
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
-from gracectl.policy.kept import is_kept
+from gracectl.policy.maintenance import is_maintenance_requested
 
 MISMATCH = "nodeSelector does not match it"
 REMEDY = "change nodeSelector or the node's labels"
@@ -19,7 +19,7 @@ def complaint(node: Node) -> tuple[EventReason, str]:
             f"finalizer {names.FINALIZER} holds this node, but {MISMATCH}, so nobody drains it; {REMEDY}, or take the "
             "finalizer off by hand"
         )
-    if is_kept(node):
+    if is_maintenance_requested(node):
         return EventReason.UNMANAGED_NODE_KEPT, (
             f"annotation {names.KEEP_DRAINED} asks to drain this node and to keep it so, but {MISMATCH}, so nobody "
             f"does; {REMEDY}, or take the annotation off"

@@ -29,7 +29,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.policy.nodebudgets import may_let_go
+from gracectl.policy.nodebudgets import may_unblock
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
@@ -168,7 +168,7 @@ class NodeClaimController:
 
     def _node_budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
         budget = new or old
-        if budget is not None and may_let_go(old, new):
+        if budget is not None and may_unblock(old, new):
             for name in self.registry:  # whose end was begun first comes first
                 state = self.registry.get(name)
                 if state is not None and budget.name in state.budgets:

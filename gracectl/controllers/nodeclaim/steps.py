@@ -21,12 +21,11 @@ from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import delete, patch_with_retry
 from gracectl.kube.resources import NODES
 from gracectl.model import names
-from gracectl.model.claim import NodeClaim
+from gracectl.model.claim import NodeClaim, belongs
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Refusal
-from gracectl.policy.deadlines import Deadline, deadline_of, tightest, written
-from gracectl.policy.ownership import belongs
+from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, written_deadline
 from gracectl.policy.plan import plan
 
 NODE_RETRY_SECONDS = 10.0
@@ -57,16 +56,16 @@ async def set_claim_deadline(context: StepContext, state: NodeClaimState) -> Ans
     """The earliest deadline of the claim's nodes; of one that never had a node, its own."""
     claim = state.claim
     nodes = context.cluster.nodes_of(claim)
-    if not nodes and (at := written(claim)) is not None:
+    if not nodes and (at := written_deadline(claim)) is not None:
         # Its nodes are gone, and the group of their labels with them: what they have left counts.
-        state.deadline = tightest(state.deadline, Deadline(at))
+        state.deadline = earliest_deadline(state.deadline, Deadline(at))
         return Proceed()
     found = [deadline_of(node, claim, context.settings.policy) for node in nodes or (None,)]
     known = [deadline for deadline in found if deadline is not None]
     earliest = min(known, key=lambda deadline: deadline.at, default=None)
     if nodes and all(is_finalizing(node) for node in nodes):
         # Their own terminations write it, here too: two that write the same would be in each other's way.
-        state.deadline = tightest(state.deadline, earliest)
+        state.deadline = earliest_deadline(state.deadline, earliest)
     else:
         # With a node it is the node's trace, which its own termination writes.
         traceparent = None if nodes else state.observer.traceparent

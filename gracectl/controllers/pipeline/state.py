@@ -233,7 +233,7 @@ KEPT = "Kept"
 class NodeState(TerminationState[Node]):
     """The memory of one node's end, or (MaintenanceState) of its drain alone."""
 
-    is_kept = False
+    is_maintenance = False
     """Whether the node stays when it is drained."""
 
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:

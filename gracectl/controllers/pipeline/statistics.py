@@ -9,7 +9,7 @@ import msgspec
 
 from gracectl.eviction.pod_outcomes import PodOutcomeCounts
 from gracectl.policy.protected_pods import ProtectionEnd
-from gracectl.policy.protection import Kind
+from gracectl.policy.protection import ProtectionKind
 from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry.metrics import PROTECTION_HELD, STEP_DURATION, TERMINATION_DURATION
 
@@ -46,14 +46,16 @@ class ProtectionDurations:
 
     def __init__(self) -> None:
         self._times = {
-            (kind, how): Histogram(PROTECTION_HELD.buckets) for kind in get_args(Kind) for how in ProtectionEnd
+            (kind, how): Histogram(PROTECTION_HELD.buckets)
+            for kind in get_args(ProtectionKind)
+            for how in ProtectionEnd
         }
 
-    def note(self, kind: Kind, how: ProtectionEnd, seconds: float) -> None:
+    def note(self, kind: ProtectionKind, how: ProtectionEnd, seconds: float) -> None:
         """A protection of this kind has held a drain for so long, and has ended like this."""
         self._times[kind, how].observe(max(seconds, 0.0))
 
-    def statistics(self) -> Mapping[tuple[Kind, ProtectionEnd], Distribution]:
+    def statistics(self) -> Mapping[tuple[ProtectionKind, ProtectionEnd], Distribution]:
         """All that have ended so far."""
         return {labels: times.statistics() for labels, times in self._times.items()}
 

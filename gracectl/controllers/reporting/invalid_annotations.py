@@ -19,7 +19,7 @@ from gracectl.model.meta import OwnerReference
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.evictability import ignored
-from gracectl.policy.protection import invalid_annotation, shown
+from gracectl.policy.protection import invalid_annotation, printable
 from gracectl.policy.settings import ProtectionSettings
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
@@ -96,7 +96,7 @@ class InvalidAnnotationReporter:
 def _topic(pod: Pod, value: str) -> tuple[str, str]:
     """Key of what is reported once: UID of the pod's controller, or its own, and the value."""
     owner = controller_of(pod)
-    return (pod.uid if owner is None else owner.uid, shown(value))
+    return (pod.uid if owner is None else owner.uid, printable(value))
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
@@ -106,7 +106,7 @@ def controller_of(pod: Pod) -> OwnerReference | None:
 
 def report_invalid_annotation(context: StepContext, pod: Pod) -> None:
     """Emit a Warning on the pod: its value, what that means now, and what would be valid."""
-    value = shown(invalid_annotation(pod) or "")
+    value = printable(invalid_annotation(pod) or "")
     message = invalid_annotation_message(pod, context.settings.policy.protection)
     extra = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name}
     logger.warning("pod: %s", message, extra=extra)
@@ -123,7 +123,7 @@ def invalid_annotation_message(pod: Pod, settings: ProtectionSettings) -> str:
     owner = controller_of(pod)
     others = "" if owner is None else f", on all pods of {owner.kind} {owner.name} that have it"
     return (
-        f'annotation {names.DO_NOT_DISRUPT}: "{shown(invalid_annotation(pod) or "")}" is neither "true" nor a positive '
-        f'duration and {effect}; set "true", or a duration such as "4h" or "1h30m" from its {settings.reference}, or '
-        f"remove it{others}"
+        f'annotation {names.DO_NOT_DISRUPT}: "{printable(invalid_annotation(pod) or "")}" is neither "true" nor a '
+        f'positive duration and {effect}; set "true", or a duration such as "4h" or "1h30m" '
+        f"from its {settings.reference}, or remove it{others}"
     )

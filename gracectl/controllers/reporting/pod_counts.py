@@ -11,7 +11,7 @@ import msgspec
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.plan import Blocker, Outcome, Plan
-from gracectl.policy.protection import Kind, Lasting, protection_of
+from gracectl.policy.protection import ProtectionDuration, ProtectionKind, protection_of
 from gracectl.policy.settings import ProtectionSettings
 from gracectl.runtime.slices import Sliced
 
@@ -42,12 +42,12 @@ def count_remaining(plans: Iterable[Plan]) -> RemainingPods:
 SLICE: Final = 500
 """Pods that are counted in one slice: a few milliseconds, also if each has another duration to be parsed."""
 
-Group = tuple[Kind, Lasting]
+Group = tuple[ProtectionKind, ProtectionDuration]
 
 GROUPS: Final[tuple[Group, ...]] = tuple(
     (kind, lasting)
-    for kind in get_args(Kind)
-    for lasting in get_args(Lasting)
+    for kind in get_args(ProtectionKind)
+    for lasting in get_args(ProtectionDuration)
     if (kind, lasting) != ("do-not-evict", "invalid")  # every value but "false" is valid
 )
 
@@ -58,7 +58,7 @@ class ProtectedPodCounts(msgspec.Struct, frozen=True):
     protected: Mapping[Group, int]
     terminating: Mapping[Group, int]
     """Those on nodes that are being terminated."""
-    longest: Mapping[Kind, float]
+    longest: Mapping[ProtectionKind, float]
 
 
 def count_protected_pods(
@@ -70,7 +70,7 @@ def count_protected_pods(
     """
     protected: Counter[Group] = Counter()
     terminating: Counter[Group] = Counter()
-    longest: dict[Kind, float] = dict.fromkeys(get_args(Kind), 0.0)
+    longest: dict[ProtectionKind, float] = dict.fromkeys(get_args(ProtectionKind), 0.0)
     by_node: dict[str, bool | None] = {}  # whether it is being terminated; None: not managed
     for number, pod in enumerate(cluster.pods_that_ask(), start=1):
         if number % SLICE == 0:

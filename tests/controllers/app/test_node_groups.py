@@ -8,7 +8,7 @@ import pytest
 
 from gracectl.config import ConfigError, load_settings
 from gracectl.policy.settings import DrainSettings, PolicySettings
-from gracectl.policy.waves import DEFAULT_ORDER, Order, by_priority
+from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, by_priority
 
 GROUPS = """
 drain: {minimumSeconds: 5}
@@ -63,7 +63,7 @@ def test_the_first_group_that_matches_counts(
         ({}, by_priority([(0, 120), (2_000_000_000, 60)])),
     ],
 )
-def test_a_group_has_its_own_waves_or_those_of_all(tmp_path: Path, labels: dict[str, str], order: Order) -> None:
+def test_a_group_has_its_own_waves_or_those_of_all(tmp_path: Path, labels: dict[str, str], order: DrainOrder) -> None:
     assert policy(tmp_path, GROUPS).order_of(labels) == order
 
 

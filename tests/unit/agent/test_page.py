@@ -10,7 +10,7 @@ from support.agents import KEP
 from gracectl.agent.rbac import RIGHTS
 from gracectl.agent.settings import GATE, AgentSettings
 from gracectl.model.names import EventReason
-from gracectl.policy.shutdown import Seen, begin
+from gracectl.policy.shutdown import ShutdownView, begin
 from gracectl.policy.waves import by_priority
 
 PAGE = (Path(__file__).parents[3] / "docs" / "agent.md").read_text()
@@ -41,7 +41,7 @@ def test_the_shares_of_too_short_a_delay_are_what_is_decided() -> None:
     assert found is not None
     available, total, *shares = map(int, found.groups())
     assert total == ORDER.total
-    assert begin(ORDER, available, Seen((), 0.0, 0.0)).periods == tuple(map(float, shares))
+    assert begin(ORDER, available, ShutdownView((), 0.0, 0.0)).periods == tuple(map(float, shares))
 
 
 def test_the_rights_are_those_that_are_asked_for() -> None:

@@ -19,8 +19,8 @@ from gracectl.model import names
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark, lacking
-from gracectl.policy.kept import is_in_maintenance
-from gracectl.policy.waves import Order
+from gracectl.policy.maintenance import is_in_maintenance
+from gracectl.policy.waves import DrainOrder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -86,7 +86,7 @@ def clear_up(stage: Stage) -> None:
 class Referee:
     """Knows what pods were when they were deleted, and holds the agent to what it has promised."""
 
-    def __init__(self, stage: Stage, order: Order) -> None:
+    def __init__(self, stage: Stage, order: DrainOrder) -> None:
         self._stage = stage
         self._order = order
         self._graces: dict[str, list[int]] = {}

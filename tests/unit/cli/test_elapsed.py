@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gracectl.cli.elapsed import elapsed, elapsed_span
-from gracectl.policy.prospects import Span
+from gracectl.policy.bounds import Window
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ def test_seconds_are_counted(seconds: float, words: str) -> None:
     ("span", "words"),
     [
         (None, "never"),
-        (Span(100.0, 100.0), "0:00"),
-        (Span(100.0, 100.9), "0:00"),
-        (Span(100.0, 372.0), "0:00-4:32"),
-        (Span(160.0, None), "1:00 or later"),
+        (Window(100.0, 100.0), "0:00"),
+        (Window(100.0, 100.9), "0:00"),
+        (Window(100.0, 372.0), "0:00-4:32"),
+        (Window(160.0, None), "1:00 or later"),
     ],
 )
-def test_spans_are_counted_from_a_beginning(span: Span | None, words: str) -> None:
+def test_spans_are_counted_from_a_beginning(span: Window | None, words: str) -> None:
     assert elapsed_span(span, 100.0) == words

@@ -16,8 +16,8 @@ from support.outlooks import REPLICA, WORLDS, a_day, foretold, never, three_repl
 from gracectl.cli.forecasts.report import Report, as_json, report
 from gracectl.cli.root import root
 from gracectl.inspect.forecast import Outlook
-from gracectl.policy.cautions import Kind
 from gracectl.policy.plan import Outcome
+from gracectl.policy.warnings import WarningKind
 
 PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
 SPAN = {"earliest": "t", "latest": "t?", "earliestSeconds": "n", "latestSeconds": "n?", "certain": "b"}
@@ -115,7 +115,7 @@ def test_the_help_and_the_page_name_every_field() -> None:
     assert {name for name in fields(SHAPE) if not re.search(rf"\b{name}\b", shown)} == set()
     page = PAGE.read_text(encoding="utf-8")
     assert {name for name in fields(SHAPE) if f"`{name}`" not in page} == set()
-    assert {kind.value for kind in Kind if f"`{kind}`" not in page} == set()
+    assert {kind.value for kind in WarningKind if f"`{kind}`" not in page} == set()
     assert {outcome.value for outcome in Outcome if f"`{outcome}`" not in page} == set()
 
 

@@ -28,11 +28,10 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-from gracectl.policy.cautions import Caution, Kind
-from gracectl.policy.course import Going
 from gracectl.policy.plan import NodeView
-from gracectl.policy.queues import Rate
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
+from gracectl.policy.simulation import DrainingNode, EvictionRate
+from gracectl.policy.warnings import PlanWarning, WarningKind
 from gracectl.policy.waves import by_priority
 
 RANGES = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
@@ -236,7 +235,7 @@ def test_of_a_crowd_only_the_large_is_told_unless_somebody_wants_it_all() -> Non
 
 def test_who_only_waits_for_the_rate_is_told_so() -> None:
     pods = [a_replica(f"p{n:03}") for n in range(30)]
-    outlook = foretold(ending("n1", *pods), rate=Rate(qps=10.0, burst=10))
+    outlook = foretold(ending("n1", *pods), rate=EvictionRate(qps=10.0, burst=10))
     (node,) = telling(outlook, Terms()).nodes
     assert lines(node) == [PodLine("0:00-0:02", "30 pods", "evicted, as fast as eviction.qps lets them go", 30)]
 
@@ -286,12 +285,12 @@ def test_a_node_that_is_ending_is_told_from_now_on() -> None:
     assert told.summary == ()
 
 
-def staying(*pods: Pod, since: float | None = None) -> Going:
+def staying(*pods: Pod, since: float | None = None) -> DrainingNode:
     """A node that is drained for maintenance: asked for at `since`, or by nobody yet."""
     annotations = {} if since is None else {names.KEEP_DRAINED: format_time(since)}
     node = a_node("n1", conditions=READY, annotations=annotations)
-    view = NodeView(node, pods, {}, is_kept=True, cordoned_at=NOW)
-    return Going(view, NOW if since is None else since)
+    view = NodeView(node, pods, {}, is_maintenance=True, cordoned_at=NOW)
+    return DrainingNode(view, NOW if since is None else since)
 
 
 def test_of_a_node_that_stays_no_deadline_is_told() -> None:
@@ -302,7 +301,7 @@ def test_of_a_node_that_stays_no_deadline_is_told() -> None:
     )
     assert node.headline == "drained between 0:02 and 0:30 from now"
     assert node.facts == ()
-    assert [caution.kind for caution in node.cautions] == [Kind.DATA_LOST]
+    assert [caution.kind for caution in node.cautions] == [WarningKind.DATA_LOST]
     assert node.ignored == "not waited for: 1 pod (1 DaemonSet pod: it stays, as its node does)"
     assert (
         "Drained means that no pod is waited for any more; volumes come after that, and then the node is kept so until "
@@ -340,7 +339,7 @@ def test_a_node_that_never_drains_or_perhaps_never() -> None:
 
 def test_of_a_node_that_nobody_would_drain_that_is_said_first() -> None:
     outlook = three_replicas()
-    first = msgspec.structs.replace(outlook.nodes[0], cautions=(Caution(Kind.NOT_HELD, "not held"),))
+    first = msgspec.structs.replace(outlook.nodes[0], cautions=(PlanWarning(WarningKind.NOT_HELD, "not held"),))
     told = telling(msgspec.structs.replace(outlook, nodes=(first, *outlook.nodes[1:])), Terms())
     assert told.nodes[0].headline == (
         "nobody would drain it, as things stand; else drained between 0:02 and 15:00 after its deletion"

@@ -47,7 +47,7 @@ async def test_the_own_pod_is_left_alone_where_it_is_known() -> None:
         await a_pod_of(stage, "agent", 0)
         (uid,) = (pod["metadata"]["uid"] for pod in stage.pods_on("n1"))
         told = await rehearsed(reached(stage), "n1", the_settings(**KEP), uid)
-        assert [pod.name for pod, _ in told.rehearsal.passed_over] == ["agent"]
+        assert [pod.name for pod, _ in told.rehearsal.ignored] == ["agent"]
 
 
 async def test_a_node_that_is_not_there_is_named() -> None:

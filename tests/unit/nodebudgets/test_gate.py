@@ -25,8 +25,8 @@ from support.stage import NOT_READY, SILENT, Stage, staged
 
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.nodebudgets.admitter import LOOK_UPS, Admitter, Refusal
-from gracectl.policy.budgets import Leave
-from gracectl.policy.nodebudgets import tally
+from gracectl.policy.budgets import Allowance
+from gracectl.policy.nodebudgets import count_nodes
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +79,7 @@ async def test_a_refusal_names_the_budget_its_figures_and_what_would_help() -> N
         refusal = await gate.admit(seen(stage, "n1"))
         assert refusal == Refusal(
             "pool-a",
-            Leave.SPENT,
+            Allowance.SPENT,
             "node disruption budget pool-a allows no node to end now (10 of 10 available, 10 required by minAvailable "
             "100%)",
             "change or delete the budget, which lets no Ready node end",
@@ -142,7 +142,7 @@ async def test_a_budget_that_nobody_has_counted_yet_asks_for_a_second_of_patienc
         await stage.clock.sleep(1)
         refusal = await gate.admit(seen(stage, "n0"))
         assert refusal is not None
-        assert (refusal.leave, refusal.retry_after) == (Leave.UNOBSERVED, 1)
+        assert (refusal.leave, refusal.retry_after) == (Allowance.UNOBSERVED, 1)
 
 
 async def test_a_no_of_the_cache_is_asked_of_the_server_unless_the_caller_is_watching() -> None:
@@ -385,4 +385,4 @@ async def test_the_muster_is_what_a_count_over_all_nodes_would_find() -> None:
             budget = gate.ledger.budget("pool-a")
             assert budget is not None
             now = stage.clock.now()
-            assert gate.muster.tally(budget, now) == tally(budget, gate.nodes.values(), now)
+            assert gate.muster.count_nodes(budget, now) == count_nodes(budget, gate.nodes.values(), now)

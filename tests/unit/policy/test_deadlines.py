@@ -20,13 +20,13 @@ from gracectl.policy.deadlines import (
     Deadline,
     deadline_of,
     delete_at,
+    earliest_deadline,
     ends_at,
     grace_of,
     granted,
+    invalid_deadline,
+    latest_shortening,
     parse_grace_period,
-    shorten_before,
-    tightest,
-    unreadable,
     was_shortened,
 )
 from gracectl.policy.plan import NodeView, Outcome, plan
@@ -132,7 +132,7 @@ def test_an_annotation_that_nobody_can_read_is_no_deadline_and_is_known_as_such(
     node = a_node(deletion_timestamp=NOW, annotations={names.TERMINATION_TIMESTAMP: text})
     assert deadline_of(node, None, PolicySettings()) is None
     assert deadline_of(node, None, GROUPS) == Deadline(NOW + 600, 600.0)
-    assert unreadable(node) == text
+    assert invalid_deadline(node) == text
 
 
 def test_a_grace_period_of_ages_ends_with_the_calendar() -> None:
@@ -143,15 +143,15 @@ def test_a_grace_period_of_ages_ends_with_the_calendar() -> None:
 
 
 def test_what_is_missing_or_can_be_read_is_not_unreadable() -> None:
-    assert unreadable(a_node()) is None
-    assert unreadable(a_claim(**at(NOW))) is None
+    assert invalid_deadline(a_node()) is None
+    assert invalid_deadline(a_claim(**at(NOW))) is None
 
 
 def test_of_two_deadlines_the_tighter_counts_and_one_that_is_known_is_never_lost() -> None:
     early, late = Deadline(NOW), Deadline(NOW + 1, 600.0)
-    assert tightest(early, late) == tightest(late, early) == early
-    assert tightest(early, None) == tightest(None, early) == early
-    assert tightest(None, None) is None
+    assert earliest_deadline(early, late) == earliest_deadline(late, early) == early
+    assert earliest_deadline(early, None) == earliest_deadline(None, early) == early
+    assert earliest_deadline(None, None) is None
 
 
 # -- one pod -----------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_pod_that_has_been_ending_for_long_is_not_killed_for_a_deadline_that_i
 def test_until_when_a_grace_can_be_cut() -> None:
     pod = terminating(NOW, 3600)
     limit = NOW + 449.5  # 449 s from the first DELETE, 450 s to the deadline
-    assert shorten_before(pod, D) == limit
+    assert latest_shortening(pod, D) == limit
     assert granted(pod, D, limit - 0.001) == 451
     assert granted(pod, D, limit) is None
     assert delete_at(pod, D, limit) == D

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.builders import NOW, a_budget, a_pod
 from support.plans import decide
 
-from gracectl.policy.explain import brief, explain, left_behind
+from gracectl.policy.explain import explain, left_behind, summarize
 
 
 def test_an_explanation_names_the_first_three_and_a_count_blocked_ones_first() -> None:
@@ -23,9 +23,9 @@ def test_a_brief_line_begins_with_the_reason_of_the_most_urgent_pod() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     decision = decide(other, blocked, budgets={blocked.uid: (budget,)})
     reason = "budget shop/web allows no disruption now (2 of 3 healthy, 2 required)"
-    assert brief(decision) == f"{reason} – shop/blocked and 1 more"
-    assert brief(decide(other)) == "terminating until 1970-01-12T13:47:10Z – shop/other"
-    assert brief(decide()) == ""
+    assert summarize(decision) == f"{reason} – shop/blocked and 1 more"
+    assert summarize(decide(other)) == "terminating until 1970-01-12T13:47:10Z – shop/other"
+    assert summarize(decide()) == ""
 
 
 def test_what_was_left_behind_at_the_deadline_is_named() -> None:

@@ -9,26 +9,25 @@ from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
-from gracectl.policy.course import Going, How
+from gracectl.policy.bounds import PodForecast, Window
 from gracectl.policy.forecast import Assumptions, Forecast, forecast
-from gracectl.policy.prospects import Prospect, Span
-from gracectl.policy.queues import Rate
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
+from gracectl.policy.simulation import DrainingNode, EvictionRate, RemovalMethod
 from gracectl.policy.waves import by_priority
 
 REPLICA = owned_by("ReplicaSet")
 SET = owned_by("StatefulSet")
 
 
-def foretold(*going: Going, **assumptions: Any) -> Forecast:
+def foretold(*going: DrainingNode, **assumptions: Any) -> Forecast:
     return forecast(going, NOW, Assumptions(**assumptions))
 
 
-def of(told: Forecast, name: str) -> Prospect:
+def of(told: Forecast, name: str) -> PodForecast:
     return next(pod for node in told.nodes for pod in node.pods if pod.entry.pod.name == name)
 
 
-def span(found: Span | None) -> tuple[float, float | None] | None:
+def span(found: Window | None) -> tuple[float, float | None] | None:
     """In seconds from the deletion."""
     if found is None:
         return None
@@ -44,7 +43,7 @@ def test_pods_that_nothing_holds_are_told_at_once_and_for_certain() -> None:
     told = foretold(ending("n1", a_pod("a"), a_pod("b", grace_seconds=60)))
     assert tell(told) == {"a": (0, 0), "b": (0, 0)}
     assert of(told, "a").is_certain
-    assert of(told, "a").ways == (How.EVICTED,)
+    assert of(told, "a").ways == (RemovalMethod.EVICTED,)
     assert span(of(told, "b").gone) == (0, 60)
     assert span(told.nodes[0].drained) == (2, 60)  # the minimum drain time; all of the longest grace
     assert told.nodes[0].held == ()
@@ -162,7 +161,7 @@ def test_two_budgets_hold_a_pod_until_the_deadline() -> None:
     assert foretold(ending("n1", a_pod("web"), budgets=both)).nodes[0].drained is None
     told = foretold(ending("n1", a_pod("web"), budgets=both, deadline=900))
     assert tell(told) == {"web": (870, 870)}
-    assert of(told, "web").ways == (How.DELETED,)
+    assert of(told, "web").ways == (RemovalMethod.DELETED,)
     assert [(order.at - NOW, order.grace) for order in of(told, "web").orders] == [(870, 30)]
 
 
@@ -170,7 +169,7 @@ def test_a_deadline_ends_what_a_budget_holds_and_nobody_knows_which_comes_first(
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     told = foretold(ending("n1", a_pod("web", owners=REPLICA, grace_seconds=600), budgets=(budget,), deadline=900))
     assert tell(told) == {"web": (0, 300)}
-    assert of(told, "web").ways == (How.EVICTED, How.DELETED)
+    assert of(told, "web").ways == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
     assert span(told.nodes[0].drained) == (2, 900)
 
 
@@ -181,15 +180,15 @@ def test_three_replicas_and_fifteen_minutes() -> None:
     told = foretold(*nodes, replacement_seconds=600.0)
     # One of them, nobody knows which, is evicted at once; the others when the deadline leaves them just their grace.
     assert tell(told) == dict.fromkeys("abc", (0, 300))
-    assert of(told, "b").ways == (How.EVICTED, How.DELETED)
-    assert [(o.at - NOW, o.how, o.grace) for o in of(told, "b").orders] == [(300, How.DELETED, 600)]
+    assert of(told, "b").ways == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
+    assert [(o.at - NOW, o.how, o.grace) for o in of(told, "b").orders] == [(300, RemovalMethod.DELETED, 600)]
     assert [span(node.drained) for node in told.nodes] == [(2, 900)] * 3
 
 
 def test_a_pod_with_more_grace_than_there_is_time_is_deleted_at_once_with_what_is_left() -> None:
     told = foretold(ending("n1", a_pod("slow", grace_seconds=3600), deadline=900))
     assert of(told, "slow").is_certain
-    assert [(o.at - NOW, o.how, o.grace) for o in of(told, "slow").orders] == [(0, How.DELETED, 900)]
+    assert [(o.at - NOW, o.how, o.grace) for o in of(told, "slow").orders] == [(0, RemovalMethod.DELETED, 900)]
 
 
 def test_at_the_deadline_who_is_left_is_told_again_and_the_node_is_over() -> None:
@@ -249,7 +248,7 @@ def test_the_administrator_s_maximum_ends_a_protection_to_the_second() -> None:
 
 def test_pods_without_a_budget_leave_as_fast_as_the_rate_allows() -> None:
     pods = [a_pod(f"p{n:03}") for n in range(250)]
-    told = foretold(ending("n1", *pods), rate=Rate(qps=50.0, burst=100))
+    told = foretold(ending("n1", *pods), rate=EvictionRate(qps=50.0, burst=100))
     first, last = of(told, "p000").told, of(told, "p249").told
     assert span(first) == (0, 0)
     assert last is not None

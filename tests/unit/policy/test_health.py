@@ -14,7 +14,13 @@ from support.builders import NOW, a_node
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.times import format_time
-from gracectl.policy.health import Ailment, Tally, ailments_of, counts_until, first_to_end
+from gracectl.policy.health import (
+    UnhealthyCondition,
+    UnhealthyNodes,
+    first_untolerated,
+    unhealthy_conditions,
+    unhealthy_until,
+)
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
 
 DEFAULT = HealthSettings()
@@ -60,9 +66,9 @@ def test_how_long_what_is_bad_is_tolerated(
     settings: HealthSettings, conditions: list[Condition], tolerated_until: float | None
 ) -> None:
     node = a_node(created=NOW - 300, conditions=tuple(conditions))
-    first = first_to_end(ailments_of(node, settings))
+    first = first_untolerated(unhealthy_conditions(node, settings))
     assert (first.tolerated_until if first else None) == tolerated_until
-    assert (counts_until(node, settings) == math.inf) is (tolerated_until is not None)
+    assert (unhealthy_until(node, settings) == math.inf) is (tolerated_until is not None)
 
 
 @pytest.mark.parametrize(
@@ -83,14 +89,14 @@ def test_how_long_what_is_bad_is_tolerated(
 def test_until_when_a_node_counts_as_unhealthy(
     settings: HealthSettings, conditions: list[Condition], until: float
 ) -> None:
-    assert counts_until(a_node(created=NOW - 5000, conditions=tuple(conditions)), settings) == until
+    assert unhealthy_until(a_node(created=NOW - 5000, conditions=tuple(conditions)), settings) == until
 
 
 def test_every_bad_condition_is_named() -> None:
     node = a_node(conditions=(network("True", 5.0), ready("Unknown", 7.0)))
-    assert ailments_of(node, WITH_NETWORK) == (
-        Ailment("Ready", "Unknown", 7.0, 900.0),
-        Ailment("NetworkUnavailable", "True", 5.0, 60.0),
+    assert unhealthy_conditions(node, WITH_NETWORK) == (
+        UnhealthyCondition("Ready", "Unknown", 7.0, 900.0),
+        UnhealthyCondition("NetworkUnavailable", "True", 5.0, 60.0),
     )
 
 
@@ -111,7 +117,7 @@ def test_every_bad_condition_is_named() -> None:
     ],
 )
 def test_how_many_may_be_unhealthy(maximum: int | str, managed: int, allowed: int) -> None:
-    tally = Tally(unhealthy=allowed, managed=managed, maximum=maximum)
+    tally = UnhealthyNodes(unhealthy=allowed, managed=managed, maximum=maximum)
     assert tally.allowed == allowed
     assert tally.excess == 0
     assert msgspec.structs.replace(tally, unhealthy=allowed + 1).excess == 1
@@ -126,7 +132,7 @@ def test_the_brake_holds_exactly_when_the_share_is_exceeded_by_a_whole_node(
     # By counting: the fewest nodes that are at least that share.
     may_be = next(n for n in range(managed + 1) if n * 100 >= percent * managed)
     recovering = data.draw(st.integers(0, managed - unhealthy))
-    tally = Tally(unhealthy=unhealthy, recovering=recovering, managed=managed, maximum=f"{percent}%")
+    tally = UnhealthyNodes(unhealthy=unhealthy, recovering=recovering, managed=managed, maximum=f"{percent}%")
     assert tally.excess == max(0, unhealthy + recovering - may_be)
 
 
@@ -145,7 +151,7 @@ def test_an_outage_that_spreads_cannot_outrun_the_brake(
             sick = min(managed, sick + count)
         elif step == "end":
             for _ in range(count):
-                if ended < sick and not Tally(unhealthy=sick, managed=managed, maximum=f"{percent}%").excess:
+                if ended < sick and not UnhealthyNodes(unhealthy=sick, managed=managed, maximum=f"{percent}%").excess:
                     ended += 1
             assert ended * 100 <= percent * managed + 99
         elif ended:
@@ -154,17 +160,17 @@ def test_an_outage_that_spreads_cannot_outrun_the_brake(
 
 
 def test_figures_for_people() -> None:
-    tally = Tally(unhealthy=3, managed=10, maximum="20%")
+    tally = UnhealthyNodes(unhealthy=3, managed=10, maximum="20%")
     assert str(tally) == "3 of 10 managed nodes are unhealthy; 2 (20%) may be"
     recovering = msgspec.structs.replace(tally, recovering=1)
     assert str(recovering) == ("3 of 10 managed nodes are unhealthy, and 1 was until a short while ago; 2 (20%) may be")
-    assert str(Tally(unhealthy=1, managed=1, maximum=0)) == "1 of 1 managed node is unhealthy; 0 may be"
+    assert str(UnhealthyNodes(unhealthy=1, managed=1, maximum=0)) == "1 of 1 managed node is unhealthy; 0 may be"
 
 
 @pytest.mark.parametrize("maximum", ["", "20", "-1%", "1.5%", "20 %", -1])
 def test_a_maximum_that_means_nothing_is_refused(maximum: int | str) -> None:
     with pytest.raises(ValueError, match=r"neither an integer nor a percentage|is negative"):
-        Tally(unhealthy=0, managed=0, maximum=maximum).validate()
+        UnhealthyNodes(unhealthy=0, managed=0, maximum=maximum).validate()
 
 
 # -- nodes that are, or were, kept drained -----------------------------------------------------------------------------
@@ -179,14 +185,14 @@ def test_what_was_bad_while_a_node_was_kept_counts_from_when_it_was_given_back(
 ) -> None:
     annotations = {} if given_back is None else {names.UNCORDONED: format_time(given_back)}
     node = a_node(annotations=annotations, conditions=(ready("Unknown", NOW - 5000),))
-    (ailment,) = ailments_of(node, DEFAULT)
+    (ailment,) = unhealthy_conditions(node, DEFAULT)
     assert ailment.tolerated_until == tolerated_until
-    assert counts_until(node, DEFAULT) == math.inf
+    assert unhealthy_until(node, DEFAULT) == math.inf
 
 
 def test_what_nobody_knows_the_beginning_of_is_not_known_better_for_a_node_that_was_given_back() -> None:
     node = a_node(annotations={names.UNCORDONED: format_time(NOW)}, conditions=(ready("Unknown", None),))
-    (ailment,) = ailments_of(node, DEFAULT)
+    (ailment,) = unhealthy_conditions(node, DEFAULT)
     assert ailment.since is None
 
 
@@ -196,6 +202,6 @@ def test_a_node_that_is_kept_is_neither_unhealthy_nor_recovering(
     annotations: dict[str, str], conditions: tuple[Condition, ...]
 ) -> None:
     kept = a_node(created=NOW - 100_000, annotations=annotations, conditions=conditions)
-    assert counts_until(kept, DEFAULT) == -math.inf
-    assert counts_until(msgspec.structs.replace(kept, annotations={}), DEFAULT) > NOW
-    assert counts_until(msgspec.structs.replace(kept, deletion_timestamp=NOW), DEFAULT) > NOW
+    assert unhealthy_until(kept, DEFAULT) == -math.inf
+    assert unhealthy_until(msgspec.structs.replace(kept, annotations={}), DEFAULT) > NOW
+    assert unhealthy_until(msgspec.structs.replace(kept, deletion_timestamp=NOW), DEFAULT) > NOW

@@ -15,20 +15,20 @@ from support.builders import NOW, READY, a_node
 from gracectl.model.node import Condition, Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.selectors import LabelSelector, Requirement
-from gracectl.policy.budgets import Leave
+from gracectl.policy.budgets import Allowance
 from gracectl.policy.nodebudgets import (
     ADMITTED_SECONDS,
-    UNSEEN_SECONDS,
-    Tally,
-    governs,
+    UNOBSERVED_NODE_SECONDS,
+    NodeCounts,
+    count_nodes,
+    current_disruptions,
+    disruption_verdict,
+    invalid_reason,
     is_admitted,
     is_available,
-    may_end,
-    may_let_go,
-    problem_of,
-    remedy_for,
-    still_disrupted,
-    tally,
+    may_unblock,
+    remedy_of,
+    selects_node,
 )
 
 POOL = {"pool": "a"}
@@ -76,7 +76,7 @@ def members(count: int, available: int) -> list[Node]:
 )
 def test_what_a_budget_allows(bound: dict[str, Any], expected: int, available: int, allowed: int) -> None:
     budget = a_budget(**bound)
-    counted = tally(budget, [*members(expected, available), a_node("another", conditions=READY)], NOW)
+    counted = count_nodes(budget, [*members(expected, available), a_node("another", conditions=READY)], NOW)
     assert (counted.expected, counted.available, counted.allowed) == (expected, available, allowed)
 
 
@@ -102,14 +102,14 @@ def test_as_many_may_end_as_one_finds_by_ending_one_after_the_other(bound: dict[
     while left and is_kept(bound, len(nodes), len(left) - 1):
         left.pop()
         ended += 1
-    counted = tally(budget, nodes, NOW)
+    counted = count_nodes(budget, nodes, NOW)
     assert counted.allowed == ended
     # Ending them one by one, and counting anew each time, comes to the same.
     for _ in range(ended):
-        assert tally(budget, nodes, NOW).allowed >= 1
+        assert count_nodes(budget, nodes, NOW).allowed >= 1
         victim = next(node for node in nodes if is_available(node))
         nodes[nodes.index(victim)] = msgspec.structs.replace(victim, deletion_timestamp=NOW)
-    assert tally(budget, nodes, NOW).allowed == 0
+    assert count_nodes(budget, nodes, NOW).allowed == 0
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_node_is_available_while_it_is_ready_and_not_deleted(fields: dict[str,
     ],
 )
 def test_no_selector_and_an_empty_one_select_nothing(selector: LabelSelector | None, selects: bool) -> None:
-    assert governs(a_budget(selector=selector, min_available=1), a_member()) is selects
+    assert selects_node(a_budget(selector=selector, min_available=1), a_member()) is selects
 
 
 @pytest.mark.parametrize(
@@ -161,23 +161,23 @@ def test_no_selector_and_an_empty_one_select_nothing(selector: LabelSelector | N
 )
 def test_what_cannot_be_counted_allows_nothing_and_says_why(fields: dict[str, Any], words: str | None) -> None:
     budget = a_budget(disruptions_allowed=5, **fields)
-    assert problem_of(budget) == words
+    assert invalid_reason(budget) == words
     if words is not None:
-        assert tally(budget, members(10, 10), NOW).allowed == 0
-        verdict = may_end(budget, a_member(), NOW)
-        assert verdict.leave is Leave.UNCOUNTED
+        assert count_nodes(budget, members(10, 10), NOW).allowed == 0
+        verdict = disruption_verdict(budget, a_member(), NOW)
+        assert verdict.leave is Allowance.UNCOUNTED
         assert verdict.reason.endswith(words)
-        assert remedy_for(budget, verdict.leave) == "mend or delete the budget"
+        assert remedy_of(budget, verdict.leave) == "mend or delete the budget"
 
 
 def test_a_node_is_counted_once_until_it_is_seen_to_go_or_too_much_time_has_passed() -> None:
     budget = a_budget(max_unavailable=2, disruptions_allowed=1, disrupted_nodes={"n1": NOW})
     nodes = members(5, 5)
-    assert tally(budget, nodes, NOW) == Tally(5, 4, 3)
-    assert may_end(budget, nodes[1], NOW + 1).leave is Leave.FREE
-    assert may_end(budget, nodes[2], NOW + 1).leave is Leave.ALLOWED
-    assert tally(budget, nodes, NOW + ADMITTED_SECONDS) == Tally(5, 5, 3)
-    assert may_end(budget, nodes[1], NOW + ADMITTED_SECONDS).leave is Leave.ALLOWED
+    assert count_nodes(budget, nodes, NOW) == NodeCounts(5, 4, 3)
+    assert disruption_verdict(budget, nodes[1], NOW + 1).leave is Allowance.FREE
+    assert disruption_verdict(budget, nodes[2], NOW + 1).leave is Allowance.ALLOWED
+    assert count_nodes(budget, nodes, NOW + ADMITTED_SECONDS) == NodeCounts(5, 5, 3)
+    assert disruption_verdict(budget, nodes[1], NOW + ADMITTED_SECONDS).leave is Allowance.ALLOWED
 
 
 def test_another_node_of_the_same_name_is_another_node() -> None:
@@ -195,9 +195,9 @@ def test_which_entries_of_the_ledger_still_count() -> None:
         "n3": a_member("n3", created=NOW + 1),
         "n4": a_node("n4", created=NOW - 9),  # its label is gone, which may come back
     }
-    assert set(still_disrupted(budget, nodes, NOW + 2)) == {"n0", "n2", "n4", "n5"}
-    assert set(still_disrupted(budget, nodes, NOW + UNSEEN_SECONDS)) == {"n0", "n2", "n4"}
-    assert set(still_disrupted(budget, nodes, NOW + ADMITTED_SECONDS)) == set()
+    assert set(current_disruptions(budget, nodes, NOW + 2)) == {"n0", "n2", "n4", "n5"}
+    assert set(current_disruptions(budget, nodes, NOW + UNOBSERVED_NODE_SECONDS)) == {"n0", "n2", "n4"}
+    assert set(current_disruptions(budget, nodes, NOW + ADMITTED_SECONDS)) == set()
 
 
 @pytest.mark.parametrize(
@@ -221,24 +221,24 @@ def test_which_entries_of_the_ledger_still_count() -> None:
     ],
 )
 def test_what_the_ledger_says_of_one_node(budget: NodeDisruptionBudget, node: Node, leave: str, words: str) -> None:
-    verdict = may_end(budget, node, NOW)
-    assert verdict.leave is Leave[leave]
+    verdict = disruption_verdict(budget, node, NOW)
+    assert verdict.leave is Allowance[leave]
     if words:
         assert verdict.reason == words
 
 
 def test_who_is_told_what_would_help() -> None:
     shut = a_budget(max_unavailable=0, expected_nodes=3, current_available=3, desired_available=3)
-    assert remedy_for(shut, Leave.SPENT) == "change or delete the budget, which lets no Ready node end"
+    assert remedy_of(shut, Allowance.SPENT) == "change or delete the budget, which lets no Ready node end"
     spent = a_budget(max_unavailable=1, expected_nodes=3, current_available=2, desired_available=2)
-    assert remedy_for(spent, Leave.SPENT) == "wait until more of its nodes are Ready, or change the budget"
-    assert "try again" in remedy_for(spent, Leave.UNOBSERVED)
+    assert remedy_of(spent, Allowance.SPENT) == "wait until more of its nodes are Ready, or change the budget"
+    assert "try again" in remedy_of(spent, Allowance.UNOBSERVED)
 
 
 def test_who_waits_is_woken_by_what_may_let_him_go() -> None:
     spent, free = a_budget(max_unavailable=1), a_budget(max_unavailable=1, disruptions_allowed=1)
-    assert may_let_go(spent, free)
-    assert may_let_go(spent, None)
-    assert may_let_go(spent, a_budget(max_unavailable=1, selector=None))
-    assert not may_let_go(spent, a_budget(max_unavailable=1, current_available=4))
-    assert not may_let_go(None, free)
+    assert may_unblock(spent, free)
+    assert may_unblock(spent, None)
+    assert may_unblock(spent, a_budget(max_unavailable=1, selector=None))
+    assert not may_unblock(spent, a_budget(max_unavailable=1, current_available=4))
+    assert not may_unblock(None, free)

@@ -12,8 +12,8 @@ from support.builders import NOW, a_pod, owned_by
 from gracectl.model.meta import OwnerReference
 from gracectl.policy.pace import (
     CREATED_WITHIN_SECONDS,
-    Place,
-    Rank,
+    DisruptionRank,
+    DisruptionSlot,
     controller_of,
     is_replaced,
     is_starting,
@@ -82,12 +82,14 @@ def test_health_goes_before_the_label_before_expiry_and_then_the_oldest() -> Non
     assert next_to_begin(waiting, -3) == []
 
 
-RANKS = st.builds(Rank, st.booleans(), st.integers(0, 2), st.floats(0, 9), st.floats(0, 9), st.text(max_size=2))
+RANKS = st.builds(
+    DisruptionRank, st.booleans(), st.integers(0, 2), st.floats(0, 9), st.floats(0, 9), st.text(max_size=2)
+)
 
 
 @given(st.dictionaries(st.integers(), RANKS, max_size=20), st.integers(-5, 25))
 def test_no_more_begin_than_there_are_places_and_none_that_is_worse_than_one_that_waits(
-    waiting: dict[int, Rank], places: int
+    waiting: dict[int, DisruptionRank], places: int
 ) -> None:
     chosen = next_to_begin(waiting, places)
     assert len(chosen) == min(max(places, 0), len(waiting))
@@ -98,26 +100,26 @@ def test_no_more_begin_than_there_are_places_and_none_that_is_worse_than_one_tha
 @pytest.mark.parametrize(
     ("place", "replaced", "settings", "is_taken"),
     [
-        (Place(NOW, set()), True, {}, True),  # its node is there
-        (Place(NOW, {"rs"}, NOW - 9000), True, {}, False),
-        (Place(NOW, set(), NOW), False, {}, False),  # it had no pods that come again
-        (Place(NOW, {"rs"}, NOW), True, {}, True),  # their controller has not had the time to make them
-        (Place(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), True, {}, False),
-        (Place(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), False, {}, True),
-        (Place(NOW, {"rs"}, NOW - 299.9), False, {}, True),
-        (Place(NOW, {"rs"}, NOW - 300), False, {}, False),  # patience is over
-        (Place(NOW, {"rs"}, NOW - 3), False, {"pending_patience": "2s"}, False),
-        (Place(NOW, {"rs"}, NOW), False, {"pending_patience": "0s"}, False),
-        (Place(NOW, {"rs"}, NOW), False, {"wait_for_replacement": False}, False),
+        (DisruptionSlot(NOW, set()), True, {}, True),  # its node is there
+        (DisruptionSlot(NOW, {"rs"}, NOW - 9000), True, {}, False),
+        (DisruptionSlot(NOW, set(), NOW), False, {}, False),  # it had no pods that come again
+        (DisruptionSlot(NOW, {"rs"}, NOW), True, {}, True),  # their controller has not had the time to make them
+        (DisruptionSlot(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), True, {}, False),
+        (DisruptionSlot(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), False, {}, True),
+        (DisruptionSlot(NOW, {"rs"}, NOW - 299.9), False, {}, True),
+        (DisruptionSlot(NOW, {"rs"}, NOW - 300), False, {}, False),  # patience is over
+        (DisruptionSlot(NOW, {"rs"}, NOW - 3), False, {"pending_patience": "2s"}, False),
+        (DisruptionSlot(NOW, {"rs"}, NOW), False, {"pending_patience": "0s"}, False),
+        (DisruptionSlot(NOW, {"rs"}, NOW), False, {"wait_for_replacement": False}, False),
     ],
 )
-def test_when_a_place_is_free(place: Place, replaced: bool, settings: Any, is_taken: bool) -> None:
+def test_when_a_place_is_free(place: DisruptionSlot, replaced: bool, settings: Any, is_taken: bool) -> None:
     assert place.is_taken(replaced, NOW, VoluntarySettings(**settings)) is is_taken
 
 
 @given(st.floats(0, 1000), st.booleans(), st.floats(0, 600))
 def test_a_place_changes_by_the_clock_only_at_instants_that_are_known(gone: float, replaced: bool, step: float) -> None:
-    place, now = Place(0.0, {"rs"}, gone), gone + step
+    place, now = DisruptionSlot(0.0, {"rs"}, gone), gone + step
     at = place.looks_at(now, SETTINGS)
     until = now + 10_000 if at is None else at
     between = now + (until - now) * 0.999

@@ -13,7 +13,7 @@ from support.builders import NOW, a_node
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
-from gracectl.policy.pending import cordoned, is_pending, leaves_room, pending_since, uncordoned
+from gracectl.policy.pending import cordoned, is_pending, may_cordon_another, pending_since, uncordoned
 
 LABEL = {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}
 RECORD = {names.PENDING_CORDONED: "unschedulable"}
@@ -94,7 +94,7 @@ def test_without_the_label_a_node_is_as_operators_have_left_it(steps: list[str],
     ("open_nodes", "managed", "has_room"), [(10, 10, True), (6, 10, True), (5, 10, False), (2, 2, True), (1, 1, False)]
 )
 def test_half_of_the_nodes_go_on_taking_pods(open_nodes: int, managed: int, has_room: bool) -> None:
-    assert leaves_room(open_nodes, managed) is has_room
+    assert may_cordon_another(open_nodes, managed) is has_room
 
 
 def test_since_when_it_waits_stands_in_the_condition() -> None:

@@ -200,14 +200,14 @@ CRITICAL = {"priority_class": "system-node-critical", "priority": 2_000_001_000}
 def test_daemons_stay_on_a_node_that_stays_and_everybody_else_leaves_as_ever(
     fields: dict[str, Any], outcome: Outcome, words: str
 ) -> None:
-    decision = decide(a_pod(**fields), is_kept=True)
+    decision = decide(a_pod(**fields), is_maintenance=True)
     assert outcomes(decision) == {"web-1": outcome}
     assert reason(decision, "web-1") == words
 
 
 def test_a_node_that_stays_is_drained_with_its_daemons_on_it() -> None:
     daemons = [a_pod("agent", owners=DAEMON), a_pod("network", owners=DAEMON, **CRITICAL)]
-    decision = decide(*daemons, is_kept=True)
+    decision = decide(*daemons, is_maintenance=True)
     assert (decision.drained, decision.next_change) == (True, None)
     assert all(each.stays for each in decision.pods)
     assert not decide(*daemons).drained
@@ -215,7 +215,7 @@ def test_a_node_that_stays_is_drained_with_its_daemons_on_it() -> None:
 
 def test_daemons_of_a_node_that_stays_hold_up_no_wave() -> None:
     agent, dns = a_pod("agent", owners=DAEMON), a_pod("dns", **CRITICAL)
-    assert outcomes(decide(agent, dns, is_kept=True)) == {"agent": Outcome.IGNORED, "dns": Outcome.EVICT}
+    assert outcomes(decide(agent, dns, is_maintenance=True)) == {"agent": Outcome.IGNORED, "dns": Outcome.EVICT}
     assert outcomes(decide(agent, dns)) == {"agent": Outcome.EVICT, "dns": Outcome.WAITING}
 
 

@@ -12,7 +12,7 @@ from support.plans import decide, entry, outcomes, reason, tolerating, view
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
-from gracectl.policy.explain import brief, explain
+from gracectl.policy.explain import explain, summarize
 from gracectl.policy.plan import NodeView, Outcome, plan
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import by_priority
@@ -154,7 +154,7 @@ def test_a_reason_says_until_when_a_pod_is_waited_for() -> None:
         "shop/late (is deleted now for the deadline), "
         "shop/ending (terminating until 1970-01-12T13:47:10Z); the node ends by 1970-01-12T14:01:40Z"
     )
-    assert brief(decision).startswith("budget shop/web allows no disruption now")
+    assert summarize(decision).startswith("budget shop/web allows no disruption now")
 
 
 # -- priority ranges under a deadline ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from gracectl.model import names
 from gracectl.model.durations import parse_seconds
 from gracectl.model.pod import LONGEST_DURATION
 from gracectl.policy import protection as module
-from gracectl.policy.protection import asks_for_protection, invalid_annotation, protection_of, shown
+from gracectl.policy.protection import asks_for_protection, invalid_annotation, printable, protection_of
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
 
 SETTINGS = ProtectionSettings()
@@ -166,7 +166,7 @@ def test_it_lasts_for_a_time_or_for_ever_or_for_ever_by_mistake(
 def test_what_nobody_understands_is_known_also_beside_another_word(value: str) -> None:
     pod = a_pod(labels={names.DO_NOT_EVICT: "true"}, annotations={names.DO_NOT_DISRUPT: value})
     assert invalid_annotation(pod) == value
-    assert len(shown(value)) <= 60
+    assert len(printable(value)) <= 60
 
 
 @pytest.mark.parametrize(

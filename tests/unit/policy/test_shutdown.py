@@ -13,8 +13,8 @@ from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import granted
 from gracectl.policy.settings import ShutdownPeriods
-from gracectl.policy.shutdown import Ending, RangeBegan, RangeOver, Seen, begin, passed_over, step
-from gracectl.policy.waves import DEFAULT_ORDER, Order, by_priority
+from gracectl.policy.shutdown import RangeEnd, RangeEnded, RangeStarted, ShutdownView, begin, ignored_reason, step
+from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, by_priority
 
 PRIORITIES = {"regular": None, "c": 1_000, "b": 10_000, "a": 100_000}
 """The KEP's custom priority classes."""
@@ -25,7 +25,7 @@ def of_all_classes(grace: int = SLOW) -> list[Pod]:
     return [a_pod(name, priority=priority, grace_seconds=grace) for name, priority in PRIORITIES.items()]
 
 
-def two_totals(total: str, critical: str | None = None) -> Order:
+def two_totals(total: str, critical: str | None = None) -> DrainOrder:
     order = ShutdownPeriods(shutdown_grace_period=total, shutdown_grace_period_critical_pods=critical).order()
     assert order is not None
     return order
@@ -83,7 +83,7 @@ def test_a_range_is_over_when_its_last_pod_is_gone() -> None:
     machine.run()
     assert machine.told == [("x", 0, 5), ("y", 0, 20), ("c", 20, 7)]
     assert machine.over == 27
-    assert [each.ending for each in machine.ended] == [Ending.EMPTY, Ending.EMPTY]
+    assert [each.ending for each in machine.ended] == [RangeEnd.EMPTY, RangeEnd.EMPTY]
 
 
 def test_pods_that_ignore_their_grace_do_not_hold_the_next_range() -> None:
@@ -92,10 +92,10 @@ def test_pods_that_ignore_their_grace_do_not_hold_the_next_range() -> None:
     assert machine.began == {0: 0, 1: 60, 2: 70, 3: 250}
     assert machine.over == 260
     assert [([pod.name for pod in each.left], each.seconds, each.ending) for each in machine.ended] == [
-        (["regular"], 60, Ending.PERIOD),
-        ([], 10, Ending.EMPTY),
-        (["b"], 180, Ending.PERIOD),
-        ([], 10, Ending.EMPTY),
+        (["regular"], 60, RangeEnd.PERIOD),
+        ([], 10, RangeEnd.EMPTY),
+        (["b"], 180, RangeEnd.PERIOD),
+        ([], 10, RangeEnd.EMPTY),
     ]
     assert len(machine.told) == 4  # who is left behind is not told again, least of all to end at once
 
@@ -167,11 +167,11 @@ def test_a_pod_of_a_range_without_a_period_has_no_more_grace_in_a_later_one() ->
 def test_instants_between_seconds_promise_nothing_beyond_the_end_of_the_range() -> None:
     """A shutdown that begins 0.7 s after a whole second. The server marks a pod in whole seconds, from the last one."""
     pod = a_pod("web", grace_seconds=SLOW)
-    seen = Seen((pod,), 0.0, NOW + 0.7)
+    seen = ShutdownView((pod,), 0.0, NOW + 0.7)
     first = step(begin(KEP, 660, seen), seen)
     (notice,) = first.notices
     assert (notice.grace, notice.deadline) == (60, NOW + 60)
-    late = step(first.shutdown, Seen((pod, a_pod("late", grace_seconds=SLOW)), 20.5, NOW + 21.2))
+    late = step(first.shutdown, ShutdownView((pod, a_pod("late", grace_seconds=SLOW)), 20.5, NOW + 21.2))
     assert {each.pod.name: (each.grace, each.deadline) for each in late.notices}["late"] == (39, NOW + 60)
 
 
@@ -183,7 +183,7 @@ def test_the_moment_that_passes_before_the_first_look_costs_no_range_a_second(el
 
 @pytest.mark.parametrize("fraction", [0.9994, 0.9996, 0.99999, 0.0001])
 def test_a_beginning_just_beside_a_whole_second_grants_no_second_more_than_the_period(fraction: float) -> None:
-    seen = Seen((a_pod("web", grace_seconds=SLOW),), 0.0, NOW + fraction)
+    seen = ShutdownView((a_pod("web", grace_seconds=SLOW),), 0.0, NOW + fraction)
     (notice,) = step(begin(KEP, 660, seen), seen).notices
     assert notice.grace == 60
     assert granted(notice.pod, notice.deadline, max(NOW + fraction, notice.begins)) == 60
@@ -336,7 +336,7 @@ def test_who_is_passed_over_is_neither_told_nor_waited_for(fields: dict[str, Any
     pod = a_pod("odd", **fields)
     seen = at(0, pod)
     shutdown = begin(KEP, 660, seen, "own")
-    assert passed_over(pod, shutdown) == reason
+    assert ignored_reason(pod, shutdown) == reason
     decided = step(shutdown, seen)
     assert (decided.is_over, decided.notices, decided.news, decided.left) == (True, (), (), ())
 
@@ -351,13 +351,13 @@ def test_two_agents_on_a_machine_do_not_wait_for_each_other() -> None:
     pods = (a_pod("old", owners=ours), a_pod("new", owners=ours), a_pod("net", owners=theirs), a_pod("web"))
     first = begin(KEP, 660, at(0, *pods), own_uid=pods[0].uid)
     assert [notice.pod.name for notice in step(first, at(0, *pods)).notices] == ["net", "web"]
-    assert passed_over(pods[1], first) == "another node agent, as while they are updated: it ends with its machine"
+    assert ignored_reason(pods[1], first) == "another node agent, as while they are updated: it ends with its machine"
     late = a_pod("newer", owners=ours, created=NOW + 5)
     assert [pod.name for pod in step(first, at(9, *pods, late)).awaited] == ["net", "web"]
 
 
 def test_outside_of_a_pod_nobody_is_the_agent() -> None:
-    assert passed_over(a_pod("web", uid=""), begin(KEP, 660, at(0))) is None
+    assert ignored_reason(a_pod("web", uid=""), begin(KEP, 660, at(0))) is None
 
 
 # -- too little time ---------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def test_a_step_that_comes_late_shortens_the_last_ranges_and_not_the_end() -> No
     machine.run()
     assert machine.began == {0: 0, 1: 400, 2: 520}
     assert machine.over == 660
-    assert machine.ended[-1].ending is Ending.TIME
+    assert machine.ended[-1].ending is RangeEnd.TIME
     assert machine.told[-1] == ("b", 520, 140)
 
 
@@ -418,7 +418,7 @@ def test_a_step_that_comes_late_shortens_the_last_ranges_and_not_the_end() -> No
 def test_when_the_servers_clock_jumps_periods_run_on() -> None:
     pod = a_pod("web", grace_seconds=SLOW)
     first = step(begin(KEP, 660, at(0, pod)), at(0, pod))
-    jumped = step(first.shutdown, Seen((pod,), 10, NOW + 10 + 100))
+    jumped = step(first.shutdown, ShutdownView((pod,), 10, NOW + 10 + 100))
     assert jumped.look_at == 60
     assert [(notice.deadline, notice.grace) for notice in jumped.notices] == [(NOW + 160, 50)]
 
@@ -427,13 +427,13 @@ def test_what_begins_and_ends_is_told_in_its_order() -> None:
     pods = [a_pod("web"), a_pod("a", priority=100_000, grace_seconds=SLOW)]
     first = step(begin(KEP, 660, at(0, *pods)), at(0, *pods))
     (news,) = first.news
-    assert isinstance(news, RangeBegan)
+    assert isinstance(news, RangeStarted)
     assert (news.number, news.wave.name, news.at, news.seconds) == (0, "priority below 1000", 0, 60)
     assert [pod.name for pod in news.pods] == ["web"]
     second = step(first.shutdown, at(12, pods[1]))
     over, began = second.news
-    assert isinstance(over, RangeOver)
-    assert isinstance(began, RangeBegan)
-    assert (over.number, over.at, over.seconds, over.left, over.ending) == (0, 12, 12, (), Ending.EMPTY)
+    assert isinstance(over, RangeEnded)
+    assert isinstance(began, RangeStarted)
+    assert (over.number, over.at, over.seconds, over.left, over.ending) == (0, 12, 12, (), RangeEnd.EMPTY)
     assert (began.number, began.at, began.seconds) == (3, 12, 300)
     assert msgspec.structs.replace(second.shutdown, left_behind=frozenset()).current == 3

@@ -14,15 +14,15 @@ from support.shutdowns import Machine
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.rehearsal import rehearse
-from gracectl.policy.shutdown import passed_over
-from gracectl.policy.waves import Order, by_priority
+from gracectl.policy.shutdown import ignored_reason
+from gracectl.policy.waves import DrainOrder, by_priority
 
 FLOORS = (-5, 0, 10, 1_000)
 PHASES = ("Running", "Running", "Running", "Succeeded")
 
 
 class World(NamedTuple):
-    order: Order
+    order: DrainOrder
     pods: list[Pod]
     available: float
     known_at: float
@@ -88,7 +88,7 @@ def test_order_grace_and_end_of_any_shutdown(world: World, late: list[tuple[floa
         # Several may come and go in the same instant.
         current = [each.number for each in machine.ended if machine.began[each.number] <= instant <= each.at]
         assert grace <= max(1, *(periods[number] for number in current))
-        assert passed_over(pod, machine.steps[0].shutdown) is None
+        assert ignored_reason(pod, machine.steps[0].shutdown) is None
         # Nobody before his turn.
         assert waves[name] <= max(current)
     # One range after the other, each within its period and without a gap while there are pods.
@@ -109,7 +109,7 @@ def test_everybody_whose_turn_came_was_told_or_terminated(world: World) -> None:
     machine = a_run_of(world, [])
     told = {name for name, _, _ in machine.told}
     for pod in world.pods:
-        in_turn = world.order.wave_of(pod) in machine.began and passed_over(pod, machine.steps[0].shutdown) is None
+        in_turn = world.order.wave_of(pod) in machine.began and ignored_reason(pod, machine.steps[0].shutdown) is None
         if pod.deletion_timestamp is None:
             assert (pod.name in told) == in_turn
         elif not in_turn:

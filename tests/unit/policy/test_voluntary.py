@@ -24,12 +24,12 @@ from gracectl.policy.voluntary import (
     Cause,
     elapses_at,
     expires_at,
-    explain_holds,
-    holds_of,
+    explain_blockers,
     node_expires_at,
     parse_expire_after,
     parse_jitter,
     triggers_of,
+    voluntary_blockers,
 )
 
 SETTINGS = PolicySettings()
@@ -155,7 +155,7 @@ def spent(**fields: Any) -> PodDisruptionBudget:
     ],
 )
 def test_a_pod_that_keeps_its_node(pod: Pod, budgets: list[PodDisruptionBudget], until: float | None) -> None:
-    holds = holds_of([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS)
+    holds = voluntary_blockers([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS)
     assert [(hold.pod, hold.until) for hold in holds] == [(pod, until)]
     assert elapses_at(holds) == until
 
@@ -177,12 +177,12 @@ def test_a_pod_that_keeps_its_node(pod: Pod, budgets: list[PodDisruptionBudget],
     ],
 )
 def test_a_pod_that_does_not(pod: Pod, budgets: list[PodDisruptionBudget]) -> None:
-    assert holds_of([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS) == ()
+    assert voluntary_blockers([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS) == ()
 
 
 def test_a_pod_that_cannot_be_decoded_keeps_its_node() -> None:
     unknown = UnknownPod("shop", "unknown", "u", error="no `int`")
-    assert explain_holds(holds_of([unknown], {}, NOW, SETTINGS)).startswith(
+    assert explain_blockers(voluntary_blockers([unknown], {}, NOW, SETTINGS)).startswith(
         "pod shop/unknown stands there: cannot decide: unknown pod, its object cannot be decoded (no `int`); to let "
         "the node end, mend or delete the pod, or "
     )
@@ -190,30 +190,30 @@ def test_a_pod_that_cannot_be_decoded_keeps_its_node() -> None:
 
 def test_two_pods_of_a_budget_that_allows_one_do_not_block_each_other() -> None:
     pods = [a_pod("web-1"), a_pod("web-2")]
-    assert holds_of(pods, {pod.uid: (a_budget(),) for pod in pods}, NOW, SETTINGS) == ()
+    assert voluntary_blockers(pods, {pod.uid: (a_budget(),) for pod in pods}, NOW, SETTINGS) == ()
 
 
 def test_the_node_is_free_when_the_last_protection_ends_unless_something_else_holds_it() -> None:
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
-    assert elapses_at(holds_of(pods, {}, NOW, SETTINGS)) == NOW + 4 * 3600
-    assert elapses_at(holds_of([*pods, a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS)) == NOW + 4 * 3600
+    assert elapses_at(voluntary_blockers(pods, {}, NOW, SETTINGS)) == NOW + 4 * 3600
+    assert elapses_at(voluntary_blockers([*pods, a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS)) == NOW + 4 * 3600
     assert elapses_at(()) is None
 
 
 def test_the_longest_protection_that_an_administrator_grants_counts_here_too() -> None:
     capped = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
-    holds = holds_of([a_pod(annotations={names.DO_NOT_DISRUPT: "true"})], {}, NOW, capped)
+    holds = voluntary_blockers([a_pod(annotations={names.DO_NOT_DISRUPT: "true"})], {}, NOW, capped)
     assert elapses_at(holds) == NOW + 3600
 
 
 def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() -> None:
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
-    assert explain_holds(holds_of(pods, {}, NOW, SETTINGS)) == (
+    assert explain_blockers(voluntary_blockers(pods, {}, NOW, SETTINGS)) == (
         'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); to let the '
         "node end, take do-not-disrupt off the pod, or give the node a terminationGracePeriod (in nodeGroups, if its "
         "claim has none), or delete it"
     )
-    message = explain_holds(holds_of([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
+    message = explain_blockers(voluntary_blockers([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
     assert message.startswith("pod shop/web-1 may not leave: budget shop/web allows no disruption now (2 of 3 healthy")
 
 

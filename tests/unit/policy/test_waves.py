@@ -15,7 +15,7 @@ from support.builders import a_pod, owned_by
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.settings import NodeGroup, PolicySettings, PriorityPeriod, ShutdownPeriods
-from gracectl.policy.waves import DEFAULT_ORDER, Order, by_priority
+from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, by_priority
 
 ORACLES = Path(__file__).parent / "oracles"
 KEP = [(100_000, 300.0), (10_000, 180.0), (1_000, 120.0), (0, 60.0)]
@@ -26,7 +26,7 @@ def read(name: str) -> Any:
     return msgspec.json.decode((ORACLES / name).read_bytes())
 
 
-def periods(order: Order) -> list[tuple[int, float]]:
+def periods(order: DrainOrder) -> list[tuple[int, float]]:
     return [(floor, wave.period) for floor, wave in zip(order.floors, order.waves, strict=True)]
 
 
@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_a_configuration_error(given: ShutdownPeriods, mess
         (ShutdownPeriods(shutdown_grace_period="1m"), by_priority([(0, 60), (2_000_000_000, 0)])),
     ],
 )
-def test_neither_form_means_the_default_waves(given: ShutdownPeriods, order: Order | None) -> None:
+def test_neither_form_means_the_default_waves(given: ShutdownPeriods, order: DrainOrder | None) -> None:
     assert given.order() == order
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.builders import NOW, a_budget, a_node, a_pod
 
 from gracectl.model.pod import Pod
-from gracectl.policy.lanes import Place, lanes_of, places_of
+from gracectl.policy.eviction_queues import QueuePosition, positions_of, queues_of
 from gracectl.policy.plan import NodeView, Plan, plan
 
 
@@ -16,10 +16,10 @@ def begun(node: str, *pods: Pod, since: float = NOW, deadline: float | None = No
     return (since, node, plan(view, NOW))
 
 
-def places(*plans: tuple[float, str, Plan]) -> dict[str, Place]:
+def places(*plans: tuple[float, str, Plan]) -> dict[str, QueuePosition]:
     """By name of the pod."""
-    [lane] = lanes_of(plans).values()
-    found = places_of(lane)
+    [lane] = queues_of(plans).values()
+    found = positions_of(lane)
     return {waiting.entry.pod.name: found[waiting.entry.pod.uid] for waiting in lane}
 
 

@@ -17,18 +17,18 @@ from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
+from gracectl.policy.bounds import PodForecast
 from gracectl.policy.budgets import BudgetKey, failure_of
-from gracectl.policy.course import How
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
-from gracectl.policy.forecast import NodeProspect
+from gracectl.policy.forecast import NodeForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
-from gracectl.policy.prospects import Prospect
 from gracectl.policy.protection import Protection
-from gracectl.policy.reserve import share_of
+from gracectl.policy.simulation import RemovalMethod
+from gracectl.policy.waves import period_share
 
 
-class Kind(StrEnum):
+class WarningKind(StrEnum):
     """What a caution is about; machines filter by it. What matters most comes first."""
 
     NOT_MANAGED = "NotManaged"
@@ -57,63 +57,65 @@ class Kind(StrEnum):
     @property
     def is_grave(self) -> bool:
         """The node will not be drained, or not gracefully."""
-        return self in _GRAVE
+        return self in _BLOCKING
 
 
-_GRAVE = frozenset(
+_BLOCKING = frozenset(
     {
-        Kind.NOT_MANAGED,
-        Kind.NOT_HELD,
-        Kind.NOBODY_ACTS,
-        Kind.NODE_BUDGET_FORBIDS,
-        Kind.NEVER_DRAINS,
-        Kind.MAY_NEVER_DRAIN,
-        Kind.OVERDUE,
+        WarningKind.NOT_MANAGED,
+        WarningKind.NOT_HELD,
+        WarningKind.NOBODY_ACTS,
+        WarningKind.NODE_BUDGET_FORBIDS,
+        WarningKind.NEVER_DRAINS,
+        WarningKind.MAY_NEVER_DRAIN,
+        WarningKind.OVERDUE,
     }
 )
-LONGEST = 300
+LONGEST_MESSAGE = 300
 """Characters of what somebody else has written of a node."""
 
-_WEIGHT = {kind: number for number, kind in enumerate(Kind)}
+_WEIGHT = {kind: number for number, kind in enumerate(WarningKind)}
 
 
-class Caution(msgspec.Struct, frozen=True):
+class PlanWarning(msgspec.Struct, frozen=True):
     """One thing to know; `objects`: the pods or budgets that it is about, as `namespace/name`."""
 
-    kind: Kind
+    kind: WarningKind
     message: str
     objects: tuple[str, ...] = ()
 
 
-def cautions_of(node: NodeProspect) -> tuple[Caution, ...]:
+def warnings_of(node: NodeForecast) -> tuple[PlanWarning, ...]:
     """All there is to know of a node that ends as foretold; what matters most comes first."""
-    return in_order(caution for look in _LOOKS for caution in look(node))
+    return by_importance(caution for look in _CHECKS for caution in look(node))
 
 
-def shutdown_of(node: Node) -> Iterator[Caution]:
+def shutdown_warnings(node: Node) -> Iterator[PlanWarning]:
     """That the machine of a node shuts down, as its agent says."""
     condition = condition_of(node.conditions, names.SHUTTING_DOWN)
     if condition is not None and condition.status == names.TRUE:
-        told = harmless(condition.message, LONGEST)
-        yield Caution(Kind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent on it ends its pods: {told}")
+        told = harmless(condition.message, LONGEST_MESSAGE)
+        yield PlanWarning(
+            WarningKind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent on it ends its pods: {told}"
+        )
 
 
-def in_order(cautions: Iterable[Caution]) -> tuple[Caution, ...]:
+def by_importance(cautions: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
     """What matters most comes first; else as they came."""
     return tuple(sorted(cautions, key=lambda caution: _WEIGHT[caution.kind]))
 
 
-def _never(node: NodeProspect) -> Iterator[Caution]:
+def _never(node: NodeForecast) -> Iterator[PlanWarning]:
     reasons = list(_by_reason(_roots(node.held)))
     for number, (reason, pods) in enumerate(reasons, start=1):
         message = f"this node never drains: {listed(pods)} {_stay(pods)} for ever ({reason})"
         if number == len(reasons):
             message += _remedy(node)
-        yield Caution(Kind.NEVER_DRAINS, message, pods)
+        yield PlanWarning(WarningKind.NEVER_DRAINS, message, pods)
 
 
-def _remedy(node: NodeProspect) -> str:
-    if node.going.view.is_kept:
+def _remedy(node: NodeForecast) -> str:
+    if node.going.view.is_maintenance:
         return "; a node that stays has no deadline: mend that, or delete the pod by hand"
     return (
         "; there is no deadline: mend that, or give the node one (a terminationGracePeriod, or the annotation "
@@ -121,7 +123,7 @@ def _remedy(node: NodeProspect) -> str:
     )
 
 
-def _may_never(node: NodeProspect) -> Iterator[Caution]:
+def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.drained is None or node.drained.latest is not None:
         return
     waiting = [pod for pod in node.pods if pod.told is not None and pod.told.latest is None]
@@ -130,42 +132,42 @@ def _may_never(node: NodeProspect) -> Iterator[Caution]:
             f"this node drains only if something changes: {listed(pods)} {_stay(pods)} until then ({reason}), and it "
             "has no deadline"
         )
-        yield Caution(Kind.MAY_NEVER_DRAIN, message, pods)
+        yield PlanWarning(WarningKind.MAY_NEVER_DRAIN, message, pods)
 
 
-def _not_ready(node: NodeProspect) -> Iterator[Caution]:
+def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:
     if not node.going.view.node.ready:
         message = (
             "the node is not Ready: without its kubelet no pod on it stops, and each that was told to leave is waited "
             "for until a minute after its grace"
         )
-        yield Caution(Kind.NOT_READY, message)
+        yield PlanWarning(WarningKind.NOT_READY, message)
 
 
-def _overdue(node: NodeProspect) -> Iterator[Caution]:
+def _overdue(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.plan.overdue and node.plan.deadline is not None:
         message = (
             f"its deadline {format_time(node.plan.deadline)} has passed: everything on it gets one second, whatever "
             "holds it, and its instance is ended at once"
         )
-        yield Caution(Kind.OVERDUE, message)
+        yield PlanWarning(WarningKind.OVERDUE, message)
 
 
-def _waves_too_long(node: NodeProspect) -> Iterator[Caution]:
+def _waves_too_long(node: NodeForecast) -> Iterator[PlanWarning]:
     deadline, began = node.plan.deadline, node.going.view.node.deletion_timestamp
     if deadline is None or node.plan.overdue:
         return
-    share = share_of(node.plan.order, deadline, began)
+    share = period_share(node.plan.order, deadline, began)
     if share < 1 and began is not None:
         wanted = sum(wave.period for wave in node.plan.order.waves)
         message = (
             f"its waves want {wanted:g} s together, but it has {deadline - began:g} s from its deletion to its "
             f"deadline: each gets {share:.0%} of its period"
         )
-        yield Caution(Kind.WAVES_TOO_LONG, message)
+        yield PlanWarning(WarningKind.WAVES_TOO_LONG, message)
 
 
-def _grace_cut(node: NodeProspect) -> Iterator[Caution]:
+def _grace_cut(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.plan.overdue:
         return
     cut = [pod for pod in _deleted(node) if pod.orders[0].grace < grace_of(pod.entry.pod)]
@@ -177,17 +179,17 @@ def _grace_cut(node: NodeProspect) -> Iterator[Caution]:
             f"{_called(worst)} has {grace_of(worst.entry.pod)} s of grace, but there are only {worst.orders[0].grace} "
             f"s for it: it is told at once, and cut off when they are over{others}"
         )
-        yield Caution(Kind.GRACE_CUT, message, tuple(map(_called, running)))
+        yield PlanWarning(WarningKind.GRACE_CUT, message, tuple(map(_called, running)))
     ending = tuple(_called(pod) for pod in cut if pod.entry.pod.deletion_timestamp is not None)
     if ending and node.plan.deadline is not None:
         message = (
             f"{listed(ending)} {_are(ending)} terminating, and {_have(ending)} more grace than there is time: "
             f"{_it(ending)} {_are(ending)} cut off by the deadline {format_time(node.plan.deadline)}"
         )
-        yield Caution(Kind.GRACE_CUT, message, ending)
+        yield PlanWarning(WarningKind.GRACE_CUT, message, ending)
 
 
-def _before_its_turn(node: NodeProspect) -> Iterator[Caution]:
+def _before_its_turn(node: NodeForecast) -> Iterator[PlanWarning]:
     """A range that has less time than a pod of it: the pod leaves while the ranges before it are still there."""
     waves = node.plan.order.waves
     early = [
@@ -204,10 +206,10 @@ def _before_its_turn(node: NodeProspect) -> Iterator[Caution]:
             f"{_called(first)} has {grace_of(first.entry.pod)} s of grace, but {wave.pods} have {wave.period:g} s: to "
             f"have all of it, it may be deleted before its turn{_and_more(early)}"
         )
-        yield Caution(Kind.BEFORE_ITS_TURN, message, tuple(map(_called, early)))
+        yield PlanWarning(WarningKind.BEFORE_ITS_TURN, message, tuple(map(_called, early)))
 
 
-def _protection_cut(node: NodeProspect) -> Iterator[Caution]:
+def _protection_cut(node: NodeForecast) -> Iterator[PlanWarning]:
     found: dict[tuple[str, float], list[str]] = {}
     for pod in _deleted(node):
         protection = pod.entry.protection
@@ -219,10 +221,10 @@ def _protection_cut(node: NodeProspect) -> Iterator[Caution]:
             f"{listed(pods)} {_are(pods)} {words}, but the deadline comes first: {_it(pods)} {_are(pods)} deleted at "
             f"{format_time(at)}"
         )
-        yield Caution(Kind.PROTECTION_CUT, message, tuple(pods))
+        yield PlanWarning(WarningKind.PROTECTION_CUT, message, tuple(pods))
 
 
-def _invalid_protection(node: NodeProspect) -> Iterator[Caution]:
+def _invalid_protection(node: NodeForecast) -> Iterator[PlanWarning]:
     found: dict[str, list[str]] = {}
     for pod in node.pods:
         protection = pod.entry.protection
@@ -233,10 +235,10 @@ def _invalid_protection(node: NodeProspect) -> Iterator[Caution]:
             f"{listed(pods)} {_are(pods)} {words}; give {_them(pods)} a duration such as 4h or 1h30m, or take "
             f"{names.DO_NOT_DISRUPT} off {_them(pods)}"
         )
-        yield Caution(Kind.INVALID_PROTECTION, message, tuple(pods))
+        yield PlanWarning(WarningKind.INVALID_PROTECTION, message, tuple(pods))
 
 
-def _several_budgets(node: NodeProspect) -> Iterator[Caution]:
+def _several_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
     found: dict[tuple[BudgetKey, ...], list[str]] = {}
     for pod in node.pods:
         if len(pod.entry.budgets) > 1:
@@ -247,32 +249,32 @@ def _several_budgets(node: NodeProspect) -> Iterator[Caution]:
             f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod; change "
             "their selectors so that one is left"
         )
-        yield Caution(Kind.SEVERAL_BUDGETS, message, tuple(pods))
+        yield PlanWarning(WarningKind.SEVERAL_BUDGETS, message, tuple(pods))
 
 
-def _budgets(node: NodeProspect) -> Iterator[Caution]:
+def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
     for budget in sorted(_budgets_over(node), key=lambda each: each.key):
         called = f"{budget.namespace}/{budget.name}"
         if (failure := failure_of(budget)) is not None:
             message = f"budget {called} allows nothing, as it cannot be counted: {failure}; mend it, or delete it"
-            yield Caution(Kind.BUDGET_NOT_COUNTED, message, (called,))
+            yield PlanWarning(WarningKind.BUDGET_NOT_COUNTED, message, (called,))
         elif 0 < budget.expected_pods <= budget.desired_healthy:
             message = (
                 f"budget {called} allows no disruption even when all of its pods are healthy ({budget.desired_healthy} "
                 f"of {budget.expected_pods} required): widen it, or run more pods"
             )
-            yield Caution(Kind.BUDGET_ALLOWS_NOTHING, message, (called,))
+            yield PlanWarning(WarningKind.BUDGET_ALLOWS_NOTHING, message, (called,))
 
 
-def _overstepped(node: NodeProspect) -> Iterator[Caution]:
+def _overstepped(node: NodeForecast) -> Iterator[PlanWarning]:
     """Pods that count as healthy, and may be deleted for the deadline: then their budgets are not asked."""
     forced = [
         pod
         for pod in node.pods
-        if How.DELETED in pod.ways and pod.entry.budgets and pod.entry.pod.ready and _is_running(pod)
+        if RemovalMethod.DELETED in pod.ways and pod.entry.budgets and pod.entry.pod.ready and _is_running(pod)
     ]
     for is_sure in (True, False):
-        found = [pod for pod in forced if (pod.ways == (How.DELETED,)) is is_sure]
+        found = [pod for pod in forced if (pod.ways == (RemovalMethod.DELETED,)) is is_sure]
         pods = tuple(map(_called, found))
         budgets = sorted({"/".join(key) for pod in found for key in pod.entry.budgets})
         if not found:
@@ -284,10 +286,10 @@ def _overstepped(node: NodeProspect) -> Iterator[Caution]:
             f"budget{'' if len(budgets) == 1 else 's'} {listed(budgets)} may be overstepped for the deadline: "
             f"{listed(pods)} {_are(pods)} deleted {condition}"
         )
-        yield Caution(Kind.BUDGET_OVERSTEPPED, message, pods)
+        yield PlanWarning(WarningKind.BUDGET_OVERSTEPPED, message, pods)
 
 
-def data_lost(plan: Plan) -> Caution | None:
+def data_loss(plan: Plan) -> PlanWarning | None:
     """What is lost with the pods that leave a node which stays; of one that ends nobody expects its disks back."""
     running = [entry.pod for entry in plan.left if entry.pod.deletion_timestamp is None]
     pods = tuple(f"{pod.namespace}/{pod.name}" for pod in running if pod.empty_dir)
@@ -297,15 +299,15 @@ def data_lost(plan: Plan) -> Caution | None:
         f"{listed(pods)} {_have(pods)} data in an emptyDir, which stays behind when {_it(pods)} {_leave(pods)}, and is "
         "lost"
     )
-    return Caution(Kind.DATA_LOST, message, pods)
+    return PlanWarning(WarningKind.DATA_LOST, message, pods)
 
 
-def _data_lost(node: NodeProspect) -> Iterator[Caution]:
-    if node.going.view.is_kept and (caution := data_lost(node.plan)):
+def _data_lost(node: NodeForecast) -> Iterator[PlanWarning]:
+    if node.going.view.is_maintenance and (caution := data_loss(node.plan)):
         yield caution
 
 
-def _not_recreated(node: NodeProspect) -> Iterator[Caution]:
+def _not_recreated(node: NodeForecast) -> Iterator[PlanWarning]:
     alone = [
         pod
         for pod in node.pods
@@ -314,10 +316,10 @@ def _not_recreated(node: NodeProspect) -> Iterator[Caution]:
     pods = tuple(map(_called, alone))
     if pods:
         message = f"{listed(pods)} {_have(pods)} no controller: nobody makes {_them(pods)} again elsewhere"
-        yield Caution(Kind.NOT_RECREATED, message, pods)
+        yield PlanWarning(WarningKind.NOT_RECREATED, message, pods)
 
 
-_LOOKS: tuple[Callable[[NodeProspect], Iterator[Caution]], ...] = (
+_CHECKS: tuple[Callable[[NodeForecast], Iterator[PlanWarning]], ...] = (
     _never,
     _may_never,
     _overdue,
@@ -335,12 +337,12 @@ _LOOKS: tuple[Callable[[NodeProspect], Iterator[Caution]], ...] = (
 )
 
 
-def _roots(pods: Sequence[Prospect]) -> Sequence[Prospect]:
+def _roots(pods: Sequence[PodForecast]) -> Sequence[PodForecast]:
     """Those who hold the others in the end."""
     return [pod for pod in pods if _in_the_end(pod).outcome is not Outcome.WAITING] or pods
 
 
-def _by_reason(pods: Iterable[Prospect]) -> Iterable[tuple[str, tuple[str, ...]]]:
+def _by_reason(pods: Iterable[PodForecast]) -> Iterable[tuple[str, tuple[str, ...]]]:
     found: dict[str, list[str]] = {}
     for pod in pods:
         entry = _in_the_end(pod)
@@ -348,30 +350,30 @@ def _by_reason(pods: Iterable[Prospect]) -> Iterable[tuple[str, tuple[str, ...]]
     return ((reason, tuple(called)) for reason, called in found.items())
 
 
-def _in_the_end(pod: Prospect) -> PodPlan:
+def _in_the_end(pod: PodForecast) -> PodPlan:
     return pod.kept or pod.entry
 
 
-def _deleted(node: NodeProspect) -> Iterator[Prospect]:
+def _deleted(node: NodeForecast) -> Iterator[PodForecast]:
     """Those that are deleted for the deadline, whatever else happens."""
-    return (pod for pod in node.pods if pod.ways == (How.DELETED,))
+    return (pod for pod in node.pods if pod.ways == (RemovalMethod.DELETED,))
 
 
-def _holds(pod: Prospect) -> bool:
+def _holds(pod: PodForecast) -> bool:
     return pod.entry.outcome is not Outcome.IGNORED
 
 
-def _budgets_over(node: NodeProspect) -> Iterable[PodDisruptionBudget]:
+def _budgets_over(node: NodeForecast) -> Iterable[PodDisruptionBudget]:
     wanted = {key for pod in node.pods if _holds(pod) for key in pod.entry.budgets}
     found = {budget.key: budget for each in node.going.view.budgets.values() for budget in each}
     return [budget for key, budget in found.items() if key in wanted]
 
 
-def _called(pod: Prospect) -> str:
+def _called(pod: PodForecast) -> str:
     return f"{pod.entry.pod.namespace}/{pod.entry.pod.name}"
 
 
-def _is_running(pod: Prospect) -> bool:
+def _is_running(pod: PodForecast) -> bool:
     return pod.entry.pod.deletion_timestamp is None
 
 
@@ -399,7 +401,7 @@ def _them(pods: Sequence[str]) -> str:
     return "it" if len(pods) == 1 else "them"
 
 
-def _and_more(pods: Sequence[Prospect]) -> str:
+def _and_more(pods: Sequence[PodForecast]) -> str:
     return f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
 
 

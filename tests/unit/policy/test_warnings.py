@@ -10,9 +10,9 @@ from support.builders import NOW, a_budget, a_pod, ending, owned_by
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
-from gracectl.policy.cautions import Caution, Kind, cautions_of, in_order
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.settings import PolicySettings
+from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, warnings_of
 from gracectl.policy.waves import by_priority
 
 OWNED = owned_by("ReplicaSet")
@@ -30,54 +30,54 @@ def a_replica(name: str = "web-1", **fields: Any) -> Pod:
     return a_pod(name, **{"owners": OWNED, **fields})
 
 
-def cautions(*pods: Pod, **world: Any) -> tuple[Caution, ...]:
+def cautions(*pods: Pod, **world: Any) -> tuple[PlanWarning, ...]:
     """Of a node that was deleted just now; `world` as in `ending`."""
     (told,) = forecast([ending("n1", *pods, **world)], NOW, Assumptions()).nodes
-    return cautions_of(told)
+    return warnings_of(told)
 
 
-def the_one(kind: Kind, found: tuple[Caution, ...]) -> Caution:
+def the_one(kind: WarningKind, found: tuple[PlanWarning, ...]) -> PlanWarning:
     (wanted,) = [caution for caution in found if caution.kind is kind]
     return wanted
 
 
-CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
+CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
     (
-        Kind.NEVER_DRAINS,
+        WarningKind.NEVER_DRAINS,
         {"pods": [a_replica("job", **FOR_EVER), a_replica("last", priority=2_000_000_000)]},
         ("shop/job",),
         "this node never drains: shop/job stays for ever (protected by do-not-disrupt)" + OF_A_DEADLINE,
     ),
     (
-        Kind.MAY_NEVER_DRAIN,
+        WarningKind.MAY_NEVER_DRAIN,
         {"pods": [a_replica()], "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),)},
         ("shop/web-1",),
         "this node drains only if something changes: shop/web-1 stays until then (budget shop/web allows no disruption "
         "now (2 of 3 healthy, 2 required)), and it has no deadline",
     ),
     (
-        Kind.OVERDUE,
+        WarningKind.OVERDUE,
         {"pods": [a_replica()], "deadline": -5.0},
         (),
         "its deadline 1970-01-12T13:46:35Z has passed: everything on it gets one second, whatever holds it, and its "
         "instance is ended at once",
     ),
     (
-        Kind.NOT_READY,
+        WarningKind.NOT_READY,
         {"conditions": (Condition("Ready", "Unknown"),)},
         (),
         "the node is not Ready: without its kubelet no pod on it stops, and each that was told to leave is waited for "
         "until a minute after its grace",
     ),
     (
-        Kind.SEVERAL_BUDGETS,
+        WarningKind.SEVERAL_BUDGETS,
         {"pods": [a_replica("web-1"), a_replica("web-2")], "budgets": (a_budget("also"), a_budget("web"))},
         ("shop/web-1", "shop/web-2"),
         "2 budgets select shop/web-1, shop/web-2 (shop/also, shop/web), and the eviction API refuses such a pod; "
         "change their selectors so that one is left",
     ),
     (
-        Kind.BUDGET_NOT_COUNTED,
+        WarningKind.BUDGET_NOT_COUNTED,
         {
             "pods": [a_replica()],
             "budgets": (
@@ -91,20 +91,20 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
         "budget shop/web allows nothing, as it cannot be counted: found no controller; mend it, or delete it",
     ),
     (
-        Kind.BUDGET_ALLOWS_NOTHING,
+        WarningKind.BUDGET_ALLOWS_NOTHING,
         {"pods": [a_replica()], "budgets": (a_budget(**SPENT),)},
         ("shop/web",),
         "budget shop/web allows no disruption even when all of its pods are healthy (3 of 3 required): widen it, or "
         "run more pods",
     ),
     (
-        Kind.BUDGET_OVERSTEPPED,
+        WarningKind.BUDGET_OVERSTEPPED,
         {"pods": [a_replica()], "budgets": (a_budget(**SPENT),), "deadline": 900.0},
         ("shop/web-1",),
         "budget shop/web may be overstepped for the deadline: shop/web-1 is deleted whatever the budget says",
     ),
     (
-        Kind.BUDGET_OVERSTEPPED,
+        WarningKind.BUDGET_OVERSTEPPED,
         {
             "pods": [a_replica("web-1"), a_replica("web-2")],
             "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),),
@@ -115,14 +115,14 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
         "not been let go by then",
     ),
     (
-        Kind.GRACE_CUT,
+        WarningKind.GRACE_CUT,
         {"pods": [a_replica("a", grace_seconds=1000), a_replica("b", grace_seconds=3600)], "deadline": 900.0},
         ("shop/a", "shop/b"),
         "shop/b has 3600 s of grace, but there are only 900 s for it: it is told at once, and cut off when they are "
         "over (1 more lose grace, too)",
     ),
     (
-        Kind.GRACE_CUT,
+        WarningKind.GRACE_CUT,
         {
             "pods": [a_replica(deletion_timestamp=NOW + 1000, deletion_grace_seconds=3600, grace_seconds=3600)],
             "deadline": 900.0,
@@ -132,7 +132,7 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
         "1970-01-12T14:01:40Z",
     ),
     (
-        Kind.PROTECTION_CUT,
+        WarningKind.PROTECTION_CUT,
         {
             "pods": [
                 a_replica("a", annotations={names.DO_NOT_DISRUPT: "2h"}),
@@ -145,20 +145,20 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
         "first: they are deleted at 1970-01-12T14:01:10Z",
     ),
     (
-        Kind.INVALID_PROTECTION,
+        WarningKind.INVALID_PROTECTION,
         {"pods": [a_replica(annotations={names.DO_NOT_DISRUPT: "4 hours"})]},
         ("shop/web-1",),
         'shop/web-1 is protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for '
         "ever; give it a duration such as 4h or 1h30m, or take karpenter.sh/do-not-disrupt off it",
     ),
     (
-        Kind.WAVES_TOO_LONG,
+        WarningKind.WAVES_TOO_LONG,
         {"pods": [a_replica()], "deadline": 90.0, "settings": RANGES},
         (),
         "its waves want 360 s together, but it has 90 s from its deletion to its deadline: each gets 25% of its period",
     ),
     (
-        Kind.BEFORE_ITS_TURN,
+        WarningKind.BEFORE_ITS_TURN,
         {
             "pods": [a_replica("low", **FOR_EVER), a_replica("high", priority=1000, grace_seconds=600)],
             "deadline": 900.0,
@@ -169,13 +169,13 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
         "be deleted before its turn",
     ),
     (
-        Kind.NOT_RECREATED,
+        WarningKind.NOT_RECREATED,
         {"pods": [a_pod("alone"), a_replica()]},
         ("shop/alone",),
         "shop/alone has no controller: nobody makes it again elsewhere",
     ),
     (
-        Kind.DATA_LOST,
+        WarningKind.DATA_LOST,
         {
             "pods": [
                 a_replica("a", empty_dir=True),
@@ -184,14 +184,14 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
                 a_replica("daemon", empty_dir=True, owners=owned_by("DaemonSet")),
                 a_replica("gone", empty_dir=True, deletion_timestamp=NOW + 5, deletion_grace_seconds=30),
             ],
-            "is_kept": True,
+            "is_maintenance": True,
         },
         ("shop/a", "shop/b"),
         "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost",
     ),
     (
-        Kind.NEVER_DRAINS,
-        {"pods": [a_replica("job", **FOR_EVER)], "is_kept": True},
+        WarningKind.NEVER_DRAINS,
+        {"pods": [a_replica("job", **FOR_EVER)], "is_maintenance": True},
         ("shop/job",),
         "this node never drains: shop/job stays for ever (protected by do-not-disrupt); a node that stays has no "
         "deadline: mend that, or delete the pod by hand",
@@ -201,23 +201,23 @@ CASES: list[tuple[Kind, dict[str, Any], tuple[str, ...], str]] = [
 
 @pytest.mark.parametrize(("kind", "world", "objects", "message"), CASES)
 def test_every_kind_says_what_happens_to_whom_and_why(
-    kind: Kind, world: dict[str, Any], objects: tuple[str, ...], message: str
+    kind: WarningKind, world: dict[str, Any], objects: tuple[str, ...], message: str
 ) -> None:
     world = {**world}
-    assert the_one(kind, cautions(*world.pop("pods", []), **world)) == Caution(kind, message, objects)
+    assert the_one(kind, cautions(*world.pop("pods", []), **world)) == PlanWarning(kind, message, objects)
 
 
 def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
     of_the_node = {
-        Kind.NOT_MANAGED,
-        Kind.NOT_HELD,
-        Kind.NOBODY_ACTS,
-        Kind.NODE_BUDGET_FORBIDS,
-        Kind.MACHINE_SHUTS_DOWN,
-        Kind.SEVERAL_CLAIMS,
-        Kind.UNREADABLE_DEADLINE,
+        WarningKind.NOT_MANAGED,
+        WarningKind.NOT_HELD,
+        WarningKind.NOBODY_ACTS,
+        WarningKind.NODE_BUDGET_FORBIDS,
+        WarningKind.MACHINE_SHUTS_DOWN,
+        WarningKind.SEVERAL_CLAIMS,
+        WarningKind.UNREADABLE_DEADLINE,
     }
-    assert {kind for kind, *_ in CASES} | of_the_node == set(Kind)
+    assert {kind for kind, *_ in CASES} | of_the_node == set(WarningKind)
 
 
 def test_where_all_goes_well_there_is_nothing_to_say() -> None:
@@ -229,14 +229,14 @@ def test_several_reasons_are_several_cautions_and_the_remedy_stands_once() -> No
     found = [
         caution
         for caution in cautions(a_replica("a", **FOR_EVER), a_replica("b", **FOR_EVER), a_replica("c", **odd))
-        if caution.kind is Kind.NEVER_DRAINS
+        if caution.kind is WarningKind.NEVER_DRAINS
     ]
     assert [caution.objects for caution in found] == [("shop/a", "shop/b"), ("shop/c",)]
     assert [OF_A_DEADLINE in caution.message for caution in found] == [False, True]
 
 
 def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
-    caution = the_one(Kind.NOT_RECREATED, cautions(*(a_pod(f"p{n}") for n in range(5))))
+    caution = the_one(WarningKind.NOT_RECREATED, cautions(*(a_pod(f"p{n}") for n in range(5))))
     assert caution.message.startswith("shop/p0, shop/p1, shop/p2, and 2 more have no controller: nobody makes them")
     assert len(caution.objects) == 5
 
@@ -251,7 +251,7 @@ def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
     ],
 )
 def test_who_stays_or_goes_already_needs_nobody_to_make_it_again(pod: Pod) -> None:
-    assert not [caution for caution in cautions(pod) if caution.kind is Kind.NOT_RECREATED]
+    assert not [caution for caution in cautions(pod) if caution.kind is WarningKind.NOT_RECREATED]
 
 
 def test_of_a_node_that_ends_nobody_expects_the_disks_back() -> None:
@@ -261,28 +261,28 @@ def test_of_a_node_that_ends_nobody_expects_the_disks_back() -> None:
 def test_a_pod_that_is_not_ready_oversteps_no_budget() -> None:
     sick = a_replica(ready=False)
     found = cautions(sick, budgets=(a_budget(**{**SPENT, "current_healthy": 1}),), deadline=900.0)
-    assert Kind.BUDGET_OVERSTEPPED not in {caution.kind for caution in found}
+    assert WarningKind.BUDGET_OVERSTEPPED not in {caution.kind for caution in found}
 
 
 def test_what_matters_most_comes_first() -> None:
-    found = [Caution(kind, kind.value) for kind in Kind]
-    assert in_order(reversed(found)) == tuple(found)
-    assert [kind for kind in Kind if kind.is_grave] == [
-        Kind.NOT_MANAGED,
-        Kind.NOT_HELD,
-        Kind.NOBODY_ACTS,
-        Kind.NODE_BUDGET_FORBIDS,
-        Kind.NEVER_DRAINS,
-        Kind.MAY_NEVER_DRAIN,
-        Kind.OVERDUE,
+    found = [PlanWarning(kind, kind.value) for kind in WarningKind]
+    assert by_importance(reversed(found)) == tuple(found)
+    assert [kind for kind in WarningKind if kind.is_grave] == [
+        WarningKind.NOT_MANAGED,
+        WarningKind.NOT_HELD,
+        WarningKind.NOBODY_ACTS,
+        WarningKind.NODE_BUDGET_FORBIDS,
+        WarningKind.NEVER_DRAINS,
+        WarningKind.MAY_NEVER_DRAIN,
+        WarningKind.OVERDUE,
     ]
     kinds = [caution.kind for caution in cautions(a_pod("alone"), a_replica("kept", **FOR_EVER))]
-    assert kinds == [Kind.NEVER_DRAINS, Kind.NOT_RECREATED]
+    assert kinds == [WarningKind.NEVER_DRAINS, WarningKind.NOT_RECREATED]
 
 
 def test_the_reason_is_the_one_that_keeps_it_in_the_end() -> None:
     first, last = a_replica("first", phase="Pending", ready=False), a_replica("last", priority=2_000_000_000)
     budget = a_budget(disruptions_allowed=0, current_healthy=3, desired_healthy=4, expected_pods=4)
-    caution = the_one(Kind.NEVER_DRAINS, cautions(first, last, budgets=(budget,)))
+    caution = the_one(WarningKind.NEVER_DRAINS, cautions(first, last, budgets=(budget,)))
     assert caution.objects == ("shop/last",)
     assert "stays for ever (budget shop/web allows no disruption now (4 of 4 healthy, 4 required))" in caution.message

@@ -1,8 +1,8 @@
-"""One possible course of events: what becomes of nodes that end, if every pod and every replacement keeps a given pace.
+"""Simulation of one possible course of events: what becomes of nodes that end, under the assumptions of one scenario.
 
-The decisions are those of `plan`, taken again whenever something has changed, and of `may_leave` along the lanes; the
-world around them is reduced to what decisions depend on. Nothing here waits: a course of days is computed at once.
-Invariants: a pod is told to leave by the rules of the controller and by nothing else; instants never go back.
+The decisions are those of `plan`, taken again whenever something has changed, and of `eviction_verdict` along the
+queues of budgets; the world around them is reduced to what decisions depend on. Nothing here waits: days are computed
+at once. Invariants: a pod is removed by the rules of the controller and by nothing else; time never goes back.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import FREE_PHASES, BudgetKey, Leave, failure_of, may_leave
+from gracectl.policy.budgets import FREE_PHASES, Allowance, BudgetKey, eviction_verdict, failure_of
 from gracectl.policy.deadlines import grace_of, granted, granted_already
-from gracectl.policy.lanes import Waiting
+from gracectl.policy.eviction_queues import QueuedPod
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
-from gracectl.policy.queues import Bucket, Lane, Rank, Rate
 
 NAMESAKE_SECONDS = 120.0
 """For so long a budget does not count a pod of the name of one that was evicted, if it has not seen that one go
@@ -34,14 +33,14 @@ RECREATED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 """Whose pods are replaced as soon as one is told to end; a StatefulSet's, and anybody else's, when it is gone."""
 
 
-class Going(msgspec.Struct, frozen=True):
+class DrainingNode(msgspec.Struct, frozen=True):
     """A node that ends, as the caches show it; `since` when (Unix seconds)."""
 
     view: NodeView
     since: float
 
 
-class Pace(msgspec.Struct, frozen=True):
+class Scenario(msgspec.Struct, frozen=True):
     """How the world around the controller behaves in one course.
 
     `uses_grace`: pods need all of their grace to stop, else they stop at once. `replacement_seconds`: from the moment
@@ -64,44 +63,44 @@ class Pace(msgspec.Struct, frozen=True):
         return bool(crc32(repr((self.mixture, *names)).encode()) & 1)
 
 
-class How(StrEnum):
+class RemovalMethod(StrEnum):
     """How a pod is told to leave."""
 
     EVICTED = "evicted"
     DELETED = "deleted"
 
 
-class Told(msgspec.Struct, frozen=True):
+class Removal(msgspec.Struct, frozen=True):
     """A pod is told to leave, with so many seconds of grace."""
 
     at: float
-    how: How
+    how: RemovalMethod
     grace: int
 
 
-class Fate(msgspec.Struct, frozen=True):
+class PodResult(msgspec.Struct, frozen=True):
     """What becomes of a pod that holds its node. Instants are Unix seconds.
 
     `gone`: when its containers have stopped; None: not before the node ends, or never.
     """
 
-    told: tuple[Told, ...] = ()
+    told: tuple[Removal, ...] = ()
     gone: float | None = None
 
 
-class Course(msgspec.Struct, frozen=True):
+class SimulationResult(msgspec.Struct, frozen=True):
     """What has happened: `fates` by pod uid, `drained` by node (missing: never), `turns`: by pod uid, when its turn on
     its node came. `kept`: by pod uid, what is decided in the end about those that keep their nodes for ever."""
 
-    fates: dict[str, Fate]
+    fates: dict[str, PodResult]
     drained: dict[str, float]
     turns: dict[str, float]
     kept: dict[str, PodPlan]
 
 
-def course_of(going: Iterable[Going], now: float, pace: Pace, rate: Rate) -> Course:
+def simulate(going: Iterable[DrainingNode], now: float, pace: Scenario, rate: EvictionRate) -> SimulationResult:
     """Let these nodes end from `now` on, until nothing changes any more."""
-    return _World(tuple(going), now, pace, rate).run()
+    return _Simulation(tuple(going), now, pace, rate).run()
 
 
 class _Event(msgspec.Struct, frozen=True, order=True):
@@ -113,8 +112,8 @@ class _Event(msgspec.Struct, frozen=True, order=True):
     budget: BudgetKey | None = None
 
 
-class _World:
-    def __init__(self, going: tuple[Going, ...], now: float, pace: Pace, rate: Rate) -> None:
+class _Simulation:
+    def __init__(self, going: tuple[DrainingNode, ...], now: float, pace: Scenario, rate: EvictionRate) -> None:
         self._now = now
         self._pace = pace
         self._going = {each.view.node.name: each for each in going}
@@ -125,16 +124,16 @@ class _World:
         self._plans: dict[str, Plan] = {}
         self._budgets: dict[BudgetKey, PodDisruptionBudget] = {}
         self._keys: dict[str, tuple[BudgetKey, ...]] = {}  # by pod uid
-        self._lanes: dict[tuple[BudgetKey, ...], Lane] = defaultdict(Lane)
+        self._lanes: dict[tuple[BudgetKey, ...], SimulatedQueue] = defaultdict(SimulatedQueue)
         self._moving: set[tuple[BudgetKey, ...]] = set()  # lanes in which somebody may be able to go now
-        self._told: dict[str, list[Told]] = defaultdict(list)
+        self._told: dict[str, list[Removal]] = defaultdict(list)
         self._gone: dict[str, float] = {}
         self._ends: dict[str, float] = {}  # when a pod that was told to leave has stopped
         self._ordered: dict[tuple[str, BudgetKey], float] = {}  # when the last heir of an owner is Ready
         self._drained: dict[str, float] = {}
         self._events: list[_Event] = []
         self._numbers = count()
-        self._bucket = Bucket(rate, now)
+        self._bucket = RateLimit(rate, now)
         self._wake: float | None = None  # when the bucket has tokens again
         in_order = sorted((pod.key, pod.uid) for pods in self._pods.values() for pod in pods.values())
         self._by_name = {uid: number for number, (_, uid) in enumerate(in_order)}  # instead of names
@@ -144,7 +143,7 @@ class _World:
                 self._keys[uid] = tuple(budget.key for budget in budgets)
                 self._budgets.update({budget.key: budget for budget in budgets})
 
-    def run(self) -> Course:
+    def run(self) -> SimulationResult:
         self._begin()
         dirty = set(self._going)
         while True:
@@ -157,16 +156,16 @@ class _World:
                 break
             self._now = following
             dirty = self._happen()
-        fates = {uid: Fate(tuple(self._told[uid]), self._gone.get(uid)) for uid in {*self._told, *self._gone}}
+        fates = {uid: PodResult(tuple(self._told[uid]), self._gone.get(uid)) for uid in {*self._told, *self._gone}}
         kept = {entry.pod.uid: entry for name in self._going if name not in self._drained for entry in self._kept(name)}
-        return Course(fates, self._drained, self._turns, kept)
+        return SimulationResult(fates, self._drained, self._turns, kept)
 
     def _kept(self, name: str) -> Iterator[PodPlan]:
         """Who is still there on a node; of budgets what they say by now."""
         for entry in self._plans[name].left:
             pod = entry.pod
             if pod.deletion_timestamp is None and entry.wants_out:
-                verdict = may_leave(pod, tuple(self._budgets[key] for key in entry.budgets))
+                verdict = eviction_verdict(pod, tuple(self._budgets[key] for key in entry.budgets))
                 yield msgspec.structs.replace(entry, outcome=Outcome.BLOCKED, reason=verdict.reason)
             else:
                 yield entry
@@ -209,7 +208,7 @@ class _World:
         """Whether a budget may take the heir, who has the same name, for the evicted pod itself: one without grace is
         gone before anybody has seen it terminate."""
         told = self._told[pod.uid]
-        return bool(told) and told[-1].how is How.EVICTED and grace_of(pod) == 0
+        return bool(told) and told[-1].how is RemovalMethod.EVICTED and grace_of(pod) == 0
 
     # -- what happens by itself ----------------------------------------------------------------------------------------
 
@@ -270,7 +269,7 @@ class _World:
         for entry in () if decision.drained else decision.leaving:
             known = before.pop(entry.pod.uid, None)
             if known is None or known.deadline != entry.deadline:
-                waiting = Waiting(name, going.since, entry)
+                waiting = QueuedPod(name, going.since, entry)
                 self._turns.setdefault(entry.pod.uid, self._now)
                 self._lanes[entry.budgets].join(waiting, self._place(waiting))
                 self._moving.add(entry.budgets)
@@ -286,7 +285,7 @@ class _World:
                 if entry.outcome is not Outcome.DELETE or pod is None or entry.deadline is None:
                     continue
                 grace = granted(pod, entry.deadline, self._now)
-                if grace is not None and self._tell(pod, How.DELETED, grace):
+                if grace is not None and self._tell(pod, RemovalMethod.DELETED, grace):
                     dirty.add(name)
         return dirty
 
@@ -301,7 +300,7 @@ class _World:
                 if pod is None or pod.deletion_timestamp is not None:
                     continue
                 if self._may_go(keys, pod):
-                    self._tell(pod, How.EVICTED, grace_of(pod))
+                    self._tell(pod, RemovalMethod.EVICTED, grace_of(pod))
                     dirty.add(waiting.node)
                     continue
                 stay.append(waiting)
@@ -312,7 +311,7 @@ class _World:
         self._moving.clear()
         return dirty
 
-    def _place(self, waiting: Waiting) -> Rank:
+    def _place(self, waiting: QueuedPod) -> Rank:
         uid = waiting.entry.pod.uid
         place = (*waiting.turn[:2], self._by_name[uid])
         if self._pace.last_first and self._turns[uid] == self._now:
@@ -325,10 +324,10 @@ class _World:
             if at is not None:
                 self._wake = at
             return at is None
-        verdict = may_leave(pod, tuple(self._budgets[key] for key in keys))
-        return verdict.leave in (Leave.FREE, Leave.ALLOWED)
+        verdict = eviction_verdict(pod, tuple(self._budgets[key] for key in keys))
+        return verdict.leave in (Allowance.FREE, Allowance.ALLOWED)
 
-    def _tell(self, pod: Pod, how: How, grace: int) -> bool:
+    def _tell(self, pod: Pod, how: RemovalMethod, grace: int) -> bool:
         """The pod is told to leave, for the first time or with less grace; whether that changes anything."""
         if pod.deletion_timestamp is None:
             ends = math.floor(self._now) + grace
@@ -337,7 +336,7 @@ class _World:
             ends = max(math.floor(first) + grace, math.floor(self._now))
         else:
             return False
-        self._told[pod.uid].append(Told(self._now, how, grace))
+        self._told[pod.uid].append(Removal(self._now, how, grace))
         going = msgspec.structs.replace(pod, deletion_timestamp=float(ends), deletion_grace_seconds=grace)
         self._pods[self._node_of[pod.uid]][pod.uid] = going
         self._stop(going, self._now + grace)
@@ -363,3 +362,68 @@ class _World:
         if at != self._ends.get(pod.uid):
             self._ends[pod.uid] = at
             self._push(at, uid=pod.uid)
+
+
+ROUNDING = 1e-9
+"""Of an eviction: the allowance has come, but for rounding."""
+
+SHORTEST_WAIT_SECONDS = 0.1
+"""Thousands of pods that wait for a rate are let go in small groups; no instant is off by more than this."""
+
+
+class EvictionRate(msgspec.Struct, frozen=True):
+    """How fast pods without a budget are evicted: so many a second, after a burst; 0 means no limit."""
+
+    qps: float = 0.0
+    burst: int = 1
+
+
+class RateLimit:
+    """Evictions of pods without a budget, as the rate limit lets them pass."""
+
+    def __init__(self, rate: EvictionRate, now: float) -> None:
+        self._rate = rate
+        self._tokens = float(rate.burst)
+        self._at = now
+
+    def take(self, now: float) -> float | None:
+        """None: one may go; else the instant at which the next one may."""
+        if self._rate.qps == 0:
+            return None
+        self._tokens = min(self._rate.burst, self._tokens + (now - self._at) * self._rate.qps)
+        self._at = now
+        if self._tokens < 1 - ROUNDING:
+            return now + max((1 - self._tokens) / self._rate.qps, SHORTEST_WAIT_SECONDS)
+        self._tokens -= 1
+        return None
+
+
+Rank = tuple[float, ...]
+"""Sorts those in a lane: less is earlier."""
+
+
+class SimulatedQueue:
+    """Those who wait under the same budgets, in their order."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Rank, str]] = []
+        self._waiting: dict[str, tuple[Rank, QueuedPod]] = {}
+
+    def join(self, waiting: QueuedPod, place: Rank) -> None:
+        """Add one, or give him another place."""
+        uid = waiting.entry.pod.uid
+        heapq.heappush(self._heap, (place, uid))
+        self._waiting[uid] = (place, waiting)
+
+    def leave(self, uid: str) -> None:
+        """He does not wait any more."""
+        self._waiting.pop(uid, None)
+
+    def in_order(self) -> Iterator[QueuedPod]:
+        """The first one first; whoever is put back with `join` waits on."""
+        while self._heap:
+            place, uid = heapq.heappop(self._heap)
+            found = self._waiting.get(uid)
+            if found is not None and found[0] == place:
+                del self._waiting[uid]
+                yield found[1]

@@ -16,38 +16,38 @@ from gracectl.model.times import parse_time
 from gracectl.policy.cordon import Mark, marks_in
 
 
-def is_kept(node: Node) -> bool:
+def is_maintenance_requested(node: Node) -> bool:
     """Whether it is to be drained and to stay so: somebody asks for that, and nobody has uncordoned it since."""
     return node.deletion_timestamp is None and names.KEEP_DRAINED in node.annotations and not is_uncordoned(node)
 
 
-def is_given_back(node: Node) -> bool:
+def is_maintenance_ending(node: Node) -> bool:
     """Whether it was kept, and what is left of that is to come off."""
-    return node.deletion_timestamp is None and names.CORDONED in node.annotations and not is_kept(node)
+    return node.deletion_timestamp is None and names.CORDONED in node.annotations and not is_maintenance_requested(node)
 
 
 def is_in_maintenance(node: Node) -> bool:
     """Whether somebody works on it, as far as we have not taken note that it was given back."""
-    return is_kept(node) or is_given_back(node)
+    return is_maintenance_requested(node) or is_maintenance_ending(node)
 
 
 def is_uncordoned(node: Node) -> bool:
     """Whether somebody has made schedulable what we had made unschedulable."""
-    return Mark.UNSCHEDULABLE in marks_of(node) and not node.unschedulable
+    return Mark.UNSCHEDULABLE in recorded_marks(node) and not node.unschedulable
 
 
-def marks_of(node: Node) -> frozenset[Mark]:
+def recorded_marks(node: Node) -> frozenset[Mark]:
     """What is recorded on it."""
     return marks_in(node.annotations.get(names.CORDONED, ""))
 
 
-def kept_since(node: Node, now: float) -> float:
+def maintenance_since(node: Node, now: float) -> float:
     """The instant of the request (Unix seconds); `now` if nobody can read it, or if it lies ahead."""
     asked = _instant(node, names.KEEP_DRAINED)
     return now if asked is None else min(asked, now)
 
 
-def given_back_at(node: Node) -> float | None:
+def maintenance_ended_at(node: Node) -> float | None:
     """When it was given back though it was unhealthy, last; None if it never was."""
     return _instant(node, names.UNCORDONED)
 

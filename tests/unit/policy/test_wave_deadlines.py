@@ -7,8 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.policy.reserve import limits_of
-from gracectl.policy.waves import DEFAULT_ORDER, by_priority
+from gracectl.policy.waves import DEFAULT_ORDER, by_priority, wave_deadlines
 
 BEGAN = 1_000_000.0
 D = BEGAN + 3600
@@ -17,48 +16,48 @@ ALL = range(4)
 
 
 def test_a_wave_ends_before_the_periods_of_those_behind_it() -> None:
-    limits = limits_of(KEP, ALL, D, BEGAN)
+    limits = wave_deadlines(KEP, ALL, D, BEGAN)
     assert [limits.of(wave) for wave in ALL] == [D - 600, D - 480, D - 300, D]
 
 
 def test_a_wave_without_pods_needs_no_time() -> None:
-    limits = limits_of(KEP, {0, 3}, D, BEGAN)
+    limits = wave_deadlines(KEP, {0, 3}, D, BEGAN)
     assert [limits.of(wave) for wave in (0, 3)] == [D - 300, D]
-    assert limits_of(KEP, {0}, D, BEGAN).of(0) == D
+    assert wave_deadlines(KEP, {0}, D, BEGAN).of(0) == D
 
 
 def test_a_pod_may_have_been_told_as_if_later_waves_had_pods() -> None:
-    assert limits_of(KEP, {0}, D, BEGAN).earliest_of(0) == D - 600
+    assert wave_deadlines(KEP, {0}, D, BEGAN).earliest_of(0) == D - 600
 
 
 def test_the_default_waves_have_one_deadline() -> None:
-    limits = limits_of(DEFAULT_ORDER, ALL, D, BEGAN)
+    limits = wave_deadlines(DEFAULT_ORDER, ALL, D, BEGAN)
     assert {limits.of(wave) for wave in ALL} == {D}
 
 
 def test_without_a_deadline_there_is_none() -> None:
-    limits = limits_of(KEP, ALL, None, BEGAN)
+    limits = wave_deadlines(KEP, ALL, None, BEGAN)
     assert {limits.of(wave) for wave in ALL} == {limits.earliest_of(wave) for wave in ALL} == {None}
 
 
 def test_too_little_time_is_shared_in_proportion() -> None:
     """330 s for periods of 660 s: half of each."""
-    limits = limits_of(KEP, ALL, BEGAN + 330, BEGAN)
+    limits = wave_deadlines(KEP, ALL, BEGAN + 330, BEGAN)
     assert [limits.of(wave) for wave in ALL] == [BEGAN + 30, BEGAN + 90, BEGAN + 180, BEGAN + 330]
 
 
 def test_whoever_leaves_makes_no_others_deadline_earlier() -> None:
     """Shares count all ranges, whether or not they have pods: else each range that is done would tighten the rest."""
-    limits = limits_of(KEP, {1, 2, 3}, BEGAN + 330, BEGAN)
+    limits = wave_deadlines(KEP, {1, 2, 3}, BEGAN + 330, BEGAN)
     assert [limits.of(wave) for wave in (1, 2, 3)] == [BEGAN + 90, BEGAN + 180, BEGAN + 330]
 
 
 def test_just_enough_time_is_not_shared() -> None:
-    assert limits_of(KEP, ALL, BEGAN + 660, BEGAN).of(0) == BEGAN + 60
+    assert wave_deadlines(KEP, ALL, BEGAN + 660, BEGAN).of(0) == BEGAN + 60
 
 
 def test_a_deadline_in_the_past_is_everybodys() -> None:
-    limits = limits_of(KEP, ALL, BEGAN - 100, BEGAN)
+    limits = wave_deadlines(KEP, ALL, BEGAN - 100, BEGAN)
     assert {limits.of(wave) for wave in ALL} == {BEGAN - 100}
 
 
@@ -73,7 +72,7 @@ def test_no_wave_ends_after_the_node_or_before_an_earlier_one(
     order = by_priority(list(ranges.items()))
     waves = range(len(order.waves))
     occupied = data.draw(st.sets(st.sampled_from(waves), min_size=1))
-    limits = limits_of(order, occupied, BEGAN + seconds, BEGAN)
+    limits = wave_deadlines(order, occupied, BEGAN + seconds, BEGAN)
     assert all(a <= b for a, b in pairwise(limits.latest))
     assert limits.latest[-1] == BEGAN + seconds
     assert all(early <= late for early, late in zip(limits.earliest, limits.latest, strict=True))

@@ -14,16 +14,16 @@ import msgspec
 from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.plan import Plan, PodPlan
 
-Turn = tuple[float, float, str, str]
+EvictionRank = tuple[float, float, str, str]
 """Sorts those who wait: less is earlier."""
 
 
-def turn_of(key: tuple[str, str], deadline: float | None, since: float) -> Turn:
+def eviction_rank(key: tuple[str, str], deadline: float | None, since: float) -> EvictionRank:
     """Earliest deadline first, then the oldest termination; names make it total. Times are Unix seconds."""
     return (math.inf if deadline is None else deadline, since, *key)
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class QueuedPod(msgspec.Struct, frozen=True):
     """A pod whose turn on its node has come; `since`: when the termination of that node began."""
 
     node: str
@@ -31,24 +31,24 @@ class Waiting(msgspec.Struct, frozen=True):
     entry: PodPlan
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> EvictionRank:
         """Its place among all who wait for the same."""
-        return turn_of(self.entry.pod.key, self.entry.deadline, self.since)
+        return eviction_rank(self.entry.pod.key, self.entry.deadline, self.since)
 
 
-def lanes_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey, ...], tuple[Waiting, ...]]:
+def queues_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey, ...], tuple[QueuedPod, ...]]:
     """Those whose turn has come, by the budgets that select them and in the order in which they leave.
 
     `plans`: since when a node ends, its name, and what is decided about it.
     """
-    found: dict[tuple[BudgetKey, ...], list[Waiting]] = {}
+    found: dict[tuple[BudgetKey, ...], list[QueuedPod]] = {}
     for since, node, decision in plans:
         for entry in decision.leaving:
-            found.setdefault(entry.budgets, []).append(Waiting(node, since, entry))
+            found.setdefault(entry.budgets, []).append(QueuedPod(node, since, entry))
     return {budgets: tuple(sorted(lane, key=lambda waiting: waiting.turn)) for budgets, lane in found.items()}
 
 
-class Place(msgspec.Struct, frozen=True):
+class QueuePosition(msgspec.Struct, frozen=True):
     """Where a pod stands in its lane: it is the `number`th (from 1) `of` so many, right behind `ahead`.
 
     `is_open`: pods of several nodes have the same turn but for their names. Whose node is looked at first then goes
@@ -57,17 +57,17 @@ class Place(msgspec.Struct, frozen=True):
 
     number: int
     of: int
-    ahead: Waiting | None = None
+    ahead: QueuedPod | None = None
     is_open: bool = False
 
 
-def places_of(lane: Sequence[Waiting]) -> dict[str, Place]:
+def positions_of(lane: Sequence[QueuedPod]) -> dict[str, QueuePosition]:
     """By pod uid, the places of those who wait in this order."""
     nodes: dict[tuple[float, float], set[str]] = {}
     for waiting in lane:
         nodes.setdefault(waiting.turn[:2], set()).add(waiting.node)
     return {
-        waiting.entry.pod.uid: Place(
+        waiting.entry.pod.uid: QueuePosition(
             number=number,
             of=len(lane),
             ahead=lane[number - 2] if number > 1 else None,

@@ -13,7 +13,13 @@ from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.cordon import Mark, recorded
-from gracectl.policy.kept import is_given_back, is_in_maintenance, is_kept, kept_since, marks_of
+from gracectl.policy.maintenance import (
+    is_in_maintenance,
+    is_maintenance_ending,
+    is_maintenance_requested,
+    maintenance_since,
+    recorded_marks,
+)
 
 ALL = "taint,label,unschedulable"
 
@@ -54,8 +60,8 @@ def marked(keep: str | None = None, cordoned: str | None = None, **fields: Any) 
     ],
 )
 def test_a_node_is_kept_or_being_given_back_or_neither(node: Node, state: str) -> None:
-    assert is_kept(node) is (state == "kept")
-    assert is_given_back(node) is (state == "given back")
+    assert is_maintenance_requested(node) is (state == "kept")
+    assert is_maintenance_ending(node) is (state == "given back")
     assert is_in_maintenance(node) is (state != "")
 
 
@@ -71,12 +77,12 @@ def test_a_node_is_kept_or_being_given_back_or_neither(node: Node, state: str) -
     ],
 )
 def test_since_when_a_node_is_kept(value: str, since: float) -> None:
-    assert kept_since(marked(value), NOW) == since
+    assert maintenance_since(marked(value), NOW) == since
 
 
 @given(st.frozensets(st.sampled_from(Mark)))
 def test_what_is_recorded_is_read_again(marks: frozenset[Mark]) -> None:
-    assert marks_of(marked(None, recorded(marks))) == marks
+    assert recorded_marks(marked(None, recorded(marks))) == marks
 
 
 @pytest.mark.parametrize(
@@ -90,4 +96,4 @@ def test_what_is_recorded_is_read_again(marks: frozenset[Mark]) -> None:
     ],
 )
 def test_words_in_a_record_that_nobody_knows_are_passed_over(text: str, marks: set[Mark]) -> None:
-    assert marks_of(marked(None, text)) == marks
+    assert recorded_marks(marked(None, text)) == marks

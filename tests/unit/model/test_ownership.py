@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from support.builders import a_node
 
 from gracectl.model import names
-from gracectl.model.claim import NodeClaim
+from gracectl.model.claim import NodeClaim, belongs, living_beside, only_claim
 from gracectl.model.meta import Condition
-from gracectl.policy.ownership import belongs, living_beside, only_claim
 
 NAMES = st.sampled_from(["n1", "n2"])
 IDS = st.sampled_from(["", "i-1", "i-2"])
