@@ -19,13 +19,13 @@ from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, 
 
 from examples.pages import put_in
 from examples.three_replicas import GRACE, NODES, build, settle
-from gracectl.cli.forecasts.chart import chart_of
-from gracectl.cli.forecasts.picture import picture
-from gracectl.cli.forecasts.table import table
-from gracectl.cli.forecasts.telling import Terms, telling
-from gracectl.cli.forecasts.timeline import timeline
-from gracectl.cli.nodes import NodeChoice
-from gracectl.cli.paper import text_of
+from gracectl.cli.console import text_of
+from gracectl.cli.options import NodeChoice
+from gracectl.cli.plan.chart import chart_of
+from gracectl.cli.plan.svg import picture
+from gracectl.cli.plan.table import table
+from gracectl.cli.plan.text import Terms, telling
+from gracectl.cli.plan.timeline import timeline
 from gracectl.inspect.forecast import Outlook, is_draining, outlook
 from gracectl.inspect.watcher import look
 from gracectl.kube.client import KubeClient

@@ -20,10 +20,9 @@ from support.agents import KEP, STUBBORN
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
 
 from examples.pages import put_in
-from gracectl.cli.paper import text_of
-from gracectl.cli.rehearsals.showing import rehearsed
-from gracectl.cli.rehearsals.table import table
-from gracectl.cli.rehearsals.telling import Rehearsed
+from gracectl.cli.agent.rehearsal import Rehearsed, rehearsed
+from gracectl.cli.agent.table import table
+from gracectl.cli.console import text_of
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model import names

@@ -10,7 +10,7 @@ def main() -> None:
     """The console script. Ctrl-C while Python is still loading ends it as quietly as later on."""
     _heed_sigterm()
     try:
-        from gracectl.cli.program import program
+        from gracectl.cli.output import program
         from gracectl.cli.root import root
 
         root(prog_name=program())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +15,9 @@ from click.core import ParameterSource
 
 from gracectl.cli.failures import complain, told_to_people
 from gracectl.cli.output import say
-from gracectl.cli.providers import check_provider
-from gracectl.config import read_settings
+from gracectl.cloud.provider import Provider
+from gracectl.cloud.registry import ProviderSettings, UnknownProvider, check_options, load_provider
+from gracectl.config import ConfigError, Settings, read_settings
 from gracectl.config.schema import schema
 from gracectl.config.writing import as_builtins, as_yaml
 from gracectl.model.foreign import visible_json
@@ -61,3 +65,41 @@ def config(context: click.Context, config: Path | None, output: Literal["yaml", 
 
 def _json(what: object) -> str:
     return visible_json(msgspec.json.format(msgspec.json.encode(what), indent=2).decode())
+
+
+_TEXT_WITHOUT_QUOTES = re.compile(r"Expected `str.*`, got `(bool|int|float)`")
+"""Such as the number of an account: YAML takes it for something else, and may have lost its leading zeros."""
+
+
+def provider_of(settings: Settings) -> Provider:
+    """Built, as far as that takes no connection. Raises ConfigError."""
+    with _told(settings.provider):
+        return load_provider(settings.provider)
+
+
+def check_provider(settings: Settings) -> str:
+    """Raises ConfigError for options that it does not take. Returns what could not be checked: a provider may be
+    installed only where it is to run."""
+    try:
+        with _told(settings.provider):
+            check_options(settings.provider)
+    except ConfigError as error:
+        if not isinstance(error.__cause__, UnknownProvider):
+            raise
+        return f"{error}; here its options are not checked"
+    return ""
+
+
+@contextmanager
+def _told(settings: ProviderSettings) -> Iterator[None]:
+    try:
+        yield
+    except UnknownProvider as error:
+        raise ConfigError(f"provider.name: {error}") from error
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        field = f"provider.options{place.rstrip('`')}"
+        remedy = "; put it in quotes" if _TEXT_WITHOUT_QUOTES.fullmatch(reason) else ""
+        raise ConfigError(f"{field}: {reason}{remedy} (provider {settings.name})") from error
+    except ValueError as error:
+        raise ConfigError(f"provider.options.{error} (provider {settings.name})") from error

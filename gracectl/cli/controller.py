@@ -14,9 +14,9 @@ import click
 
 from gracectl import __version__
 from gracectl.app.controller import Controller
-from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
+from gracectl.cli.config import provider_of
 from gracectl.cli.failures import run_async, told_to_people
-from gracectl.cli.providers import provider_of
+from gracectl.cli.options import ClusterChoice, cluster_options, connected
 from gracectl.cli.traces import traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings

@@ -16,14 +16,13 @@ import anyio
 import click
 from rich.console import Console, Group
 
+from gracectl.cli.console import paper, put
 from gracectl.cli.demo_play import Order, perform
 from gracectl.cli.demo_report import Result, as_json, summary
 from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, run_async, told_to_people
-from gracectl.cli.output import say
-from gracectl.cli.paper import paper, put
-from gracectl.cli.program import program
+from gracectl.cli.output import program, say
 from gracectl.telemetry import logs
 
 PLAIN_WIDTH = 200

@@ -23,7 +23,7 @@ from kubesim.server.api import JsonObject
 from kubesim.verifier.verifier import Departure, NodeRecord, Referee
 
 from gracectl.app.controller import Controller
-from gracectl.cli.cluster import ClusterChoice, connected
+from gracectl.cli.config import provider_of
 from gracectl.cli.demo_report import (
     STEPS,
     BudgetResult,
@@ -36,7 +36,7 @@ from gracectl.cli.demo_report import (
 )
 from gracectl.cli.demo_view import Row, Scene, View
 from gracectl.cli.embedded import served
-from gracectl.cli.providers import provider_of
+from gracectl.cli.options import ClusterChoice, connected
 from gracectl.cli.traces import traced
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings

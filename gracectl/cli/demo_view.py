@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.screen import Screen
+from gracectl.cli.console import Screen
 
 NEWS_EVERY_SECONDS = 2.0
 """A node whose pods leave, but whose step stays the same, is worth a line this often."""

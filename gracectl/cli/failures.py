@@ -15,8 +15,7 @@ from typing import NoReturn, TypeVar
 
 import anyio
 
-from gracectl.cli.output import say
-from gracectl.cli.program import program
+from gracectl.cli.output import program, say
 from gracectl.config import ConfigError
 from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.controllers.rbac import MissingPermissions

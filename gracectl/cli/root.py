@@ -15,11 +15,21 @@ EPILOG = (
     "given with --timeout is over, and the work goes on."
 )
 
-COMMANDS = (
-    *("agent", "budgets", "config", "controller", "crds", "demo", "drain", "plan", "simulate", "status", "uncordon"),
-    "uninstall",
-)
-"""Each is an attribute of the module of its name."""
+COMMANDS = {
+    "agent": "agent.command",
+    "budgets": "budgets.command",
+    "config": "config",
+    "controller": "controller",
+    "crds": "crds",
+    "demo": "demo",
+    "drain": "drain.command",
+    "plan": "plan.command",
+    "simulate": "simulate",
+    "status": "status.command",
+    "uncordon": "uncordon",
+    "uninstall": "uninstall.command",
+}
+"""The module of each command, which is an attribute of its own name there."""
 
 
 class Commands(click.Group):
@@ -33,7 +43,7 @@ class Commands(click.Group):
         """See click."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = getattr(import_module(f"gracectl.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"gracectl.cli.{COMMANDS[cmd_name]}"), cmd_name)
         return command
 
 

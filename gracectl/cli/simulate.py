@@ -26,8 +26,7 @@ from gracectl.cli.certificate import self_made
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.embedded import LOOPBACK, WORLD_FAILURES, finite, listening
 from gracectl.cli.failures import run_async, told_to_people
-from gracectl.cli.output import say
-from gracectl.cli.program import program
+from gracectl.cli.output import program, say
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.supervise import set_on_signal

@@ -7,10 +7,9 @@ from functools import partial
 
 import click
 
-from gracectl.cli.cluster import ClusterChoice, cluster_options, connected
-from gracectl.cli.errand import ABANDONABLE, NAMESAKE, Errand, Refused
+from gracectl.cli.bulk_request import ABANDONABLE, NAMESAKE, Errand, Refused
 from gracectl.cli.failures import REFUSED, interruptible, run_async, told_to_people
-from gracectl.cli.nodes import NodeChoice, UnknownNodes, node_arguments
+from gracectl.cli.options import ClusterChoice, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
 from gracectl.cli.output import say
 from gracectl.config import Settings
 from gracectl.controllers.node.maintenance import withdrawal

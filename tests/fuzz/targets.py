@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from hypothesis import strategies as st
 from support.builders import NOW, a_node, a_pod
-from support.outlooks import foretold
+from support.forecasts import foretold
 
 from fuzz.effort import assert_small, bounded_work
 from fuzz.material import documents, json_bytes, mostly_whole, recorded, texts, yaml_bytes
@@ -21,7 +21,7 @@ from gracectl.admission.nodebudgets import NodeBudgetWriting
 from gracectl.admission.nodeclaims import NodeClaimWriting
 from gracectl.admission.nodes import NodeCreation
 from gracectl.admission.reviews import CannotTell, NotAReview, read_review, written
-from gracectl.cli.forecasts.report import as_json, report
+from gracectl.cli.plan.report import as_json, report
 from gracectl.cloud.answers import read_answer, shown_text
 from gracectl.config.errors import ConfigError
 from gracectl.config.reading import load_settings

@@ -10,11 +10,11 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from support.grants import Account, grants_of
 from support.installed import Installed, Place
-from support.leaving import Leaving, configure, held
 from support.rbac.retelling import all_told, each_is_missed
 from support.rbac.stories import CONFIGURATIONS, NODE_CLAIMS_DEFINITION, Story, leading
 from support.rbac.value_sets import SETS, ValueSet
 from support.stage import a_pod_manifest
+from support.uninstall import Leaving, configure, held
 
 from gracectl.kube.access import Right
 from gracectl.model import names

@@ -8,8 +8,8 @@ from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, free_port, host
 from support.stage import finalizers_of, the_settings
 
 from gracectl.admission import admission
-from gracectl.cli.leaving.procedure import Uninstall, Wanted
-from gracectl.cli.leaving.report import Outcome
+from gracectl.cli.uninstall.procedure import Uninstall, Wanted
+from gracectl.cli.uninstall.report import Outcome
 from gracectl.kube.client import IMPATIENT, KubeClient
 from gracectl.model import names
 

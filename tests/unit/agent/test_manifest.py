@@ -21,7 +21,7 @@ from support.stage import staged
 
 from gracectl.agent.rbac import RIGHTS
 from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
-from gracectl.cli.agent import agent
+from gracectl.cli.agent.command import agent
 from gracectl.cli.root import root
 from gracectl.config import Settings, load_settings
 from gracectl.kube.access import Right

@@ -15,9 +15,9 @@ from rich.console import Console
 from support.builders import NOW, READY, a_node
 from support.fleet import PODS, RUN, Fleet, fleet, overheard
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
-from support.standings import observed
+from support.statuses import observed
 
-from gracectl.cli.holdings.report import (
+from gracectl.cli.budgets.report import (
     BlockedReport,
     CountReport,
     HolderReport,
@@ -26,8 +26,8 @@ from gracectl.cli.holdings.report import (
     Report,
     Standings,
 )
-from gracectl.cli.holdings.table import table
-from gracectl.cli.paper import text_of
+from gracectl.cli.budgets.table import table
+from gracectl.cli.console import text_of
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.budget_status import node_budget_usages
 from gracectl.inspect.leadership import NOTHING_KNOWN, Lead, Leadership

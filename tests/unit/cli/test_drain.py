@@ -412,7 +412,7 @@ def test_it_leaves_nothing_behind(place: Fleet) -> None:
 
 def test_it_carries_no_embedded_cluster() -> None:
     program = (
-        "import sys, gracectl.cli.drain, gracectl.cli.uncordon\n"
+        "import sys, gracectl.cli.drain.command, gracectl.cli.uncordon\n"
         "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)

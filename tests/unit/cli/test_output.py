@@ -8,9 +8,9 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
+from gracectl.cli.console import VisibleConsole, put, text_of
 from gracectl.cli.failures import complain
 from gracectl.cli.output import say
-from gracectl.cli.paper import VisibleConsole, put, text_of
 
 HOSTILE = "web\x1b[2J\x9b31m\u202e"
 SHOWN = r"web\x1b[2J\x9b31m\u202e"

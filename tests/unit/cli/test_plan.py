@@ -276,7 +276,7 @@ def test_who_does_not_want_to_wait_any_more_is_let_go(place: Place, monkeypatch:
     def long(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gracectl.cli.plan.outlook", long)
+    monkeypatch.setattr("gracectl.cli.plan.command.outlook", long)
     result = plan(place.reader, "worker-1")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "gracectl: interrupted\n")
 
@@ -307,6 +307,9 @@ def test_requests_that_a_refusal_has_cut_leave_no_connection_behind(place: Place
 
 
 def test_it_carries_no_embedded_cluster() -> None:
-    program = "import sys, gracectl.cli.plan\nassert not [name for name in sys.modules if name.startswith('kubesim')]\n"
+    program = (
+        "import sys, gracectl.cli.plan.command\n"
+        "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
 
-from gracectl.cli.screen import Screen
+from gracectl.cli.console import Screen
 
 UP = "\x1b[1A"
 

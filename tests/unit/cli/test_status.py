@@ -277,7 +277,8 @@ def _read(terminal: int, words: str, seconds: float = 20.0) -> str:
 
 def test_it_carries_no_embedded_cluster() -> None:
     program = (
-        "import sys, gracectl.cli.status\nassert not [name for name in sys.modules if name.startswith('kubesim')]\n"
+        "import sys, gracectl.cli.status.command\n"
+        "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from support.fleet import NODES, Fleet, fleet
 from support.karpenter import a_karpenter_lease, leases_of
 
-from gracectl.cli.leaving.report import EndingReport, KeptReport, LeaseReport, Removal, Report
 from gracectl.cli.root import root
+from gracectl.cli.uninstall.report import EndingReport, KeptReport, LeaseReport, Removal, Report
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gracectl.cli.providers import provider_of
+from gracectl.cli.config import provider_of
 from gracectl.cloud import registry
 from gracectl.cloud.none import NoneProvider
 from gracectl.cloud.provider import InstanceGone, InstanceState, Provider

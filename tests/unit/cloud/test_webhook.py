@@ -16,7 +16,7 @@ import pytest
 from aiohttp import ClientSession, web
 from support.endpoint import SECRET, Call, Endpoint, is_signed, says, serving
 
-from gracectl.cli.providers import provider_of
+from gracectl.cli.config import provider_of
 from gracectl.cloud.http import LONGEST_ANSWER, Caller
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.registry import ProviderSettings, load_provider

@@ -1,0 +1,1 @@
+"""`gracectl agent`: the agent of a node, and rehearsals of a shutdown."""

@@ -1,0 +1,1 @@
+"""`gracectl budgets`: what the budgets of nodes and pods allow."""

@@ -1,0 +1,1 @@
+"""`gracectl drain`: requests drains and waits for them."""

@@ -1,1 +1,0 @@
-"""How budgets that stand are shown."""

@@ -1,1 +1,0 @@
-"""What `gracectl uninstall` does, in order, and how it is told."""

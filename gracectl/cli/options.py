@@ -1,0 +1,170 @@
+"""What commands that speak to a cluster have in common: the options that say which one, and the connection to it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gracectl.config import Settings, load_settings
+from gracectl.kube import connection
+from gracectl.kube.connection import Connection
+from gracectl.kube.skew import LARGEST_OFFSET
+from gracectl.model.durations import parse_seconds
+from gracectl.model.node import Node
+from gracectl.model.selectors import LabelQuery, SelectorError, parse_selector
+from gracectl.policy.explain import listed
+
+
+class ClusterChoice(msgspec.Struct, frozen=True):
+    """What the command line says about the cluster, and about how its nodes end."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    config: Path | None = None
+
+    def settings(self) -> Settings:
+        """Those of the file, or all defaults, with what the environment says. Raises ConfigError."""
+        return load_settings(self.config, os.environ)
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which cluster a command speaks to; it gets them in one, as its argument `cluster`."""
+
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig; default: $KUBECONFIG, the pod's service account, ~/.kube/config.",
+    )
+    @click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+    @click.option(
+        "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML); default: all defaults."
+    )
+    @wraps(command)
+    def with_options(
+        *arguments: Any, kubeconfig: str | None, context: str | None, config: Path | None, **others: Any
+    ) -> None:
+        command(*arguments, cluster=ClusterChoice(kubeconfig, context, config), **others)
+
+    return with_options
+
+
+def connected(
+    cluster: ClusterChoice, largest_offset: float = LARGEST_OFFSET
+) -> AbstractAsyncContextManager[Connection]:
+    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
+
+    `largest_offset`: seconds that the server's clock may be away from this machine's and be believed.
+    """
+    return connection.connected(cluster.kubeconfig, cluster.context, largest_offset=largest_offset)
+
+
+class UnknownNodes(Exception):
+    """There are no nodes of these names; the message names them all."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        them = "is no node" if len(self.names) == 1 else "are no nodes"
+        super().__init__(f"there {them} {', '.join(self.names)}; `kubectl get nodes` lists those that there are")
+
+
+class NodeChoice(msgspec.Struct, frozen=True):
+    """What the command line says. Either has `names`, or a `query`, which was written as `selector`."""
+
+    names: tuple[str, ...] = ()
+    query: LabelQuery | None = None
+    selector: str = ""
+
+    def picks(self, node: Node) -> bool:
+        """Whether the command is about this node."""
+        return node.name in self.names if self.query is None else self.query.matches(node.labels)
+
+    @property
+    def nobody(self) -> str:
+        """What people are told when there is none."""
+        return f"No node matches the selector {self.selector}."
+
+    def among(self, nodes: Iterable[Node]) -> tuple[str, ...]:
+        """The names of those that the command is about. Raises UnknownNodes if one of them is not there."""
+        found = sorted(node.name for node in nodes if self.picks(node))
+        missing = [name for name in self.names if name not in found]
+        if missing:
+            raise UnknownNodes(missing)
+        return tuple(found)
+
+
+def node_arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """NODE… or a selector, exactly one of the two; the command gets it as its argument `nodes`."""
+
+    @optional_node_arguments
+    @wraps(command)
+    def with_nodes(*arguments: Any, nodes: NodeChoice | None, **others: Any) -> None:
+        if nodes is None:
+            raise click.UsageError("name one node or more, or choose them with -l SELECTOR")
+        command(*arguments, nodes=nodes, **others)
+
+    return with_nodes
+
+
+def optional_node_arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """NODE…, a selector, or neither: then the command's argument `nodes` is None."""
+
+    @click.argument("names", nargs=-1, metavar="[NODE]...", callback=_named)
+    @click.option(
+        "-l", "--selector", metavar="SELECTOR", callback=_parsed, help="Nodes by their labels, as kubectl has it."
+    )
+    @wraps(command)
+    def with_nodes(
+        *arguments: Any, names: tuple[str, ...], selector: tuple[str, LabelQuery] | None, **others: Any
+    ) -> None:
+        if names and selector:
+            raise click.UsageError(f"give names or a selector, not both ({listed(names)}; -l {selector[0]})")
+        text, query = selector or ("", None)
+        command(*arguments, nodes=NodeChoice(names, query, text) if names or selector else None, **others)
+
+    return with_nodes
+
+
+def _named(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Each once; `node/n1`, as `kubectl get -o name` prints it, is n1."""
+    found = dict.fromkeys(name.removeprefix("nodes/").removeprefix("node/") for name in names)
+    if "" in found:
+        raise click.BadParameter("an empty name; is a variable not set?", param_hint="NODE")
+    return tuple(found)
+
+
+def _parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, LabelQuery] | None:
+    """An empty selector is none, as kubectl drain has it: a variable that is not set must not mean all nodes."""
+    if not text:
+        return None
+    try:
+        return text, parse_selector(text)
+    except SelectorError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+Callback = Callable[[click.Context, click.Parameter, str | None], float | None]
+
+
+def duration(zero: str) -> Callback:
+    """For an option that takes a Go duration, or a bare number of seconds; `zero`: what 0 does."""
+
+    def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+        if text is None:
+            return None
+        try:
+            found = float(text) if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text) else parse_seconds(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}; write it as 10m, 1h30m or 90s, or as a number of seconds.") from error
+        if found < 0:
+            raise click.BadParameter(f"{text} is negative; 0 {zero}.")
+        return found
+
+    return parsed

@@ -1,0 +1,160 @@
+"""A forecast as bars in a terminal: each kind of stretch is a character of its own, so that no colour is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from rich.cells import cell_len
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gracectl.cli.plan.chart import Axis, Chart, Kind, Panel, Row
+from gracectl.cli.plan.table import GAP, INDENT, foot, head, node_head
+from gracectl.cli.plan.text import Telling
+
+WIDEST = 160
+"""Columns: on a wider terminal, or where there is none, a bar says no more."""
+
+NAMES = 0.45
+"""The part of the width that names may take; longer ones are folded."""
+
+TICK_WIDTH = 8
+"""Columns for a tick with its label."""
+
+LEAST_BAR = 30
+"""Columns: where bars had fewer, they say when; the times in figures are left out."""
+
+
+class Signs(msgspec.Struct, frozen=True):
+    """The characters of a drawing."""
+
+    kinds: Mapping[Kind, str]
+    deadline: str
+    deletion: str
+    tick: str
+    onwards: str
+
+
+UNICODE = Signs(
+    {Kind.WAITING: "·", Kind.HELD: "─", Kind.PROTECTED: "═", Kind.MAY_LEAVE: "░", Kind.ENDING: "█"}, "│", "╳", "╵", "→"
+)
+ASCII = Signs(
+    {Kind.WAITING: ".", Kind.HELD: "-", Kind.PROTECTED: "=", Kind.MAY_LEAVE: "?", Kind.ENDING: "#"}, "|", "x", "'", ">"
+)
+
+
+def signs_for(console: Console) -> Signs:
+    """Those that this terminal, or file, can show."""
+    return UNICODE if console.encoding.lower().startswith("utf") else ASCII
+
+
+STYLES = {
+    Kind.WAITING: "bright_black",
+    Kind.HELD: "magenta",
+    Kind.PROTECTED: "blue",
+    Kind.MAY_LEAVE: "yellow",
+    Kind.ENDING: "yellow",
+}
+ALARM = "bold red"
+
+
+def timeline(told: Telling, chart: Chart, width: int, signs: Signs = UNICODE) -> RenderableType:
+    """What the table says, with bars in place of the pods' reasons, for so many columns."""
+    return Group(*_parts(told, chart, min(width, WIDEST), signs))
+
+
+def _parts(told: Telling, chart: Chart, width: int, signs: Signs) -> Iterator[RenderableType]:
+    sheet = _Sheet(chart, width, signs)
+    yield from head(told)
+    for node, panel in zip(told.nodes, chart.panels, strict=True):
+        yield Text()
+        yield from node_head(node)
+        if panel.rows:
+            yield Text()
+            yield from sheet.panel(panel)
+        if node.ignored:
+            yield Padding(Text(node.ignored, "dim"), (0, 0, 0, INDENT))
+    if chart.kinds:
+        yield Text()
+        yield sheet.legend()
+    yield from foot(told)
+
+
+class _Sheet:
+    """The columns that all panels share."""
+
+    def __init__(self, chart: Chart, width: int, signs: Signs) -> None:
+        rows = [row for panel in chart.panels for row in panel.rows]
+        self._chart = chart
+        self._signs = signs
+        self._name = min(max([cell_len(row.name) for row in rows], default=0), int(width * NAMES))
+        self._when = max([len(row.when) for row in rows], default=0)
+        left = width - INDENT - self._name - GAP
+        self._has_times = left - self._when - GAP >= LEAST_BAR
+        self._bar = max(left - (self._when + GAP if self._has_times else 0), TICK_WIDTH)
+
+    def panel(self, panel: Panel) -> Iterator[RenderableType]:
+        """The rows of a node, with the axis below."""
+        for block in panel.blocks:
+            if block.title:
+                yield Padding(Text(block.title, "bold cyan"), (0, 0, 0, INDENT))
+            yield self._grid((row.when, row.name, self._drawn(row, panel)) for row in block.rows)
+        yield self._grid(("", "", line) for line in self._axis(self._chart.axis))
+
+    def _grid(self, lines: Iterable[tuple[str, str, Text]]) -> RenderableType:
+        grid = Table.grid(padding=(0, GAP, 0, 0))
+        if self._has_times:
+            grid.add_column(width=self._when, no_wrap=True)
+        grid.add_column(width=self._name, overflow="fold")
+        grid.add_column(width=self._bar, no_wrap=True)
+        for when, name, bar in lines:
+            grid.add_row(*([Text(when)] if self._has_times else []), Text(name), bar)
+        return Padding(grid, (0, 0, 0, INDENT))
+
+    def _column(self, at: float) -> int:
+        return min(int(self._chart.axis.place(at) * self._bar), self._bar - 1)
+
+    def _drawn(self, row: Row, panel: Panel) -> Text:
+        signs = self._signs
+        cells: list[tuple[str, str]] = [(" ", "")] * self._bar
+        if panel.deadline is not None:
+            cells[self._column(panel.deadline)] = (signs.deadline, ALARM)
+        for stretch in row.stretches:
+            first = self._column(stretch.start)
+            last = self._bar if stretch.end is None else max(self._column(stretch.end), first + 1)
+            for column in range(first, min(last, self._bar)):
+                cells[column] = (signs.kinds[stretch.kind], STYLES[stretch.kind])
+            if stretch.end is None:
+                cells[-1] = (signs.onwards, STYLES[stretch.kind])
+        if row.deleted_at is not None:
+            cells[self._column(row.deleted_at)] = (signs.deletion, ALARM)
+        return Text.assemble(*cells)
+
+    def _axis(self, axis: Axis) -> Iterator[Text]:
+        marks, labels = [" "] * self._bar, [" "] * (self._bar + TICK_WIDTH)
+        free = 0
+        for tick in axis.ticks(max(self._bar // TICK_WIDTH, 1)):
+            column = self._column(tick.at)
+            start = min(max(column - len(tick.label) // 2, 0), self._bar - len(tick.label))
+            if start >= free:
+                marks[column] = self._signs.tick
+                labels[start : start + len(tick.label)] = tick.label
+                free = start + len(tick.label) + 1
+        yield Text("".join(marks), "dim")
+        yield Text("".join(labels[: self._bar]), "dim")
+
+    def legend(self) -> RenderableType:
+        """What the characters mean."""
+        signs = self._signs
+        entries = [Text.assemble((signs.kinds[kind] * 3, STYLES[kind]), f" {kind}") for kind in self._chart.kinds]
+        if self._chart.has_deletion:
+            entries.append(Text.assemble((signs.deletion, ALARM), " deleted for the deadline"))
+        if self._chart.has_deadline:
+            entries.append(Text.assemble((signs.deadline, ALARM), " deadline"))
+        if self._chart.axis.unit is not None:
+            entries.append(Text("(logarithmic axis)"))
+        return Padding(Columns(entries, padding=(0, 3)), (0, 0, 0, INDENT))

@@ -1,1 +1,0 @@
-"""How nodes stand, as `gracectl status` and `gracectl drain` show it."""

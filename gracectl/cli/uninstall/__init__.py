@@ -1,0 +1,1 @@
+"""`gracectl uninstall`: removes everything of gracectl from a cluster."""

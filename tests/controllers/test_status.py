@@ -1,0 +1,297 @@
+"""How nodes stand, as their objects alone show it: state, step, who holds them and since when, who should act."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import NOW, a_budget, a_node, a_pod, owned_by
+from support.statuses import DRAINED, KEPT, going, kept, observed, replica
+
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.status import Memory, NodeStatus, State, claims_by_themselves, is_under_way, node_statuses
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import Condition
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
+from gracectl.model.times import format_time
+from gracectl.policy.deadlines import DeadlineOrigin
+from gracectl.policy.plan import Outcome
+from gracectl.policy.settings import NodeGroup, PolicySettings
+from gracectl.policy.warnings import WarningKind
+
+SETTINGS = TerminationSettings()
+FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon failed: forbidden")
+
+
+def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStatus:
+    (found,) = node_statuses(observed(node, pods=pods, **caches), settings, {node.name}, NOW)
+    return found
+
+
+# -- where it stands ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "pods", "expected"),
+    [
+        (a_node(finalizers=(names.FINALIZER,)), (), (State.IDLE, "", "")),
+        (going(taints=(), since=1), (), (State.ENDING, "cordon", "it is not cordoned yet")),
+        (going(taints=(), conditions=(FAILS,)), (), (State.ENDING, "cordon", "step cordon failed: forbidden")),
+        (going(conditions=(FAILS,)), (replica(),), (State.ENDING, "drain", "step cordon failed: forbidden")),
+        (
+            going(),
+            (replica(),),
+            (State.ENDING, "drain", "is being evicted – shop/web-1"),
+        ),
+        (
+            going(),
+            (),
+            (State.ENDING, "drain", "no pod is left; one may have been bound in the instant of the cordon"),
+        ),
+        (
+            going(
+                conditions=(DRAINED, Condition(names.VOLUMES_DETACHED, "False", "AwaitingDetachment", "waits for v"))
+            ),
+            (),
+            (State.ENDING, "volumes", "waits for v"),
+        ),
+        (
+            going(conditions=(DRAINED, Condition(names.INSTANCE_TERMINATING, "False", "ProviderFailed", "no quota"))),
+            (),
+            (State.ENDING, "instance", "no quota"),
+        ),
+        (going(conditions=(DRAINED,)), (), (State.ENDING, "instance", "")),
+        # At the deadline nobody waits for pods or volumes any more.
+        (
+            going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 1)}),
+            (replica(deletion_timestamp=NOW, deletion_grace_seconds=1),),
+            (State.ENDING, "instance", "the deadline has passed"),
+        ),
+        (
+            going(conditions=(DRAINED,), finalizers=("a.io/x", "b.io/y")),
+            (),
+            (State.ENDING, "finalizer", "others hold it: finalizer a.io/x, b.io/y"),
+        ),
+        (kept(taints=()), (), (State.KEPT, "cordon", "it is not cordoned yet")),
+        (kept(), (replica(),), (State.KEPT, "drain", "is being evicted – shop/web-1")),
+        (kept(conditions=(KEPT,)), (), (State.KEPT, "kept", "all pods are gone")),
+        # It was empty once, and a late pod has come.
+        (kept(conditions=(KEPT,)), (replica(),), (State.KEPT, "drain", "is being evicted – shop/web-1")),
+        (
+            kept(unschedulable=False),
+            (replica(),),
+            (State.RETURNING, "uncordon", "what its cordon has put on it is taken off"),
+        ),
+        (
+            kept(annotations={names.CORDONED: ""}),
+            (replica(),),
+            (State.RETURNING, "uncordon", "what its cordon has put on it is taken off"),
+        ),
+        (
+            going(labels={names.CONTROL_PLANE_ROLE: ""}),
+            (replica(),),
+            (State.ENDING, "", "nobody drains it"),
+        ),
+    ],
+)
+def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[State, str, str]) -> None:
+    found = standing(node, *pods)
+    assert (found.state, found.step, found.waits_for) == expected
+    assert is_under_way(node) is (found.state is not State.IDLE)
+    assert found.is_done is (found.step == "kept")
+
+
+def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:
+    seen = observed(going("b"), going("a"), going("c"))
+    assert [each.name for each in node_statuses(seen, SETTINGS, {"b", "a", "nobody"}, NOW)] == ["a", "b"]
+
+
+def test_pods_that_are_not_listed_yet_are_not_taken_for_none() -> None:
+    (found,) = node_statuses(observed(going()), SETTINGS, {"n1"}, NOW, has_pods=lambda node: False)
+    assert (found.pods, found.step) == (None, "drain")
+
+
+def test_what_stays_with_a_node_is_no_pod_that_holds_it() -> None:
+    daemon = a_pod("agent", owners=owned_by("DaemonSet"))
+    assert [pod.entry.pod.name for pod in standing(kept(), daemon).pods or ()] == []
+    assert [pod.entry.pod.name for pod in standing(going(), daemon).pods or ()] == ["agent"]
+
+
+def test_waves_and_groups_are_those_of_the_settings() -> None:
+    group = NodeGroup(LabelSelector({"pool": "a"}), termination_grace_seconds=600.0)
+    settings = TerminationSettings(policy=PolicySettings(node_groups=(group,)))
+    found = standing(going(labels={"pool": "a"}), settings=settings)
+    assert found.deadline is not None
+    assert (found.deadline.at, found.origin) == (NOW + 500, DeadlineOrigin("nodeGroup", "nodeGroups[0]"))
+    assert standing(kept(labels={"pool": "a"}), settings=settings).deadline is None
+
+
+# -- who holds it, and since when --------------------------------------------------------------------------------------
+
+SPENT: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 2}
+
+
+def held(node: Node, pod: Pod, **budget: Any) -> tuple[Outcome, float]:
+    """What is said of a pod, and since how many seconds."""
+    (found,) = standing(node, pod, budgets=(a_budget(**budget),) if budget else ()).pods or ()
+    return found.entry.outcome, NOW - found.since
+
+
+@pytest.mark.parametrize(
+    ("pod", "budget", "expected"),
+    [
+        (replica(), {}, (Outcome.EVICT, 100.0)),
+        (replica(created=NOW - 40), {}, (Outcome.EVICT, 40.0)),
+        (replica(), SPENT, (Outcome.BLOCKED, 100.0)),
+        (
+            replica(),
+            {**SPENT, "verdict": Condition(names.DISRUPTION_ALLOWED, "False", last_transition=NOW - 30)},
+            (Outcome.BLOCKED, 30.0),
+        ),
+        # It allowed nothing long before anybody wanted anything of it.
+        (
+            replica(),
+            {**SPENT, "verdict": Condition(names.DISRUPTION_ALLOWED, "False", last_transition=NOW - 9000)},
+            (Outcome.BLOCKED, 100.0),
+        ),
+        (replica(annotations={names.DO_NOT_DISRUPT: "true"}), SPENT, (Outcome.PROTECTED, 100.0)),
+        (
+            replica(deletion_timestamp=NOW + 10, deletion_grace_seconds=30),
+            SPENT,
+            (Outcome.TERMINATING, 20.0),
+        ),
+    ],
+)
+def test_since_when_a_pod_is_held(pod: Pod, budget: dict[str, Any], expected: tuple[Outcome, float]) -> None:
+    assert held(going(), pod, **budget) == expected
+
+
+def test_what_blocks_comes_first_and_who_waits_for_whom_is_told() -> None:
+    pods = [
+        replica("free", labels={"app": "free"}),
+        replica("kept", labels={"app": "kept"}, annotations={names.DO_NOT_DISRUPT: "true"}),
+        replica("b"),
+        replica("c", node_name="n2"),
+    ]
+    seen = observed(going(), going("n2", since=200), pods=tuple(pods), budgets=(a_budget(**SPENT),))
+    (found,) = node_statuses(seen, SETTINGS, {"n1"}, NOW)
+    assert [pod.entry.pod.name for pod in found.pods or ()] == ["b", "kept", "free"]
+    places = [pod.place for pod in found.pods or ()]
+    assert places[1:] == [None, None]
+    assert places[0] is not None
+    assert places[0].ahead is not None
+    assert (places[0].number, places[0].of, places[0].ahead.node) == (2, 2, "n2")
+
+
+def test_who_keeps_looking_knows_since_when() -> None:
+    """A pod that waits for a wave and is then blocked is blocked since then, not since the beginning."""
+    memory, node = Memory(), going()
+    first, second = replica("first"), replica("second", labels={"app": "x"}, priority=2_000_000_000)
+    budget = a_budget("x", selector=LabelSelector({"app": "x"}), **SPENT)
+
+    def since(at: float, *pods: Pod) -> dict[str, tuple[Outcome, float]]:
+        seen = observed(node, pods=pods, budgets=(budget,))
+        (found,) = node_statuses(seen, SETTINGS, {"n1"}, at, memory=memory)
+        return {pod.entry.pod.name: (pod.entry.outcome, pod.since - NOW) for pod in found.pods or ()}
+
+    assert since(NOW, first, second) == {"first": (Outcome.EVICT, -100), "second": (Outcome.WAITING, -100)}
+    told = msgspec.structs.replace(first, deletion_timestamp=NOW + 30, deletion_grace_seconds=30)
+    assert since(NOW + 5, told, second) == {"first": (Outcome.TERMINATING, 0), "second": (Outcome.WAITING, -100)}
+    assert since(NOW + 9, second) == {"second": (Outcome.BLOCKED, 9)}
+    assert since(NOW + 50, second) == {"second": (Outcome.BLOCKED, 9)}
+    assert since(NOW + 60) == {}
+    assert since(NOW + 70, second) == {"second": (Outcome.BLOCKED, -100)}  # forgotten: another one may have its name
+
+
+# -- who should act ----------------------------------------------------------------------------------------------------
+
+
+def kinds(node: Node, *pods: Pod, **caches: Any) -> list[WarningKind]:
+    return [caution.kind for caution in standing(node, *pods, **caches).obstacles]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (going(since=14, taints=()), []),
+        (going(since=15, taints=()), [WarningKind.NOBODY_ACTS]),
+        (going(since=15), []),
+        (kept(since=15, taints=()), [WarningKind.NOBODY_ACTS]),
+        (kept(since=15, taints=(), unschedulable=False), []),
+        (going(finalizers=("a.io/x",)), [WarningKind.NOT_HELD]),
+        (going(finalizers=("a.io/x",), conditions=(DRAINED,)), []),
+        (going(labels={names.CONTROL_PLANE_ROLE: ""}, taints=()), [WarningKind.NOT_MANAGED]),
+        (kept(labels={names.CONTROL_PLANE_ROLE: ""}), [WarningKind.NOT_MANAGED]),
+    ],
+)
+def test_what_keeps_a_node_from_ending_as_it_should(node: Node, expected: list[WarningKind]) -> None:
+    assert kinds(node, replica()) == expected
+
+
+@pytest.mark.parametrize("node", [going(), kept(), a_node(finalizers=(names.FINALIZER,))])
+def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_it(node: Node) -> None:
+    says = Condition(names.SHUTTING_DOWN, names.TRUE, "WaitingForPods", "priority 0: it is the turn of 1 pod")
+    for conditions, expected in (((says,), [WarningKind.MACHINE_SHUTS_DOWN]), ((), [])):
+        found = standing(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
+        assert [each.kind for each in found.obstacles] == expected
+    (caution,) = standing(msgspec.structs.replace(node, conditions=(says,))).obstacles
+    assert caution.message == (
+        "its machine shuts down, and the agent on it ends its pods: priority 0: it is the turn of 1 pod"
+    )
+
+
+def test_one_that_is_not_managed_says_what_helps() -> None:
+    (caution,) = standing(going(labels={names.CONTROL_PLANE_ROLE: ""})).obstacles
+    assert "change nodeSelector or the node's labels" in caution.message
+
+
+@pytest.mark.parametrize(
+    ("deadline", "since", "pod", "expected"),
+    [
+        # Its 30 s before the deadline have begun 15 s ago.
+        (15.0, 100.0, replica(), ["shop/web-1"]),
+        (16.0, 100.0, replica(), []),
+        (15.0, 100.0, replica(deletion_timestamp=NOW + 15, deletion_grace_seconds=30), []),
+        # An end that is to be at once was asked for just now, or the pod has just come.
+        (-9000.0, 14.0, replica(), []),
+        (-9000.0, 15.0, replica(), ["shop/web-1"]),
+        (15.0, 100.0, replica(created=NOW - 14), []),
+    ],
+)
+def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
+    deadline: float, since: float, pod: Pod, expected: list[str]
+) -> None:
+    node = going(since=since, annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + deadline)})
+    found = [each for each in standing(node, pod).obstacles if each.kind is WarningKind.NOBODY_ACTS]
+    assert [name for each in found for name in each.objects] == expected
+    assert all("is `gracectl controller` running?" in each.message for each in found)
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+
+def test_claims_that_end_without_a_node() -> None:
+    ends: dict[str, Any] = {"deletion_timestamp": NOW - 50, "finalizers": (names.FINALIZER,)}
+    said = (Condition(names.INSTANCE_TERMINATING, "False", "ProviderFailed", "no quota"),)
+    held = (Condition(names.DRAINED, "False", "NodeDisruptionBudget", "node n2 is to end, but"),)
+    claims = (
+        NodeClaim("held", "h", **ends, node_name="n2", conditions=held),
+        NodeClaim("b", "b", **ends, conditions=said, termination_grace_period="1m"),
+        NodeClaim("a", "a", **ends),
+        NodeClaim("with-node", "w", **ends, node_name="n1"),
+        NodeClaim("lives", "l", finalizers=(names.FINALIZER,)),
+        NodeClaim("of-others", "o", deletion_timestamp=NOW - 50, finalizers=("a.io/x",)),
+        NodeClaim("unmanaged", "u", **ends, labels={names.CONTROL_PLANE_ROLE: ""}),
+    )
+    found = claims_by_themselves(observed(going(), a_node("n2"), claims=claims), SETTINGS, NOW)
+    assert [(each.name, each.nodes, each.since, each.waits_for) for each in found] == [
+        ("a", (), NOW - 50, ""),
+        ("b", (), NOW - 50, "no quota"),
+        ("held", ("n2",), NOW - 50, "node n2 is to end, but"),
+    ]
+    assert found[1].deadline is not None
+    assert found[1].deadline.at == NOW + 10

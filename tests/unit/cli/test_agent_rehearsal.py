@@ -1,0 +1,343 @@
+"""What a shutdown would do on paper: ranges and pods in lines that fit the terminal, what is warned of, and JSON."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from support.builders import NOW, a_node, a_pod, owned_by
+from support.shutdowns import KEP
+
+from gracectl.cli.agent.command import show
+from gracectl.cli.agent.rehearsal import Logind, Rehearsed, Seen, rehearsal_of
+from gracectl.cli.agent.report import (
+    LeftAloneReport,
+    LogindReport,
+    NodeDeadlineReport,
+    RangeReport,
+    RehearsedPodReport,
+    Report,
+    report,
+)
+from gracectl.cli.agent.table import table
+from gracectl.cli.agent.warnings import Kind, cautions_of
+from gracectl.cli.console import text_of
+from gracectl.cli.plan.report import CautionReport, as_json
+from gracectl.model import names
+from gracectl.model.pod import Pod
+from gracectl.policy.waves import by_priority
+
+PAGE = (Path(__file__).parents[3] / "docs" / "rehearsal.md").read_text(encoding="utf-8")
+SLOW = 3600
+OF_ALL_RANGES = (
+    a_pod("regular", grace_seconds=SLOW),
+    a_pod("c", priority=1_000, grace_seconds=SLOW),
+    a_pod("b", priority=10_000, grace_seconds=SLOW),
+    a_pod("a", priority=100_000, grace_seconds=SLOW),
+)
+ALONE = (
+    a_pod("etcd", namespace="kube-system", annotations={names.MIRROR_POD: "x"}),
+    a_pod("job", phase="Succeeded"),
+    a_pod("agent", uid="own", owners=owned_by("DaemonSet", "gracectl-agent")),
+)
+MIXED = (
+    a_pod("web-7d4b9c6f5-2zltl"),
+    a_pod("ledger-0", grace_seconds=120),
+    a_pod("exporter-x2x4z", owners=owned_by("DaemonSet"), priority=10_000, grace_seconds=10),
+    a_pod("coredns-autoscaler-5d78c9869d-abcde", namespace="kube-system", priority=2_000_001_000),
+    a_pod("late-0", grace_seconds=600, deletion_timestamp=NOW + 590, deletion_grace_seconds=600),
+    a_pod("soon-0", deletion_timestamp=NOW + 10, deletion_grace_seconds=30),
+    *ALONE,
+)
+
+
+def going(name: str, ends: float, grace: int = 30) -> Pod:
+    return a_pod(name, grace_seconds=grace, deletion_timestamp=NOW + ends, deletion_grace_seconds=grace)
+
+
+def told_of(
+    *pods: Pod,
+    order: Any = KEP,
+    deadline: float | None = None,
+    logind: Logind | None = None,
+    available: float | None = None,
+) -> Rehearsed:
+    """`deadline` in seconds from NOW."""
+    at = None if deadline is None else NOW + deadline
+    return rehearsal_of(Seen(a_node("worker-7"), pods, order, NOW, at, "own"), logind, available)
+
+
+def as_table(told: Rehearsed, width: int = 160) -> list[str]:
+    return text_of(Console(width=width), table(told, width)).splitlines()
+
+
+def flat(told: Rehearsed, width: int = 160) -> str:
+    """Without the breaks that the width has made."""
+    return " ".join(" ".join(as_table(told, width)).split())
+
+
+def warned(told: Rehearsed) -> dict[Kind, str]:
+    return {each.kind: each.message for each in cautions_of(told)}
+
+
+# -- a table -----------------------------------------------------------------------------------------------------------
+
+
+def test_on_a_narrow_terminal_names_are_folded_and_figures_stand_in_columns() -> None:
+    logind = Logind(5.0, "logind waits only 5 s (InhibitDelayMaxSec); the agent raises it when it runs")
+    assert as_table(told_of(*MIXED, logind=logind), 80) == [
+        "worker-7: a shutdown waits up to 660 s (11:00) for its pods, in 4 ranges",
+        "  as if it began now (0:00), 1970-01-12T13:46:40Z by the server's clock; nothing",
+        "  is changed",
+        "  logind waits up to 5 s now; an agent that runs raises that to 660 s, if it may",
+        "  ! logind waits only 5 s (InhibitDelayMaxSec); the agent raises it when it runs",
+        "  ! shop/ledger-0 (60 s of 120 s), shop/late-0 (60 s of 600 s) have less than",
+        "    the whole grace: priority below 1000 has 60 s; 600 s would do",
+        "  ! pods of DaemonSets are ended as well, in the range of their priority:",
+        "    shop/exporter-x2x4z",
+        "",
+        "  pod                                     priority          grace     told  gone",
+        "  priority below 1000: 60 s, from 0:00 to 1:00",
+        "  shop/web-7d4b9c6f5-2zltl                       0           30 s     0:00  0:30",
+        "  shop/ledger-0                                  0  60 s of 120 s     0:00  1:00",
+        "  shop/late-0                                    0  60 s of 600 s     0:00  1:00",
+        "  shop/soon-0                                    0           30 s  already  0:10",
+        "  priority 1000 to 9999: 120 s, skipped: no pods",
+        "  priority 10000 to 99999: 180 s, from 1:00 to 1:10",
+        "  shop/exporter-x2x4z                        10000           10 s     1:00  1:10",
+        "  priority 100000 and above: 300 s, from 1:10 to 1:40",
+        "  kube-system/coredns-autoscaler-5d78c  2000001000           30 s     1:10  1:40",
+        "  9869d-abcde",
+        "",
+        "  left alone: kube-system/etcd (static pod: it ends with its machine)",
+        "  left alone: shop/job (finished: its phase is Succeeded)",
+        "  left alone: shop/agent (the node agent itself: it ends with its machine)",
+        "",
+        "Over at the latest after 1:40, for 6 pods.",
+        "This is an upper bound: each pod is taken to use all the grace that it is",
+        "granted, and none to come. A range begins when the last pod of the one before it",
+        "is gone. Whatever pods and servers do, the machine goes on after 11:00.",
+    ]
+
+
+def test_on_a_wide_terminal_every_pod_has_one_line() -> None:
+    lines = as_table(told_of(*MIXED), 160)
+    assert "  kube-system/coredns-autoscaler-5d78c9869d-abcde  2000001000           30 s     1:10  1:40" in lines
+    assert lines[1] == "  as if it began now (0:00), 1970-01-12T13:46:40Z by the server's clock; nothing is changed"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("available", [None, 5.0])
+def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(width: int, available: float | None) -> None:
+    eternal = a_pod("with-a-name-that-is-longer-than-most-of-them-and-then-some", grace_seconds=1_000_000)
+    stuck = a_pod("stuck", deletion_timestamp=NOW - 10, deletion_grace_seconds=30)
+    for line in as_table(told_of(*MIXED, eternal, stuck, deadline=30, available=available), width):
+        assert cell_len(line) <= width, line
+        assert line == line.rstrip()
+
+
+def test_the_example_of_the_kep_takes_eleven_minutes() -> None:
+    lines = as_table(told_of(*OF_ALL_RANGES))
+    assert [line.split() for line in lines if line.startswith("  shop/")] == [
+        ["shop/regular", "0", "60", "s", "of", "3600", "s", "0:00", "1:00"],
+        ["shop/c", "1000", "120", "s", "of", "3600", "s", "1:00", "3:00"],
+        ["shop/b", "10000", "180", "s", "of", "3600", "s", "3:00", "6:00"],
+        ["shop/a", "100000", "300", "s", "of", "3600", "s", "6:00", "11:00"],
+    ]
+    assert "Over at the latest after 11:00, for 4 pods." in lines
+    assert "Whatever pods and servers do" not in flat(told_of(*OF_ALL_RANGES))  # that would be the same again
+
+
+def test_a_node_without_pods_to_wait_for_is_let_go_at_once() -> None:
+    lines = as_table(told_of(*ALONE))
+    assert [line.partition(", ")[2] for line in lines if line.startswith("  priority")] == ["skipped: no pods"] * 4
+    assert lines[-1] == "Over at once: there is no pod to wait for."
+    assert "pod  " not in "".join(lines)
+    assert not cautions_of(told_of(*ALONE))
+
+
+def test_of_many_that_are_left_alone_for_the_same_reason_three_are_named() -> None:
+    jobs = [a_pod(f"job-{number}", phase="Failed") for number in range(5)]
+    said = "left alone: shop/job-0, shop/job-1, shop/job-2, and 2 more (finished: its phase is Failed)"
+    assert said in flat(told_of(*jobs))
+
+
+def test_a_node_that_is_being_terminated_cuts_its_pods_for_its_own_deadline() -> None:
+    told = told_of(*OF_ALL_RANGES[:2], deadline=100.5)
+    text = flat(told)
+    assert "the node is being terminated, and must have ended in 1:40 (1970-01-12T13:48:20Z)" in text
+    assert "shop/c 1000 40 s of 3600 s 1:00 1:40" in text
+    messages = [each.message for each in cautions_of(told)]
+    assert messages[0].endswith("priority below 1000 has 60 s; 3600 s would do")
+    assert messages[1].endswith("less than the whole grace: the node must have ended by 1970-01-12T13:48:20Z")
+    assert "must have ended by now (1970-01-12T13:46:35Z)" in flat(told_of(deadline=-5))
+
+
+def test_what_logind_would_wait_is_told_and_takes_no_time_by_itself() -> None:
+    told = told_of(*MIXED, logind=Logind(5.0))
+    assert told.rehearsal.available == 660
+    assert "logind waits up to 5 s now" in flat(told)
+    assert "logind waits for ever" in flat(told_of(*MIXED, logind=Logind(math.inf)))
+    assert "logind" not in flat(told_of(*MIXED, logind=Logind()))
+    assert warned(told_of(logind=Logind(None, "there is no logind"))) == {Kind.LOGIND: "there is no logind"}
+
+
+def test_too_little_time_is_shared_and_said_so() -> None:
+    told = told_of(a_pod("web"), available=66)
+    text = flat(told)
+    assert "a shutdown waits up to 66 s (1:06) of the 660 s that are wanted for its pods, in 4 ranges" in text
+    assert "priority below 1000: 6 s of 60 s, from 0:00 to 0:06 shop/web 0 6 s of 30 s 0:00 0:06" in text
+    assert warned(told) == {
+        Kind.TOO_LITTLE_TIME: "there are 66 s for all ranges instead of 660 s: each has its share of them",
+        Kind.GRACE_CUT: (
+            "shop/web (6 s of 30 s) has less than the whole grace: priority below 1000 has 6 s of its 60 s"
+        ),
+    }
+    first, *_ = report(told).ranges
+    assert (first.period_seconds, first.available_seconds) == (60, 6)
+    assert told_of(a_pod("web"), available=math.inf).rehearsal.available == 660
+
+
+def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
+    last = a_pod("last", priority=2_000_000_000)
+    order = by_priority([(0, 20.0), (2_000_000_000, 0.0)])
+    told = told_of(going("stuck", -10), a_pod("web", grace_seconds=20), last, order=order)
+    assert warned(told)[Kind.STILL_THERE] == (
+        "shop/stuck (it terminates already, and its grace is over), shop/last (it is not told: no time is left for its "
+        "range) are still there when the machine goes down"
+    )
+    text = flat(told)
+    assert "shop/stuck 0 30 s already too late" in text
+    assert "priority 2000000000 and above: 0 s, skipped: no time is left" in text
+    assert "shop/last 2000000000 none of 30 s never too late" in text
+    unheeded = told_of(a_pod("web", grace_seconds=5), last, order=order)
+    assert warned(unheeded)[Kind.STILL_THERE] == (
+        "shop/last (it is told, and nobody waits for it) is still there when the machine goes down"
+    )
+    late = told_of(going("late", 9), available=5)
+    assert "(it terminates already, and has grace until 1970-01-12T13:46:49Z) is" in warned(late)[Kind.STILL_THERE]
+
+
+def test_who_terminates_already_loses_what_he_was_granted_and_not_what_his_manifest_says() -> None:
+    patient = a_pod("patient", deletion_timestamp=NOW + 590, deletion_grace_seconds=600)
+    hasty = a_pod("hasty", deletion_timestamp=NOW + 4, deletion_grace_seconds=5)
+    text = flat(told_of(patient, hasty))
+    assert "! shop/patient (60 s of 600 s) has less than the whole grace: priority below 1000 has 60 s; 600 s" in text
+    assert "shop/patient 0 60 s of 600 s 0:00 1:00 shop/hasty 0 5 s already 0:04" in text
+
+
+def test_nobody_is_warned_where_every_pod_has_what_it_asks_for() -> None:
+    assert not cautions_of(told_of(a_pod("web"), a_pod("at-once", grace_seconds=0), going("soon", 20)))
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_has_all_that_the_table_says() -> None:
+    told = told_of(*MIXED, deadline=500, logind=Logind(5.0, "too short"))
+    found = msgspec.json.decode(as_json(report(told)))
+    assert {key: value for key, value in found.items() if key not in ("cautions", "ranges", "leftAlone")} == {
+        "at": "1970-01-12T13:46:40Z",
+        "node": "worker-7",
+        "wantedSeconds": 660,
+        "availableSeconds": 660,
+        "overSeconds": 100,
+        "logind": {"delaySeconds": 5, "unlimited": False, "problem": "too short"},
+        "deadline": {"at": "1970-01-12T13:55:00Z", "atSeconds": 500},
+    }
+    first, second, third, _ = found["ranges"]
+    assert {key: value for key, value in first.items() if key != "pods"} == {
+        "name": "priority below 1000",
+        "leastPriority": 0,
+        "periodSeconds": 60,
+        "availableSeconds": 60,
+        "beginsSeconds": 0,
+        "endsSeconds": 60,
+    }
+    assert (second["beginsSeconds"], second["endsSeconds"], second["pods"]) == (None, None, [])
+    assert third["pods"] == [
+        {
+            "namespace": "shop",
+            "name": "exporter-x2x4z",
+            "uid": "uid-exporter-x2x4z",
+            "priority": 10_000,
+            "daemonSet": True,
+            "terminating": False,
+            "graceSeconds": 10,
+            "grantedSeconds": 10,
+            "cut": False,
+            "toldSeconds": 60,
+            "goneSeconds": 70,
+            "inTime": True,
+        }
+    ]
+    assert [(pod["name"], pod["cut"], pod["terminating"], pod["toldSeconds"]) for pod in first["pods"]] == [
+        ("web-7d4b9c6f5-2zltl", False, False, 0),
+        ("ledger-0", True, False, 0),
+        ("late-0", True, True, 0),
+        ("soon-0", False, True, None),
+    ]
+    assert found["leftAlone"][2] == {
+        "namespace": "shop",
+        "name": "agent",
+        "uid": "own",
+        "reason": "the node agent itself: it ends with its machine",
+    }
+    assert [(each["kind"], each["grave"], each["objects"]) for each in found["cautions"]] == [
+        ("Logind", False, []),
+        ("GraceCut", False, ["shop/ledger-0", "shop/late-0"]),
+        ("DaemonSetPods", False, ["shop/exporter-x2x4z"]),
+    ]
+
+
+def test_what_is_not_known_is_null_and_what_has_no_end_is_said_so() -> None:
+    found = report(told_of(going("stuck", -10), logind=Logind(math.inf)))
+    assert found.logind == LogindReport(None, True, None)
+    (stuck,) = found.ranges[0].pods
+    assert (stuck.granted_seconds, stuck.gone_seconds, stuck.in_time) == (None, None, False)
+    assert report(told_of()).logind is None
+    assert report(told_of()).deadline is None
+
+
+REPORTS = (
+    (Report, "at node wantedSeconds availableSeconds overSeconds logind deadline cautions ranges leftAlone"),
+    (LogindReport, "delaySeconds unlimited problem"),
+    (NodeDeadlineReport, "at atSeconds"),
+    (CautionReport, "kind grave message objects"),
+    (RangeReport, "name leastPriority periodSeconds availableSeconds beginsSeconds endsSeconds pods"),
+    (
+        RehearsedPodReport,
+        "namespace name uid priority daemonSet terminating graceSeconds grantedSeconds cut toldSeconds goneSeconds "
+        "inTime",
+    ),
+    (LeftAloneReport, "namespace name uid reason"),
+)
+
+
+@pytest.mark.parametrize(("kind", "fields"), REPORTS, ids=[kind.__name__ for kind, _ in REPORTS])
+def test_names_stay_and_the_page_explains_each(kind: type[msgspec.Struct], fields: str) -> None:
+    found = [field.encode_name for field in msgspec.structs.fields(kind)]
+    assert found == fields.split()
+    for field in found:
+        assert f"`{field}`" in PAGE, field
+
+
+def test_the_page_explains_every_warning() -> None:
+    for kind in Kind:
+        assert f"| `{kind}` | {'yes' if kind.is_grave else ''}".rstrip() in PAGE, kind
+
+
+def test_it_is_printed_as_wide_as_the_paper_or_as_one_object(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = told_of(*MIXED)
+    show(told, "table")
+    assert capsys.readouterr().out.splitlines() == as_table(told, 80)
+    show(told, "json")
+    assert msgspec.json.decode(capsys.readouterr().out, type=dict)["node"] == "worker-7"

@@ -1,0 +1,196 @@
+"""The JSON object of a forecast: its shape, which machines rely on, and what stands in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from support.builders import NOW, a_budget, a_pod, ending
+from support.forecasts import REPLICA, WORLDS, a_day, foretold, never, three_replicas, under_way
+
+from gracectl.cli.plan.report import Report, as_json, report
+from gracectl.cli.root import root
+from gracectl.inspect.forecast import Outlook
+from gracectl.policy.plan import Outcome
+from gracectl.policy.warnings import WarningKind
+
+PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
+SPAN = {"earliest": "t", "latest": "t?", "earliestSeconds": "n", "latestSeconds": "n?", "certain": "b"}
+SHAPE: dict[str, Any] = {
+    "at": "t",
+    "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s?"},
+    "nodes": [
+        {
+            "name": "s",
+            "ending": "b",
+            "deletedAt": "t",
+            "deadline": {"at": "t", "atSeconds": "n", "source": "s", "holder": "s", "gracePeriodSeconds": "n?"},
+            "drained": SPAN,
+            "cautions": [{"kind": "s", "grave": "b", "message": "s", "objects": ["s"]}],
+            "waves": [{"name": "s", "periodSeconds": "n"}],
+            "pods": [
+                {
+                    "namespace": "s",
+                    "name": "s",
+                    "uid": "s",
+                    "wave": "s",
+                    "outcome": "s",
+                    "reason": "s",
+                    "until": "t?",
+                    "how": "s",
+                    "told": SPAN,
+                    "gone": SPAN,
+                    "certain": "b",
+                    "ways": ["s"],
+                    "orders": [{"at": "t", "atSeconds": "n", "how": "s", "graceSeconds": "n"}],
+                    "graceSeconds": "n",
+                    "deleteAt": "t?",
+                    "deadline": "t?",
+                    "budgets": ["s"],
+                    "lane": {"number": "n", "of": "n", "after": "s?", "open": "b"},
+                    "protection": {"kind": "s", "value": "s", "until": "t?", "valid": "b", "capped": "b"},
+                    "kept": "s?",
+                }
+            ],
+        }
+    ],
+    "alsoDraining": ["s"],
+    "budgets": [
+        {
+            "namespace": "s",
+            "name": "s",
+            "allowed": "n",
+            "healthy": "n",
+            "required": "n",
+            "expected": "n",
+            "failure": "s?",
+            "lane": [{"node": "s", "pod": "s"}],
+        }
+    ],
+}
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def reported(outlook: Outlook) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(as_json(report(outlook)))
+    return found
+
+
+def fits(value: Any, shape: Any, where: str = "$") -> None:
+    """Assert that a value has this shape: t instant, n number, s text, b truth; `?` or an object may be null."""
+    if isinstance(shape, Mapping):
+        if value is not None:
+            assert list(value) == list(shape), where
+            for key, inner in shape.items():
+                fits(value[key], inner, f"{where}.{key}")
+    elif isinstance(shape, list):
+        for number, each in enumerate(value):
+            fits(each, shape[0], f"{where}[{number}]")
+    elif not (shape.endswith("?") and value is None):
+        kinds: dict[str, Any] = {"t": str, "s": str, "n": (int, float), "b": bool}
+        assert isinstance(value, kinds[shape[0]]), where
+        assert shape[0] != "t" or INSTANT.fullmatch(value), where
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_the_object_has_the_shape_that_is_promised(world: Callable[[], Outlook]) -> None:
+    fits(reported(world()), SHAPE)
+
+
+def fields(shape: Any) -> set[str]:
+    if isinstance(shape, list):
+        return fields(shape[0])
+    if isinstance(shape, Mapping):
+        return set(shape).union(*(fields(inner) for inner in shape.values()))
+    return set()
+
+
+def test_the_help_and_the_page_name_every_field() -> None:
+    shown = CliRunner().invoke(root, ["plan", "--help"]).output
+    assert {name for name in fields(SHAPE) if not re.search(rf"\b{name}\b", shown)} == set()
+    page = PAGE.read_text(encoding="utf-8")
+    assert {name for name in fields(SHAPE) if f"`{name}`" not in page} == set()
+    assert {kind.value for kind in WarningKind if f"`{kind}`" not in page} == set()
+    assert {outcome.value for outcome in Outcome if f"`{outcome}`" not in page} == set()
+
+
+def test_of_three_replicas() -> None:
+    told = reported(three_replicas())
+    assert told["at"] == "1970-01-12T13:46:40Z"
+    assert told["assumptions"] == {
+        "replacementSeconds": 600.0,
+        "evictionQps": 0.0,
+        "evictionBurst": 1,
+        "settings": None,
+    }
+    node = told["nodes"][0]
+    assert node["deadline"] == {
+        "at": "1970-01-12T14:01:40Z",
+        "atSeconds": 900.0,
+        "source": "claim",
+        "holder": "NodeClaim node-1",
+        "gracePeriodSeconds": 900.0,
+    }
+    assert (node["drained"]["earliestSeconds"], node["drained"]["latestSeconds"]) == (2.0, 900.0)
+    (pod,) = node["pods"]
+    assert (pod["told"]["earliestSeconds"], pod["told"]["latestSeconds"], pod["certain"]) == (0.0, 300.0, False)
+    assert pod["ways"] == ["evicted", "deleted"]
+    assert pod["orders"] == [{"at": "1970-01-12T13:51:40Z", "atSeconds": 300.0, "how": "deleted", "graceSeconds": 600}]
+    assert pod["lane"]["open"]
+    (budget,) = told["budgets"]
+    assert [waiting["node"] for waiting in budget["lane"]] == ["node-2", "node-1", "node-3"]
+
+
+def test_what_never_happens_is_null_and_what_keeps_it_is_said() -> None:
+    (node,) = reported(never())["nodes"]
+    assert node["drained"] is None
+    assert node["cautions"][0]["kind"] == "NeverDrains"
+    assert node["cautions"][0]["grave"]
+    kept = {pod["name"]: (pod["told"], pod["kept"]) for pod in node["pods"]}
+    assert kept["notebook"] == (None, "protected by do-not-disrupt")
+    assert kept["quick"][1] is None
+    assert [pod["wave"] for pod in node["pods"]] == ["non-critical"] * 4 + ["critical"]
+
+
+def test_what_happens_perhaps_never_has_no_latest() -> None:
+    budget = a_budget(disruptions_allowed=0, current_healthy=2)
+    (node,) = reported(foretold(ending("n1", a_pod(owners=REPLICA), budgets=(budget,))))["nodes"]
+    assert node["drained"]["latest"] is None
+    assert node["pods"][0]["told"] == {
+        "earliest": "1970-01-12T13:46:40Z",
+        "latest": None,
+        "earliestSeconds": 0.0,
+        "latestSeconds": None,
+        "certain": False,
+    }
+
+
+def test_who_is_ending_already_and_beside_whom() -> None:
+    told = reported(under_way())
+    assert told["alsoDraining"] == ["old-2"]
+    assert told["nodes"][0]["ending"]
+    assert told["nodes"][0]["deletedAt"] == "1970-01-12T13:45:40Z"
+
+
+def test_ignored_pods_are_there_as_well() -> None:
+    (node,) = reported(a_day())["nodes"]
+    assert [pod["name"] for pod in node["pods"] if pod["outcome"] == "ignored"] == ["done", "static"]
+    protection = next(pod["protection"] for pod in node["pods"] if pod["protection"])
+    assert protection == {
+        "kind": "do-not-disrupt",
+        "value": "24h",
+        "until": "1970-01-13T13:46:40Z",
+        "valid": True,
+        "capped": False,
+    }
+
+
+def test_the_settings_that_were_given_are_named() -> None:
+    assert report(a_day(), "settings.yaml").assumptions.settings == "settings.yaml"
+    assert NOW == 1_000_000
+    assert isinstance(report(a_day()), Report)

@@ -1,0 +1,171 @@
+"""Following nodes scene by scene, on virtual time: what is seen when, what is never shown, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import anyio
+import pytest
+from kubesim.controllers.cloud import CloudSettings
+from kubesim.faults import DropWatch, Refuse, Rule
+from kubesim_support.accounts import account_token, grant, rule
+from support.inprocess import InProcessTransport
+from support.kept import gracectl_keep, take_off
+from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
+from support.watchers import a_client, being_deleted, named
+
+from gracectl.cli.status.follow import Gone, Scene, follow
+from gracectl.inspect.status import State
+from gracectl.kube import errors
+from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
+from gracectl.model import names
+from gracectl.model.node import Node
+
+pytestmark = pytest.mark.anyio
+
+
+class Camera:
+    """Keeps the scenes; has seen enough when the test says so."""
+
+    def __init__(self, enough: Callable[[Scene], bool] = lambda scene: False) -> None:
+        self.scenes: list[Scene] = []
+        self._enough = enough
+
+    def __call__(self, scene: Scene) -> bool:
+        self.scenes.append(scene)
+        return self._enough(scene)
+
+    def steps(self, node: str) -> list[str]:
+        """Those that were seen, each once."""
+        return list(dict.fromkeys(each.step for scene in self.scenes for each in scene.nodes if each.name == node))
+
+
+def there(stage: Stage) -> Connection:
+    return Connection(stage.transport, stage.clock, a_client(stage), "http://stage")
+
+
+def uid(stage: Stage, node: str) -> str:
+    found = stage.node(node)
+    assert found is not None
+    return str(found["metadata"]["uid"])
+
+
+async def filmed(stage: Stage, camera: Camera, chooses: Callable[[Node], bool] = being_deleted, **more: str) -> None:
+    await follow(there(stage), stage.settings, chooses, camera, expected=more)
+
+
+async def begin_a_drain_that_is_blocked(stage: Stage) -> None:
+    """Of n1, by a budget over its only pod; then the controller stops."""
+    await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", maxUnavailable=0))
+    async with stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.clock.sleep(1)
+
+
+async def test_a_node_is_followed_until_it_is_gone() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=3.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        expected = {"n1": uid(stage, "n1")}
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            camera = Camera(lambda scene: bool(scene.gone))
+            await stage.delete_node("n1")
+            await filmed(stage, camera, named("n1"), **expected)
+        (gone,) = camera.scenes[-1].gone
+        assert (gone.name, gone.uid, camera.scenes[-1].nodes) == ("n1", expected["n1"], ())
+        assert gone.after_seconds is not None
+        assert 8.0 <= gone.after_seconds <= 12.0  # five to stop, three to end, and how often the provider is asked
+        assert camera.steps("n1")[-2:] == ["drain", "instance"]
+        times = [scene.at for scene in camera.scenes]
+        assert all(0.19 < after - before <= 1.21 for before, after in pairwise(times))
+
+
+async def test_a_namesake_is_another_node() -> None:
+    async with staged("n1") as stage:
+        camera = Camera()
+        before = uid(stage, "n1")
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: filmed(stage, camera, named("n1"), n1=before))
+            await stage.clock.sleep(3)
+            await stage.delete_node("n1")
+            await stage.add_nodes("n1")
+            await stage.clock.sleep(3)
+            group.cancel_scope.cancel()
+        last = camera.scenes[-1]
+        assert last.gone == (Gone("n1", before, None),)
+        assert [(node.name, node.state) for node in last.nodes] == [("n1", State.IDLE)]
+
+
+async def test_a_node_that_was_under_way_is_missed_and_one_that_was_given_back_is_not() -> None:
+    async with staged("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        camera = Camera()
+
+        def is_asked_for(node: Node) -> bool:
+            return being_deleted(node) or names.KEEP_DRAINED in node.annotations
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: filmed(stage, camera, is_asked_for))
+            await stage.clock.sleep(1)
+            await gracectl_keep(stage, "n2")
+            await stage.delete_node("n1")
+            await stage.clock.sleep(5)
+            await take_off(stage, "n2")
+            await stage.clock.sleep(5)
+            group.cancel_scope.cancel()
+        assert [gone.name for gone in camera.scenes[-1].gone] == ["n1"]
+        assert camera.steps("n2")[-1] == "kept"
+        assert camera.scenes[-1].nodes == ()
+
+
+async def test_nothing_is_said_of_a_cluster_before_its_budgets_are_known() -> None:
+    """Without them a pod that nothing lets go would seem to be leaving."""
+    async with staged("n1") as stage:
+        await begin_a_drain_that_is_blocked(stage)
+        stage.transport.before.add(Rule(fault=Refuse(500), path="poddisruptionbudgets", count=8))
+        camera = Camera(lambda scene: bool(scene.nodes and scene.nodes[0].pods))
+        await filmed(stage, camera, named("n1"), n1=uid(stage, "n1"))
+        first, last = camera.scenes[0], camera.scenes[-1]
+        assert (first.is_complete, first.nodes) == (False, ())
+        assert any(scene.interruption and "poddisruptionbudgets" in scene.interruption.error for scene in camera.scenes)
+        outcomes = {
+            pod.entry.outcome.value for scene in camera.scenes for node in scene.nodes for pod in node.pods or ()
+        }
+        assert (outcomes, last.is_complete, last.interruption) == ({"blocked"}, True, None)
+
+
+async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
+    async with staged("n1") as stage:
+        await begin_a_drain_that_is_blocked(stage)
+        camera = Camera()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: filmed(stage, camera))
+            await stage.clock.sleep(3)
+            lost = len(camera.scenes)
+            # Every watch breaks when it says something next, and nobody answers for some minutes.
+            stage.transport.before.add(Rule(fault=DropWatch(0.0)))
+            stage.transport.before.add(Rule(fault=Refuse(500)))
+            await stage.clock.sleep(400)
+            stage.transport.before.clear()
+            back = len(camera.scenes)
+            await stage.clock.sleep(30)
+            group.cancel_scope.cancel()
+        assert all(scene.interruption is None for scene in camera.scenes[1:lost])
+        during = camera.scenes[lost:back]
+        assert during[-1].interruption is not None
+        assert {len(node.pods or ()) for scene in during for node in scene.nodes} == {1}
+        assert camera.scenes[-1].interruption is None
+
+
+async def test_a_missing_right_ends_it() -> None:
+    async with staged("n1") as stage:
+        token = await account_token(stage.server, "reader")
+        subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
+        await grant(stage.server, subject, rule("list watch", "nodes"))
+        transport = InProcessTransport(stage.server, stage.clock, token=token)
+        connection = Connection(transport, stage.clock, KubeClient(transport, stage.clock), "http://stage")
+        with pytest.raises(errors.Forbidden, match="add the verb list on "):
+            await follow(connection, stage.settings, being_deleted, Camera())

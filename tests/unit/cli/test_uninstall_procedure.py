@@ -1,0 +1,376 @@
+"""What takes gracectl off a cluster, in virtual time: beside controllers that run, broken off, refused, repeated."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.faults import Latency, Partition, Refuse, Rule
+from kubesim_support.accounts import account_token, grant, rule
+from support.karpenter import karpenter_leads
+from support.kept import keep
+from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
+from support.uninstall import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
+from support.voluntary import TERMINABLE
+
+from gracectl.cli.uninstall.report import Outcome
+from gracectl.config import ConfigError, Settings
+from gracectl.controllers.karpenter import LiveKarpenter
+from gracectl.kube.errors import Forbidden
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+SECRET = {"metadata": {"name": "gracectl-webhook-tls", "labels": {names.MANAGED_BY: "gracectl"}}}
+
+
+async def test_beside_a_controller_that_runs_no_finalizer_comes_back() -> None:
+    async with staged("n1", "n2", settings=Settings()) as stage:
+        await stage.add_nodes("claimed", claim=ClaimSpec())
+        async with stage.controller() as first, stage.controller() as second:
+            await stage.settle(first)
+            await second.wait_live()
+            began = stage.clock.monotonic()
+            leaving = Leaving(stage)
+            report = await leaving.run()
+            # What the leader had sent may arrive until its Lease would have run out.
+            assert 15 <= stage.clock.monotonic() - began <= 17
+            assert held(stage) == []
+            removed = outcomes(report, "Node", "NodeClaim")
+            assert removed == dict.fromkeys(["n1", "n2", "claimed", "claimed-claim"], Outcome.REMOVED)
+            assert report.failures == ()
+            await stage.add_nodes("late")
+            await stage.clock.sleep(590)
+            assert held(stage) == []
+            assert not first.statistics().fence.is_open
+            assert report.lease is not None
+            assert report.lease.held_until == "2026-01-01T00:10:15Z"
+            # Whoever still runs then is told by nobody that it is not wanted.
+            await stage.clock.sleep(15)
+            assert held(stage) == ["claimed", "claimed-claim", "late", "n1", "n2"]
+
+
+async def test_a_late_write_of_the_leader_is_found_and_taken_off() -> None:
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+
+        async def arrive() -> None:
+            # Sent before the leader knew better, and on its way for long.
+            await stage.clock.sleep(14)
+            assert held(stage) == []
+            await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(arrive)
+            report = await Leaving(stage).run()
+        assert held(stage) == []
+        assert report.failures == ()
+
+
+async def test_the_lease_is_kept_however_long_it_takes() -> None:
+    nodes = [f"n{number}" for number in range(60)]
+    async with staged(*nodes, settings=Settings()) as stage, stage.controller() as first, stage.controller() as second:
+        await stage.settle(first)
+        await second.wait_live()
+        began = stage.clock.monotonic()
+        leaving = Leaving(stage)
+        leaving.wire.before.add(Rule(fault=Latency(9.0, 9.0), method="PATCH"))
+        await leaving.run()
+        assert stage.clock.monotonic() - began > 25
+        assert held(stage) == []
+        elections = [each.statistics().election for each in (first, second)]
+        assert sum(each.terms for each in elections if each is not None) == 1
+
+
+async def test_a_leader_that_is_cut_off_and_comes_back_writes_nothing() -> None:
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        stage.transport.before.add(Rule(fault=Partition()))
+        await stage.clock.sleep(1)
+        await Leaving(stage).run()
+        stage.transport.before.clear()
+        await stage.clock.sleep(120)
+        assert held(stage) == []
+
+
+async def test_what_is_being_deleted_vanishes_and_is_named_with_its_instance_and_pods() -> None:
+    settings = the_settings(drain={"minimumSeconds": 0}, leaderElection={"enabled": True})
+    async with staged("n1", "staying", settings=settings) as stage:
+        await stage.add_nodes("claimed", claim=ClaimSpec())
+        protected = {names.DO_NOT_DISRUPT: "true"}
+        await stage.create(*(a_pod_manifest(name, "n1", annotations=protected) for name in ("a", "b")))
+        await stage.create(a_pod_manifest("c", "claimed", annotations=protected))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.patch_node("claimed", {"metadata": {"finalizers": [names.FINALIZER, "example.com/x"]}})
+            await stage.delete_node("n1")
+            await stage.delete_claim("claimed-claim")
+            await stage.clock.sleep(5)
+            report = await Leaving(stage).run()
+        assert stage.node("n1") is None
+        assert stage.claim("claimed-claim") is None
+        staying = stage.node("staying")
+        claimed = stage.node("claimed")
+        assert staying is not None
+        assert claimed is not None
+        assert finalizers_of(claimed) == ["example.com/x"]
+        ends = {each.node: each for each in report.endings}
+        assert (ends["n1"].pods, ends["n1"].claim, ends["n1"].held_by) == (2, None, ())
+        assert ends["n1"].instance is not None
+        assert ends["n1"].instance.endswith(stage.instances["n1"])
+        assert (ends["claimed"].pods, ends["claimed"].claim) == (1, "claimed-claim")
+        assert ends["claimed"].held_by == ("example.com/x",)
+        assert stage.provider.calls == []
+
+
+async def test_terminations_under_way_are_waited_for_and_no_longer_than_was_said() -> None:
+    settings = the_settings(drain={"minimumSeconds": 0}, leaderElection={"enabled": True})
+    async with staged("n1", "n2", settings=settings) as stage:
+        await stage.create(a_pod_manifest("quick", "n1", behaviour={"stop-seconds": 20}))
+        await stage.create(a_pod_manifest("stuck", "n2", annotations={names.DO_NOT_DISRUPT: "true"}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.delete_node("n2")
+            began = stage.clock.monotonic()
+            leaving = Leaving(stage, wait=60.0)
+            report = await leaving.run()
+            assert 75 <= stage.clock.monotonic() - began <= 77
+        assert stage.instance_state("n1") == "terminated"
+        assert [each.node for each in report.endings] == ["n2"]
+        assert leaving.said[:2] == ["waiting for the end of n1, n2", "waiting for the end of n2"]
+        assert "after 60 s these were still on their way to their end: n2" in report.notes
+
+
+async def test_nobody_is_waited_for_where_nobody_leads() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.clock.sleep(60)
+        began = stage.clock.monotonic()
+        report = await Leaving(stage, wait=600.0).run()
+        assert stage.clock.monotonic() - began <= 17
+        assert "no controller leads, so nothing was waited for" in report.notes
+
+
+async def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
+    async with staged("n1", "n2", settings=Settings()) as stage:
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await stage.call("POST", SECRETS, SECRET)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(1)
+            leaving = Leaving(stage, dry_run=True, wait=60.0)
+            foretold = await leaving.run()
+            assert {each.request.method for each in leaving.wire.executed} == {"GET"}
+            assert held(stage) == ["n1", "n2"]
+            done = await Leaving(stage).run()
+        assert dict.fromkeys(outcomes(foretold), Outcome.REMOVED) == outcomes(done)
+        assert set(outcomes(foretold).values()) == {Outcome.WOULD_BE_REMOVED}
+        assert foretold.endings == done.endings
+        assert foretold.lease is not None
+        assert done.lease is not None
+        assert (foretold.lease.previous_holder, foretold.lease.held_until) == (done.lease.previous_holder, None)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.4, 3.0, 9.0])
+async def test_broken_off_at_any_moment_and_begun_again_nothing_is_left(after: float) -> None:
+    async with staged(*(f"n{number}" for number in range(40)), settings=Settings()) as stage:
+        await stage.call("POST", SECRETS, SECRET)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            first = Leaving(stage)
+            first.wire.before.add(Rule(fault=Latency(0.05, 0.3)))
+            line = first.wire.line()
+            with anyio.move_on_after(after):
+                await first.run(line)
+            line.cut()
+            await stage.clock.sleep(7)
+            report = await Leaving(stage).run()
+            assert report.failures == ()
+            assert held(stage) == []
+            await stage.clock.sleep(300)
+            assert held(stage) == []
+
+
+async def test_three_hundred_nodes_and_conflicts_with_kubelets() -> None:
+    nodes = [f"n{number}" for number in range(300)]
+    async with staged(*nodes, settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        leaving = Leaving(stage)
+        leaving.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="nodes", probability=0.3))
+        leaving.wire.before.add(Rule(fault=Refuse(500), probability=0.02))
+        report = await leaving.run()
+        assert held(stage) == []
+        assert report.failures == ()
+        assert set(outcomes(report, "Node")) == set(nodes)
+
+
+async def test_webhooks_that_do_not_answer_hinder_nothing_and_those_of_others_stay() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        await stage.call("POST", SECRETS, SECRET)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await configure(stage, "validating", names.NODE_DELETION_WEBHOOK, labelled=False)
+            await configure(stage, "mutating", "whatever.example.com")
+            report = await Leaving(stage).run()
+        assert held(stage) == []
+        assert report.failures == ()
+        kinds = {each.kind for each in report.removals if each.outcome is Outcome.REMOVED}
+        assert kinds == {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Secret", "Node"}
+
+
+async def test_a_namesake_that_is_not_ours_is_left_and_said_to_be() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        await configure(stage, "mutating", "other.example.com", labelled=False)
+        await stage.call("POST", SECRETS, {"metadata": {"name": "gracectl-webhook-tls"}})
+        report = await Leaving(stage).run()
+        assert outcomes(report) == {"gracectl": Outcome.LEFT, "kube-system/gracectl-webhook-tls": Outcome.LEFT}
+        assert report.failures == ()
+        await stage.call("GET", WEBHOOKS.format(kind="mutating") + "/gracectl")
+
+
+async def test_kept_nodes_are_named_with_what_gives_them_back() -> None:
+    async with staged("n1", settings=the_settings(leaderElection={"enabled": True})) as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await keep(stage, "n1")
+            await stage.until(lambda: stage.condition("n1", names.DRAINED) is not None)
+            report = await Leaving(stage).run()
+        (kept,) = report.kept
+        assert kept.commands == (
+            "kubectl uncordon n1",
+            "kubectl taint node n1 karpenter.sh/disrupted-",
+            "kubectl label node n1 node.kubernetes.io/exclude-from-external-load-balancers-",
+            "kubectl annotate node n1 gracectl.io/keep-drained- gracectl.io/cordoned-",
+        )
+
+
+async def test_nodes_that_were_cordoned_while_they_waited_are_named_with_what_opens_them() -> None:
+    async with staged("n1", "n2", "n3", settings=the_settings(leaderElection={"enabled": True})) as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+            await stage.patch_node("n1", TERMINABLE)
+            await stage.until(lambda: bool((stage.node("n1") or {})["spec"].get("unschedulable")))
+            report = await Leaving(stage).run()
+        (cordoned,) = report.kept
+        assert cordoned.commands == (
+            "kubectl uncordon n1",
+            "kubectl annotate node n1 gracectl.io/pending-cordoned-",
+        )
+
+
+async def test_beside_a_live_karpenter_nothing_is_done() -> None:
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await karpenter_leads(stage, "karpenter")
+        leaving = Leaving(stage)
+        with pytest.raises(LiveKarpenter):
+            await leaving.run()
+        assert {each.request.method for each in leaving.wire.executed} == {"GET"}
+
+
+async def test_without_a_lease_it_goes_on_and_says_what_that_means() -> None:
+    async with staged("n1") as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+        report = await Leaving(stage).run()
+        assert held(stage) == []
+        assert report.lease is None
+        assert "leads without leader election" in report.notes[0]
+        stage.settings = Settings()
+        report = await Leaving(stage).run()
+        assert "there is no Lease gracectl" in report.notes[0]
+
+
+async def test_whoever_puts_the_finalizer_back_for_ever_is_no_endless_loop() -> None:
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        report = await Leaving(stage).run()
+        (failure,) = report.failures
+        assert (failure.kind, failure.name) == ("Node", "n1")
+        assert "puts the finalizer back again and again" in failure.why
+        assert stage.clock.monotonic() < 30
+
+
+async def test_a_lease_elsewhere_is_found_and_two_of_them_are_not_guessed() -> None:
+    async with staged("n1", settings=the_settings(leaderElection={"namespace": "default"})) as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.settings = Settings()
+            report = await Leaving(stage).run()
+            assert report.lease is not None
+            assert report.lease.namespace == "default"
+            assert held(stage) == []
+        other = {"metadata": {"name": "gracectl"}, "spec": {"holderIdentity": "other"}}
+        await stage.call("POST", LEASE.rpartition("/")[0], other)
+        with pytest.raises(ConfigError, match=r"default, kube-system.*--namespace"):
+            await Leaving(stage).run()
+        again = await Leaving(stage, namespace="default").run()
+        assert again.lease is not None
+        assert again.lease.namespace == "default"
+
+
+LOOKING = (
+    rule("list", "nodes pods"),
+    rule("list", "nodeclaims", "karpenter.sh"),
+    rule("get list update", "leases", "coordination.k8s.io"),
+    rule("get delete", "secrets"),
+    rule("get delete", "validatingwebhookconfigurations mutatingwebhookconfigurations", "admissionregistration.k8s.io"),
+)
+ENOUGH = (*LOOKING, rule("get patch", "nodes"), rule("get patch", "nodeclaims", "karpenter.sh"))
+"""As docs/uninstall.md lists them."""
+
+
+async def asked_by(stage: Stage, *rules: dict[str, object]) -> str:
+    """The token of an account with these rights."""
+    token = await account_token(stage.server, "leaver", "kube-system")
+    await grant(stage.server, {"kind": "ServiceAccount", "name": "leaver", "namespace": "kube-system"}, *rules)
+    return token
+
+
+async def test_the_documented_rights_are_enough() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        await stage.add_nodes("claimed", claim=ClaimSpec())
+        await stage.call("POST", SECRETS, SECRET)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+            await stage.delete_node("n1")
+            leaving = Leaving(stage, token=await asked_by(stage, *ENOUGH))
+            report = await leaving.run()
+        assert report.failures == ()
+        assert report.endings[0].pods == 1
+        assert held(stage) == []
+        # 409: the controller has written the node in between; it is read and written again.
+        assert {each.status for each in leaving.wire.executed} <= {200, 201, 404, 409}
+
+
+async def test_what_one_may_not_do_is_named_with_the_right_and_the_rest_is_done() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        await stage.add_nodes("claimed", claim=ClaimSpec())
+        await stage.call("POST", SECRETS, SECRET)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            few = [each for each in ENOUGH if each["resources"] not in (["secrets"], ["nodes"])]
+            report = await Leaving(stage, token=await asked_by(stage, *few)).run()
+        why = {(each.kind, each.name): each.why for each in report.failures}
+        assert set(why) == {("Secret", "kube-system/gracectl-webhook-tls"), ("Node", "n1"), ("Node", "claimed")}
+        assert "add the verb patch on nodes to the role" in why["Node", "n1"]
+        assert held(stage) == ["claimed", "n1"]
+
+
+@pytest.mark.parametrize("missing", ["leases", "nodes pods"])
+async def test_who_may_not_take_the_lease_or_look_changes_nothing(missing: str) -> None:
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        few = [each for each in ENOUGH if each["resources"] != missing.split()]
+        leaving = Leaving(stage, token=await asked_by(stage, *few))
+        with pytest.raises(Forbidden):
+            await leaving.run()
+        assert held(stage) == ["n1"]
+        assert {each.request.method for each in leaving.wire.executed} == {"GET"}

@@ -1,0 +1,85 @@
+"""What takes gracectl off a cluster, beside controllers that do not hear of it, or are let begin again."""
+
+from __future__ import annotations
+
+import json
+
+import anyio
+import pytest
+from kubesim.faults import FreezeWatch, Refuse, Rule
+from support.stage import staged
+from support.uninstall import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
+
+from gracectl.cli.uninstall.report import Outcome, last_words
+from gracectl.config import Settings
+from gracectl.model import names
+
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+SECRET = {"metadata": {"name": "gracectl-webhook-tls", "labels": {names.MANAGED_BY: "gracectl"}}}
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_leader_that_does_not_hear_of_it_is_outlasted() -> None:
+    """Its keeper puts the finalizer back at once, again and again, until it may not write any more."""
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        for deaf in (Rule(fault=Refuse(503), path="leases"), Rule(fault=FreezeWatch(0.0), path="leases")):
+            stage.transport.before.add(deaf)
+        report = await Leaving(stage).run()
+        assert report.failures == ()
+        assert outcomes(report, "Node") == {"n1": Outcome.REMOVED}
+        await stage.clock.sleep(60)
+        assert held(stage) == []
+
+
+async def test_what_is_said_at_the_end_lets_a_controller_that_has_seen_it_all_begin_at_once() -> None:
+    """A Lease that is merely deleted is its holder's until it would have run out."""
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        report = await Leaving(stage).run()
+        await stage.clock.sleep(30)
+        said = " ".join(last_words(report))
+        assert "kubectl -n kube-system patch lease gracectl --type merge -p " in said
+        patch = json.loads(said.partition(" -p '")[2].partition("'")[0])
+        await stage.call("PATCH", LEASE, patch, "application/merge-patch+json")
+        await stage.clock.sleep(20)
+        assert held(stage) == ["n1"]
+
+
+async def test_webhooks_that_a_leader_makes_late_are_taken_away_as_well() -> None:
+    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.call("POST", SECRETS, SECRET)
+
+        async def arrive() -> None:
+            await stage.clock.sleep(12)
+            await configure(stage, "validating", names.NODE_DELETION_WEBHOOK)
+            await stage.call("POST", SECRETS, SECRET)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(arrive)
+            report = await Leaving(stage).run()
+        assert report.failures == ()
+        for path in (WEBHOOKS.format(kind="validating") + "/gracectl", f"{SECRETS}/gracectl-webhook-tls"):
+            status, _ = await stage.cluster.api.call("GET", path)
+            assert status == 404, path
+
+
+async def test_whoever_makes_the_webhooks_for_ever_is_no_endless_loop() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+
+        async def make() -> None:
+            while True:
+                if (await stage.cluster.api.call("GET", WEBHOOKS.format(kind="mutating") + "/gracectl"))[0] == 404:
+                    await configure(stage, "mutating", names.NODE_CREATION_WEBHOOK)
+                await stage.clock.sleep(1)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(make)
+            report = await Leaving(stage).run()
+            group.cancel_scope.cancel()
+        (failure,) = report.failures
+        assert (failure.kind, failure.name) == ("MutatingWebhookConfiguration", "gracectl")
+        assert "makes it anew again and again" in failure.why
+        assert stage.clock.monotonic() < 30
