@@ -18,16 +18,16 @@ import orjson
 
 from benchmarks.ground.wire import Connection, connected
 from benchmarks.report import Figure, Outcome
-from gracectl.admission.nodebudgets import NodeBudgetWriting
-from gracectl.admission.nodeclaims import NodeClaimWriting
-from gracectl.admission.nodes import NodeCreation, NodeDeletion
+from gracectl.admission.nodebudgets import NodeBudgetValidator
+from gracectl.admission.nodeclaims import NodeClaimValidator
+from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
 from gracectl.admission.reviews import Handler
-from gracectl.admission.server import LIMITS, Reception
+from gracectl.admission.server import LIMITS, WebhookServer
 from gracectl.admission.webhooks import (
-    NODE_BUDGET_WRITING,
-    NODE_CLAIM_WRITING,
-    NODE_CREATION,
-    NODE_DELETION,
+    NODE_BUDGET_WEBHOOK,
+    NODE_CLAIM_WEBHOOK,
+    NODE_CREATE_WEBHOOK,
+    NODE_DELETE_WEBHOOK,
     Webhook,
 )
 from gracectl.kube.cache import Cache
@@ -80,10 +80,10 @@ async def run() -> Outcome:
     figures: list[Figure] = []
     async with served(nodes, budgets) as connection:
         for webhook, ask in (
-            (NODE_CREATION, lambda number: review("CREATE", nodes[number % NODES], None)),
-            (NODE_DELETION, lambda number: review("DELETE", None, nodes[number % NODES])),
-            (NODE_BUDGET_WRITING, lambda number: review("CREATE", budgets[number % POOLS], None)),
-            (NODE_CLAIM_WRITING, lambda number: review("UPDATE", claim, claim)),
+            (NODE_CREATE_WEBHOOK, lambda number: review("CREATE", nodes[number % NODES], None)),
+            (NODE_DELETE_WEBHOOK, lambda number: review("DELETE", None, nodes[number % NODES])),
+            (NODE_BUDGET_WEBHOOK, lambda number: review("CREATE", budgets[number % POOLS], None)),
+            (NODE_CLAIM_WEBHOOK, lambda number: review("UPDATE", claim, claim)),
         ):
             figures += await measured(connection, webhook, ask)
     return Outcome(
@@ -119,17 +119,17 @@ async def served(nodes: list[dict[str, Any]], budgets: list[dict[str, Any]]) -> 
     counted.replace(decode_node_budget(orjson.dumps(budget)) for budget in budgets)
     known.replace(decode_node(orjson.dumps(node)) for node in nodes)
     handlers: dict[Webhook, Handler] = {
-        NODE_CREATION: NodeCreation(LabelSelector()),
-        NODE_DELETION: NodeDeletion(gate, lambda: True),
-        NODE_BUDGET_WRITING: NodeBudgetWriting(known),
-        NODE_CLAIM_WRITING: NodeClaimWriting(),
+        NODE_CREATE_WEBHOOK: NodeFinalizerInjector(LabelSelector()),
+        NODE_DELETE_WEBHOOK: NodeDeletionValidator(gate, lambda: True),
+        NODE_BUDGET_WEBHOOK: NodeBudgetValidator(known),
+        NODE_CLAIM_WEBHOOK: NodeClaimValidator(),
     }
-    reception = Reception(handlers, clock, 10.0)
-    servers = Servers([Door("benchmark", "127.0.0.1:0", reception.answers, method="POST", limits=LIMITS)], clock)
+    reception = WebhookServer(handlers, clock, 10.0)
+    servers = Servers([Door("benchmark", "127.0.0.1:0", reception.http_handlers, method="POST", limits=LIMITS)], clock)
     urls = await servers.open()
     async with anyio.create_task_group() as group:
         group.start_soon(servers.run)
-        async with connected(urls[NODE_DELETION.path]) as connection:
+        async with connected(urls[NODE_DELETE_WEBHOOK.path]) as connection:
             yield connection
         group.cancel_scope.cancel()
 

@@ -1,8 +1,8 @@
-"""Certificates in files that others keep: the server's own (as cert-manager does in a mounted Secret), and the
-authorities of API servers' client certificates.
+"""Certificates in files that others maintain: the server's own (cert-manager, in a mounted Secret), and the authorities
+of API servers' client certificates.
 
-The files are read again and again, and what is new in them is offered. Invariant: what cannot be read, or does not
-belong together, changes nothing, and is told once.
+The files are read periodically. Invariant: files that cannot be read, or do not belong together, change nothing and are
+logged once.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from gracectl.admission.identity import Identity, Material
+from gracectl.admission.serving_certificate import Material, ServingCertificate
 from gracectl.admission.settings import CertificateFiles
 from gracectl.runtime.certificates import KeyPair
 from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 5.0
+RELOAD_SECONDS: Final = 5.0
 SETTLING_SECONDS: Final = 180.0
 """Kubelets write a Secret into the volumes of its pods when they come to it: up to two minutes lie between the first
 and the last replica that sees a new one."""
 
 
-class FiledCertificate:
-    """See the module."""
+class FileCertificate:
+    """The server's certificate, from files."""
 
-    def __init__(self, files: CertificateFiles, identity: Identity, clock: Clock) -> None:
+    def __init__(self, files: CertificateFiles, identity: ServingCertificate, clock: Clock) -> None:
         self._files = files
         self._identity = identity
         self._clock = clock
-        self._complaint = ""
+        self._warned = ""
 
     async def run(self) -> None:
-        """A part: offer what is in the files, until cancelled."""
+        """Component: offer the content of the files, until cancelled."""
         while True:
-            self.look()
-            await self._clock.sleep(LOOK_SECONDS)
+            self.reload()
+            await self._clock.sleep(RELOAD_SECONDS)
 
-    def look(self) -> None:
-        """Read the files once. Small files of a memory file system: nothing to wait for."""
+    def reload(self) -> None:
+        """Read the files once. Small files of a memory file system: no need for a thread."""
         try:
             self._identity.offer(self._read())
         except (OSError, ValueError) as error:
-            self._complain(str(error))
+            self._warn(str(error))
         else:
-            self._complaint = ""
+            self._warned = ""
 
     def _read(self) -> Material:
         files = self._files
@@ -55,13 +55,13 @@ class FiledCertificate:
         authorities = Path(files.ca_file).read_bytes() if files.ca_file else b""
         return Material(KeyPair(certificate, key), authorities)
 
-    def _complain(self, text: str) -> None:
-        if text == self._complaint:
+    def _warn(self, text: str) -> None:
+        if text == self._warned:
             return
-        self._complaint = text
-        kept = "the one that was there is kept" if self._identity.is_ready else "nobody can be answered until there is"
+        self._warned = text
+        kept = "keeping the previous one" if self._identity.is_ready else "no request can be served"
         logger.warning(
-            "there is no certificate in %s and %s: %s; %s",
+            "certificate %s, key %s: %s; %s",
             self._files.cert_file,
             self._files.key_file,
             text,
@@ -70,33 +70,33 @@ class FiledCertificate:
 
 
 class ClientAuthorities:
-    """Authorities of client certificates, in a file that is read again when it may have changed."""
+    """Authorities of client certificates, from a file."""
 
-    def __init__(self, file: str, identity: Identity, clock: Clock) -> None:
+    def __init__(self, file: str, identity: ServingCertificate, clock: Clock) -> None:
         self._file = file
         self._identity = identity
         self._clock = clock
-        self._complaint = ""
+        self._warned = ""
 
     async def run(self) -> None:
-        """A part: keep to what the file says, until cancelled."""
+        """Component: apply the content of the file, until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(RELOAD_SECONDS)
             try:
                 self.require()
             except ValueError as error:
-                if str(error) != self._complaint:
-                    logger.warning("%s; the client certificates that were accepted before still are", error)
-                self._complaint = str(error)
+                if str(error) != self._warned:
+                    logger.warning("%s; keeping the previous authorities", error)
+                self._warned = str(error)
             else:
-                self._complaint = ""
+                self._warned = ""
 
     def require(self) -> None:
-        """Ask clients for certificates of what is in the file now. ValueError if it cannot be used."""
+        """Require client certificates of these authorities from now on. ValueError if the file is invalid."""
         field = f"admission.clientCertificates.caFile: {self._file}"
         try:
-            self._identity.require(Path(self._file).read_bytes())
+            self._identity.require_clients(Path(self._file).read_bytes())
         except OSError as error:
-            raise ValueError(f"{field} cannot be read: {error.strerror or error}") from error
+            raise ValueError(f"{field}: cannot be read: {error.strerror or error}") from error
         except ValueError as error:
-            raise ValueError(f"{field} is no PEM file of certificates: {error}") from error
+            raise ValueError(f"{field}: not a PEM file of certificates: {error}") from error

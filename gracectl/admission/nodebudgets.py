@@ -1,7 +1,7 @@
-"""Whether a NodeDisruptionBudget that somebody writes can be counted by, and whether it does what it seems to.
+"""Validation of NodeDisruptionBudgets: whether a budget can be evaluated, and whether it does what it seems to.
 
-The definition's schema refuses most of it as well, in words that a schema has. Never held up: what leaves the spec as
-it was, whatever was let in before, and what is being deleted.
+The schema of the CRD rejects most of it as well, in a schema's words. Always allowed: writes that keep the spec,
+whatever was allowed before, and objects that are being deleted.
 """
 
 from __future__ import annotations
@@ -11,8 +11,16 @@ from typing import Final
 
 import msgspec
 
-from gracectl.admission.findings import Finding, invalid, misread
-from gracectl.admission.reviews import YES, Answer, NotAReview, Question, present
+from gracectl.admission.reviews import (
+    ALLOWED,
+    AdmissionRequest,
+    AdmissionResponse,
+    FieldError,
+    InvalidReview,
+    invalid,
+    required,
+    type_error,
+)
 from gracectl.kube.cache import Cache
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.intorpercent import scaled_value
@@ -26,59 +34,59 @@ WHOLE: Final = 100
 """Percent."""
 
 
-class NodeBudgetWriting:
-    """Validating, of budgets that are made or changed; `nodes` say how many a budget selects now."""
+class NodeBudgetValidator:
+    """Validating webhook for created and updated budgets; `nodes` tell how many nodes a budget selects now."""
 
     def __init__(self, nodes: Cache[Node]) -> None:
         self._nodes = nodes
 
-    async def __call__(self, question: Question) -> Answer:
+    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
         """See reviews.Handler."""
-        raw = present(question.object, "object")
-        written = _read(raw)
-        if written.metadata.deletion_timestamp is not None:
-            return YES
-        if question.old_object is not None and _canonical(_read(question.old_object)) == _canonical(written):
-            return YES
+        raw = required(request.object, "object")
+        budget_spec = _decode(raw)
+        if budget_spec.metadata.deletion_timestamp is not None:
+            return ALLOWED
+        if request.old_object is not None and _canonical(_decode(request.old_object)) == _canonical(budget_spec):
+            return ALLOWED
         try:
             budget = NODE_BUDGETS.decode(raw)
         except msgspec.DecodeError as error:
-            fault = misread(error)
-            if not fault.field.startswith("spec"):
-                raise NotAReview(f"request.object is no NodeDisruptionBudget: {error}") from error
-            return Answer(invalid(question, _named(question), [fault]))
-        if findings := [*_findings(budget)]:
-            return Answer(invalid(question, _named(question), findings))
-        return Answer(warnings=tuple(self._warnings(budget)))
+            field_error = type_error(error)
+            if not field_error.field.startswith("spec"):
+                raise InvalidReview(f"request.object is not a NodeDisruptionBudget: {error}") from error
+            return AdmissionResponse(invalid(request, _named(request), [field_error]))
+        if errors := [*_errors(budget)]:
+            return AdmissionResponse(invalid(request, _named(request), errors))
+        return AdmissionResponse(warnings=tuple(self._warnings(budget)))
 
     def _warnings(self, budget: NodeDisruptionBudget) -> Iterator[str]:
         selector = budget.selector
         if selector is None or not (selector.match_labels or selector.match_expressions):
-            yield "spec.selector: is empty and selects no node; name labels (matchLabels) for it to have an effect"
+            yield "spec.selector: empty, selects no node; set matchLabels for the budget to have an effect"
             return
         bound = bound_of(budget)
-        if _lets_nobody_go(budget):
-            yield f"spec: {bound} lets no Ready node end, ever"
+        if _never_allows(budget):
+            yield f"spec: {bound} never allows the deletion of a Ready node"
         elif self._nodes.live:
             selected = sum(selects_node(budget, node) for node in self._nodes.values())
             if selected and desired_of(budget, selected) >= selected:
-                yield f"spec: {bound} lets no Ready node end as long as it selects {_nodes(selected)}, as it does now"
+                yield f"spec: {bound} allows no deletion of a Ready node while it selects {_nodes(selected)}, as now"
 
 
-def _findings(budget: NodeDisruptionBudget) -> Iterator[Finding]:
+def _errors(budget: NodeDisruptionBudget) -> Iterator[FieldError]:
     if budget.selector_error:
-        yield Finding("spec.selector", budget.selector_error)
+        yield FieldError("spec.selector", budget.selector_error)
     problem = invalid_reason(msgspec.structs.replace(budget, selector_error=""))
     if problem is not None:
         field, _, text = problem.partition(": ")
-        yield Finding(field, text)
+        yield FieldError(field, text)
         return
     for field, value in (("minAvailable", budget.min_available), ("maxUnavailable", budget.max_unavailable)):
         if isinstance(value, str) and scaled_value(value, WHOLE, round_up=True) > WHOLE:
-            yield Finding(f"spec.{field}", f"{value!r} is more than all nodes; give 100% or less")
+            yield FieldError(f"spec.{field}", f"{value!r} is more than all nodes; set 100% or less")
 
 
-def _lets_nobody_go(budget: NodeDisruptionBudget) -> bool:
+def _never_allows(budget: NodeDisruptionBudget) -> bool:
     if budget.max_unavailable is not None:
         return scaled_value(budget.max_unavailable, WHOLE, round_up=True) == 0
     value = budget.min_available
@@ -89,31 +97,31 @@ def _nodes(number: int) -> str:
     return f"{number} node{'' if number == 1 else 's'}"
 
 
-def _named(question: Question) -> str:
-    return f"NodeDisruptionBudget {question.name}".rstrip()
+def _named(request: AdmissionRequest) -> str:
+    return f"NodeDisruptionBudget {request.name}".rstrip()
 
 
 class _Meta(Object):
     deletion_timestamp: str | None = None
 
 
-class _Written(Object):
-    """What decides whether there is anything to look at."""
+class _BudgetSpec(Object):
+    """Part of a budget that decides whether it needs validation."""
 
     metadata: _Meta
     spec: object = None
 
 
-def _read(raw: msgspec.Raw) -> _Written:
+def _decode(raw: msgspec.Raw) -> _BudgetSpec:
     try:
-        return _WRITTEN.decode(raw)
+        return _BUDGET_SPEC.decode(raw)
     except msgspec.DecodeError as error:
-        raise NotAReview(f"request.object is no NodeDisruptionBudget: {error}") from error
+        raise InvalidReview(f"request.object is not a NodeDisruptionBudget: {error}") from error
 
 
-def _canonical(written: _Written) -> bytes:
-    """The spec, so that two that say the same are the same. (To Python, 1 is true.)"""
-    return msgspec.json.encode(written.spec, order="deterministic")
+def _canonical(budget_spec: _BudgetSpec) -> bytes:
+    """Canonical form of the spec, for comparison. (To Python, 1 is true.)"""
+    return msgspec.json.encode(budget_spec.spec, order="deterministic")
 
 
-_WRITTEN = Decoder(_Written)
+_BUDGET_SPEC = Decoder(_BudgetSpec)

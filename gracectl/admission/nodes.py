@@ -1,7 +1,7 @@
-"""Nodes that come and go: a new one that is managed gets the finalizer, a deleted one goes if its budgets let it.
+"""Webhooks for nodes: a created node gets the finalizer, a deletion is denied if it would break a NodeDisruptionBudget.
 
-The finalizer has to be there before the deletion: one that is added to a node while its DELETE is being admitted does
-not hold it (kubernetes issue 77988, recording finalizer-race).
+The finalizer has to be there before the DELETE: one that is added while the DELETE is being admitted does not hold the
+node (kubernetes issue 77988, recording finalizer-race).
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gracectl.admission.reviews import YES, Answer, CannotTell, Denial, NotAReview, Question, present
+from gracectl.admission.reviews import (
+    ALLOWED,
+    AdmissionRequest,
+    AdmissionResponse,
+    Denial,
+    InvalidReview,
+    Undecided,
+    required,
+)
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.envelope import StatusCause
@@ -26,75 +34,75 @@ from gracectl.policy.nodebudgets import is_available
 TOO_MANY_REQUESTS: Final = 429
 
 
-class Admits(Protocol):
-    """What is asked of the gate (disruption.gate.Gate)."""
+class NodeAdmitter(Protocol):
+    """Interface of nodebudgets.admitter.Admitter."""
 
     async def known(self, node: Node) -> Node | None:
-        """This very node as the cluster has it; None if it has none. Raises ApiError."""
+        """The node of this UID as the cluster has it; None if it has none. Raises ApiError."""
 
     async def admit(self, node: Node, *, dry_run: bool = False) -> Refusal | None:
-        """Count the end of a node in all its budgets; None: it may end. Idempotent. Raises ApiError."""
+        """Charge the deletion of a node to all its budgets; None: allowed. Idempotent. Raises ApiError."""
 
 
-class NodeCreation:
-    """Mutating, of nodes that are made: the finalizer from birth."""
+class NodeFinalizerInjector:
+    """Mutating webhook for created nodes: adds the finalizer."""
 
     def __init__(self, selector: LabelSelector) -> None:
         self._selector = selector
 
-    async def __call__(self, question: Question) -> Answer:
+    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
         """See reviews.Handler."""
         try:
-            node = _NEWBORN.decode(present(question.object, "object")).metadata
+            node = _CREATED_NODE.decode(required(request.object, "object")).metadata
         except msgspec.DecodeError as error:
-            raise NotAReview(f"request.object is no node: {error}") from error
+            raise InvalidReview(f"request.object is not a Node: {error}") from error
         warnings = _warnings_of(node)
         finalizers = node.finalizers or ()
         if names.FINALIZER in finalizers or not self._selector.matches(node.labels or {}):
-            return Answer(warnings=warnings)
+            return AdmissionResponse(warnings=warnings)
         # The end of a list that is not there cannot be added to.
         place, value = ("/-", names.FINALIZER) if finalizers else ("", [names.FINALIZER])
         operation = {"op": "add", "path": f"/metadata/finalizers{place}", "value": value}
-        return Answer(patch=(operation,), warnings=warnings)
+        return AdmissionResponse(patch=(operation,), warnings=warnings)
 
 
-class NodeDeletion:
-    """Validating, of nodes that are deleted, one by one or as a collection; `is_live`: whether the gate sees anything
-    yet.
+class NodeDeletionValidator:
+    """Validating webhook for node deletions, single or as a collection; `is_synced`: whether nodes and budgets are
+    known.
 
-    Not asked of anybody are nodes that change no count: those that are going already, and those that are not Ready.
-    What is written is decided by the cluster's own state of the node, never by what the question says of it.
+    Not checked are nodes that change no count: those being deleted, and those that are not Ready. The decision rests on
+    the cluster's own state of the node, never on the request's copy.
     """
 
-    def __init__(self, gate: Admits, is_live: Callable[[], bool]) -> None:
-        self._gate = gate
-        self._is_live = is_live
+    def __init__(self, admitter: NodeAdmitter, is_synced: Callable[[], bool]) -> None:
+        self._admitter = admitter
+        self._is_synced = is_synced
 
-    async def __call__(self, question: Question) -> Answer:
+    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
         """See reviews.Handler."""
         try:
-            node = NODES.decode(present(question.old_object, "oldObject"))
+            node = NODES.decode(required(request.old_object, "oldObject"))
         except msgspec.DecodeError as error:
-            raise NotAReview(f"request.oldObject is no node: {error}") from error
+            raise InvalidReview(f"request.oldObject is not a Node: {error}") from error
         if not is_subdomain(node.name):
-            raise NotAReview("request.oldObject.metadata.name: is no name of a node (a DNS-1123 subdomain)")
+            raise InvalidReview("request.oldObject.metadata.name: is not a DNS-1123 subdomain")
         if not is_available(node):
-            return YES
-        if not self._is_live():
-            raise CannotTell(503, "gracectl has not seen all nodes and budgets yet; try again in a moment")
-        known = await self._gate.known(node)
+            return ALLOWED
+        if not self._is_synced():
+            raise Undecided(503, "caches of nodes and budgets not synced yet; retry in a moment")
+        known = await self._admitter.known(node)
         if known is None:
-            return YES  # deleted meanwhile, or never there: nothing to count
-        refusal = await self._gate.admit(known, dry_run=question.is_dry_run)
-        return YES if refusal is None else Answer(_denied(question, known, refusal))
+            return ALLOWED  # deleted meanwhile, or never existed: no count changes
+        refusal = await self._admitter.admit(known, dry_run=request.is_dry_run)
+        return ALLOWED if refusal is None else AdmissionResponse(_denied(request, known, refusal))
 
 
-def _denied(question: Question, node: Node, refusal: Refusal) -> Denial:
+def _denied(request: AdmissionRequest, node: Node, refusal: Refusal) -> Denial:
     return Denial(
         code=TOO_MANY_REQUESTS,
         reason="TooManyRequests",
-        message=f"node {node.name} may not end now: {refusal}",
-        resource=question.resource,
+        message=f"node {node.name}: deletion denied: {refusal}",
+        resource=request.resource,
         name=node.name,
         causes=(StatusCause(names.NODE_BUDGET_CAUSE, refusal.reason, refusal.budget),),
         retry_after=refusal.retry_after,
@@ -111,8 +119,8 @@ class _Meta(Object):
     finalizers: tuple[str, ...] | None = None
 
 
-class _Newborn(Object):
-    """The little that is to be known of a node that comes, which may be 20 KiB and have no name yet."""
+class _CreatedNode(Object):
+    """Fields needed of a created node, which may have 20 KiB and no name yet."""
 
     metadata: _Meta
 
@@ -124,8 +132,8 @@ def _warnings_of(node: _Meta) -> tuple[str, ...]:
     try:
         parse_time(str(text))
     except ValueError as error:
-        return (f"annotation {names.TERMINATION_TIMESTAMP}: {error}; it sets no deadline",)
+        return (f"annotation {names.TERMINATION_TIMESTAMP}: {error}; no deadline is set",)
     return ()
 
 
-_NEWBORN = Decoder(_Newborn)
+_CREATED_NODE = Decoder(_CreatedNode)

@@ -1,8 +1,7 @@
-"""The webhook configurations: created, repaired and given the authority to trust, by the leader.
+"""Webhook configurations: created, repaired and given the CA bundle, by the leader.
 
-They are looked at every few seconds, and a change by hand is undone soon after. With `register: false` they belong to
-the chart, and only the authority is written into the webhooks of our names; where cert-manager writes that too, they
-are not even read.
+They are read every few seconds, and manual changes are reverted. With `register: false` they belong to the chart, and
+only the bundle is written, into gracectl's webhooks; where cert-manager injects that too, they are not even read.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ CONFIGURATIONS: Final[dict[Kind, Resource[dict[str, Any]]]] = {
 }
 
 
-class Registration:
-    """See the module. Has one owner, who calls `keep` again and again."""
+class WebhookRegistration:
+    """Webhook configurations. One owner calls `ensure` periodically."""
 
     def __init__(self, client: KubeClient, settings: AdmissionSettings, clock: Clock) -> None:
         self._client = client
@@ -41,24 +40,24 @@ class Registration:
         self._wrote: dict[Kind, tuple[str, bytes]] = {}
         self._since: dict[bytes, float] = {}
 
-    async def keep(self, bundle: bytes) -> None:
-        """Let the configurations be as they should, with these authorities (PEM; empty: whom to trust is left to
-        others). Raises ApiError: Conflict if somebody else has just written."""
+    async def ensure(self, bundle: bytes) -> None:
+        """Bring the configurations up to date, with these authorities (PEM; empty: the bundle is maintained by others).
+        Raises ApiError: Conflict after a concurrent write."""
         for kind, resource in CONFIGURATIONS.items() if self._settings.writes_configurations else ():
             body = await self._read(resource)
             if body is not None:
-                self._forget_all_but(_trusted(body))
+                self._retain(_trusted(body))
             if self._settings.register:
-                await self._mend(kind, body, b64encode(bundle))
+                await self._ensure_configuration(kind, body, b64encode(bundle))
             elif body is not None and bundle:
-                await self._tell(resource, body, b64encode(bundle).decode())
+                await self._patch_bundles(resource, body, b64encode(bundle).decode())
         now = self._clock.monotonic()
         for authority in authorities_in(bundle):
             self._since.setdefault(authority, now)
 
     def trusted_for(self, bundle: bytes) -> float:
-        """The seconds for which all configurations have held all of these authorities, as far as we have looked; 0 for
-        what is no bundle."""
+        """Seconds for which all configurations have had all of these authorities, as far as seen; 0 for an invalid
+        bundle."""
         now = self._clock.monotonic()
         try:
             authorities = authorities_in(bundle)
@@ -72,32 +71,32 @@ class Registration:
         except NotFound:
             return None
 
-    async def _mend(self, kind: Kind, body: dict[str, Any] | None, bundle: bytes) -> None:
-        """Make the configuration, or make it what it was."""
+    async def _ensure_configuration(self, kind: Kind, body: dict[str, Any] | None, bundle: bytes) -> None:
+        """Create the configuration, or restore it."""
         resource = CONFIGURATIONS[kind]
         wanted = [manifest(each, self._settings, bundle) for each in WEBHOOKS if each.kind == kind]
         labels = {names.MANAGED_BY: names.EVENT_COMPONENT}
         if body is None:
             metadata: dict[str, Any] = {"name": self._settings.name, "labels": labels}
-            made = await self._client.create(resource, "", {"metadata": metadata, "webhooks": wanted})
-            logger.info("%s %s is made", resource.kind, self._settings.name)
+            result = await self._client.create(resource, "", {"metadata": metadata, "webhooks": wanted})
+            logger.info("%s %s: created", resource.kind, self._settings.name)
         else:
             if not bundle:
-                _leave_bundles(wanted, body)
+                _keep_bundles(wanted, body)
             metadata = body["metadata"]
             has_label = (metadata.get("labels") or {}).items() >= labels.items()
-            # An older server drops what it does not know: what it has made of our own words is not changed again.
-            is_our_word = (metadata["resourceVersion"], bundle) == self._wrote.get(kind)
-            if is_our_word or (has_label and body.get("webhooks") == wanted):
+            # An older server drops fields that it does not know: its form of our own write is not written again.
+            is_our_write = (metadata["resourceVersion"], bundle) == self._wrote.get(kind)
+            if is_our_write or (has_label and body.get("webhooks") == wanted):
                 return
             metadata = {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}
             whole = {**body, "metadata": metadata, "webhooks": wanted}
-            made = await self._client.update(resource, ("", self._settings.name), whole)
-            logger.info("%s %s was not as it should be, and is now", resource.kind, self._settings.name)
-        self._wrote[kind] = (made["metadata"]["resourceVersion"], bundle)
+            result = await self._client.update(resource, ("", self._settings.name), whole)
+            logger.info("%s %s: restored", resource.kind, self._settings.name)
+        self._wrote[kind] = (result["metadata"]["resourceVersion"], bundle)
 
-    async def _tell(self, resource: Resource[dict[str, Any]], body: dict[str, Any], bundle: str) -> None:
-        """Write the authorities, and nothing else, into our webhooks."""
+    async def _patch_bundles(self, resource: Resource[dict[str, Any]], body: dict[str, Any], bundle: str) -> None:
+        """Write the authorities, and nothing else, into gracectl's webhooks."""
         operations = [
             {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle}
             for number, webhook in enumerate(body.get("webhooks") or ())
@@ -107,9 +106,9 @@ class Registration:
             version = body["metadata"]["resourceVersion"]
             key = ("", self._settings.name)
             await self._client.patch(resource, key, JsonPatch(operations), resource_version=version)
-            logger.info("%s %s knows our authority now", resource.kind, self._settings.name)
+            logger.info("%s %s: CA bundle updated", resource.kind, self._settings.name)
 
-    def _forget_all_but(self, trusted: set[bytes]) -> None:
+    def _retain(self, trusted: set[bytes]) -> None:
         self._since = {each: since for each, since in self._since.items() if each in trusted}
 
 
@@ -118,7 +117,7 @@ def _ours(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _trusted(body: dict[str, Any]) -> set[bytes]:
-    """The authorities that all our webhooks of a configuration trust."""
+    """Authorities that all of gracectl's webhooks in a configuration trust."""
     found = [_bundle(each["clientConfig"].get("caBundle") or "") for each in _ours(body)]
     return set.intersection(*found) if found else set()
 
@@ -130,9 +129,9 @@ def _bundle(text: str) -> set[bytes]:
         return set()
 
 
-def _leave_bundles(wanted: list[dict[str, Any]], body: dict[str, Any]) -> None:
-    """Whom our webhooks trust is somebody else's to say: leave it as it is."""
-    told = {each["name"]: each["clientConfig"].get("caBundle") for each in _ours(body)}
+def _keep_bundles(wanted: list[dict[str, Any]], body: dict[str, Any]) -> None:
+    """Keep the bundles of gracectl's webhooks, which others maintain."""
+    bundles = {each["name"]: each["clientConfig"].get("caBundle") for each in _ours(body)}
     for webhook in wanted:
-        if bundle := told.get(webhook["name"]):
+        if bundle := bundles.get(webhook["name"]):
             webhook["clientConfig"]["caBundle"] = bundle

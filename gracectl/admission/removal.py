@@ -1,7 +1,7 @@
-"""Takes admission off a cluster: the webhook configurations of our name, and the Secret with the certificate.
+"""Removal of admission from a cluster: webhook configurations, and the Secret with the certificate.
 
-Invariant: nothing is deleted that does not show that it is ours: by its label, or, of a configuration that a chart has
-made, by the names of all its webhooks.
+Invariant: only objects that are provably gracectl's are deleted: by their label, or, for a configuration that a chart
+has created, by the names of all its webhooks.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ from gracectl.kube.resources import SECRETS, Resource
 from gracectl.model import names
 
 NOT_OURS: Final = (
-    f"it has not the label {names.MANAGED_BY}={names.EVENT_COMPONENT}, so it is left as somebody else's; delete it by "
-    "hand if it is gracectl's"
+    f"kept: no label {names.MANAGED_BY}={names.EVENT_COMPONENT}; delete it manually if it belongs to gracectl"
 )
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """An object of the name that ours have. `why`: what keeps us from deleting it, or even from reading it."""
+    """Object with a name of gracectl's. `reason`: reason it is not deleted, or could not be read."""
 
     resource: Resource[dict[str, Any]]
     key: Key
     uid: str = ""
-    why: str = ""
+    reason: str = ""
     is_ours: bool = False
 
     @property
     def name(self) -> str:
-        """As kubectl shows it, with its namespace."""
+        """Name as kubectl shows it, with its namespace."""
         return "/".join(part for part in self.key if part)
 
 
 async def leftovers(client: KubeClient, settings: AdmissionSettings, namespace: str) -> list[Leftover]:
-    """What is there; `namespace`: that of the Secret."""
+    """Objects that exist; `namespace`: of the Secret."""
     places: list[tuple[Resource[dict[str, Any]], Key]] = [
         (resource, ("", settings.name)) for resource in CONFIGURATIONS.values()
     ]
@@ -49,8 +48,8 @@ async def leftovers(client: KubeClient, settings: AdmissionSettings, namespace: 
     return [each for each in found if each is not None]
 
 
-async def take_away(client: KubeClient, leftover: Leftover) -> None:
-    """Delete this very object; one that is gone is gone. Raises ApiError."""
+async def delete_leftover(client: KubeClient, leftover: Leftover) -> None:
+    """Delete the object of this UID, if it still exists. Raises ApiError."""
     resource = msgspec.structs.replace(leftover.resource, abandonable=True)
     try:
         await client.delete(resource, leftover.key, uid=leftover.uid)
@@ -64,7 +63,7 @@ async def _leftover(client: KubeClient, resource: Resource[dict[str, Any]], key:
     except NotFound:
         return None
     except ApiError as error:
-        return Leftover(resource, key, why=str(error), is_ours=True)
+        return Leftover(resource, key, reason=str(error), is_ours=True)
     uid = str(body["metadata"].get("uid", ""))
     is_ours = _is_labelled(body) or _has_only_our_webhooks(body)
     return Leftover(resource, key, uid, "" if is_ours else NOT_OURS, is_ours)

@@ -1,13 +1,13 @@
-"""AdmissionReviews (admission.k8s.io/v1): what API servers ask, and what they are told.
+"""AdmissionReviews (admission.k8s.io/v1): requests of API servers, and their responses.
 
-Questions are read leniently: a newer server may say more than we know. Objects stay undecoded until somebody asks for
-them. Source: recordings admission, admission-nodes.
+Requests are decoded leniently: a newer server may send more fields. Objects stay undecoded until a handler needs them.
+Source: recordings admission, admission-nodes.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -23,12 +23,12 @@ KIND: Final = "AdmissionReview"
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
-class NotAReview(ValueError):
-    """A body that asks nothing; the text says why."""
+class InvalidReview(ValueError):
+    """Body without a valid request; the text says why."""
 
 
-class CannotTell(Exception):
-    """There is no answer now, and the webhook's failurePolicy has to decide; the text says why. `status`: of HTTP."""
+class Undecided(Exception):
+    """No decision is possible now: the webhook's failurePolicy decides; the text says why. `status`: HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -36,15 +36,15 @@ class CannotTell(Exception):
 
 
 class GroupResource(msgspec.Struct, frozen=True):
-    """Which kind of object, as paths name it."""
+    """Resource, as paths name it."""
 
     group: str = ""
     version: str = ""
     resource: str = ""
 
 
-class Question(msgspec.Struct, frozen=True):
-    """May this be done? `object`: as it would be then; `old_object`: as it is. Each is None where there is none."""
+class AdmissionRequest(msgspec.Struct, frozen=True):
+    """Request of an API server. `object`: as it would be; `old_object`: as it is. Each is None where there is none."""
 
     uid: str
     operation: Operation
@@ -58,8 +58,8 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """Why not, as a Status that clients read. `resource` and `name` say of what; `retry_after`: seconds, where asking
-    again as it is may help (clients of Kubernetes do so by themselves then, and say nothing)."""
+    """Reason of a denial, as a Status for clients. `resource` and `name`: of the object; `retry_after`: seconds, where
+    repeating the request may help (clients of Kubernetes do so silently)."""
 
     code: int
     reason: str
@@ -70,8 +70,8 @@ class Denial(msgspec.Struct, frozen=True):
     retry_after: int | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Allowed unless there is a denial; with operations of a JSON patch, and with warnings for whoever asks."""
+class AdmissionResponse(msgspec.Struct, frozen=True):
+    """Response: allowed unless there is a denial; with operations of a JSON patch, and with warnings for the client."""
 
     denial: Denial | None = None
     patch: tuple[Mapping[str, object], ...] = ()
@@ -79,61 +79,59 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Literal["allowed", "patched", "denied"]:
-        """In a word."""
+        """The response in one word."""
         if self.denial is not None:
             return "denied"
         return "patched" if self.patch else "allowed"
 
 
-YES: Final = Answer()
+ALLOWED: Final = AdmissionResponse()
 
-Handler = Callable[[Question], Awaitable[Answer]]
-"""Raises CannotTell, NotAReview for objects that cannot be read, or ApiError."""
+Handler = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
+"""Raises Undecided, InvalidReview for objects that cannot be decoded, or ApiError."""
 
 
-def read_review(body: bytes) -> Question:
-    """The question in a review. Raises NotAReview."""
+def decode_review(body: bytes) -> AdmissionRequest:
+    """Request of a review. Raises InvalidReview."""
     try:
         review = _REVIEW.decode(body)
     except msgspec.DecodeError as error:
-        raise NotAReview(f"this is no {KIND} of {API_VERSION}: {error}") from error
+        raise InvalidReview(f"not an {KIND} of {API_VERSION}: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
-        raise NotAReview(
-            f"this is {review.kind or 'nothing'} of {review.api_version or 'no version'}, and not an {KIND} of "
-            f"{API_VERSION}"
-        )
-    asked = review.request
-    if asked is None or not asked.uid:
-        raise NotAReview(f"this {KIND} has no request with a uid: nothing is asked")
-    return Question(
-        uid=asked.uid,
-        operation=asked.operation,
-        resource=asked.resource or GroupResource(),
-        name=asked.name or "",
-        username=(asked.user_info.username if asked.user_info else None) or "",
-        object=_present(asked.object),
-        old_object=_present(asked.old_object),
-        is_dry_run=bool(asked.dry_run),
+        found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
+        raise InvalidReview(f"not an {KIND} of {API_VERSION}, but {found}")
+    request = review.request
+    if request is None or not request.uid:
+        raise InvalidReview(f"{KIND} without a request uid")
+    return AdmissionRequest(
+        uid=request.uid,
+        operation=request.operation,
+        resource=request.resource or GroupResource(),
+        name=request.name or "",
+        username=(request.user_info.username if request.user_info else None) or "",
+        object=_present(request.object),
+        old_object=_present(request.old_object),
+        is_dry_run=bool(request.dry_run),
     )
 
 
-def written(uid: str, answer: Answer) -> bytes:
-    """The review that answers the question of that uid."""
-    response: dict[str, object] = {"uid": uid, "allowed": answer.denial is None}
-    if answer.denial is not None:
-        response["status"] = _status(answer.denial)
-    elif answer.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = b64encode(msgspec.json.encode(answer.patch)).decode()
-    if answer.warnings:
-        response["warnings"] = [visible(each) for each in answer.warnings]
-    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+def encode_review(uid: str, response: AdmissionResponse) -> bytes:
+    """Review with the response to the request of that UID."""
+    fields: dict[str, object] = {"uid": uid, "allowed": response.denial is None}
+    if response.denial is not None:
+        fields["status"] = _status(response.denial)
+    elif response.patch:
+        fields["patchType"] = "JSONPatch"
+        fields["patch"] = b64encode(msgspec.json.encode(response.patch)).decode()
+    if response.warnings:
+        fields["warnings"] = [visible(each) for each in response.warnings]
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": fields})
 
 
-def present(raw: msgspec.Raw | None, field: str) -> msgspec.Raw:
-    """An object that a question must have. Raises NotAReview."""
+def required(raw: msgspec.Raw | None, field: str) -> msgspec.Raw:
+    """Object that a request must have. Raises InvalidReview."""
     if raw is None:
-        raise NotAReview(f"request.{field} is missing: nobody can tell without it")
+        raise InvalidReview(f"request.{field}: missing")
     return raw
 
 
@@ -185,3 +183,34 @@ def _present(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 _REVIEW = Decoder(_Review)
+
+
+UNPROCESSABLE: Final = 422
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """Invalid field of an object: path, text, and the API's name for the kind of error (see field.Error of
+    apimachinery)."""
+
+    field: str
+    text: str
+    cause: str = "FieldValueInvalid"
+
+
+def invalid(request: AdmissionRequest, what: str, errors: Sequence[FieldError]) -> Denial:
+    """Denial of an object with these errors (422, as a server's own validation has it); `what`: `NodeClaim a`."""
+    text = "; ".join(f"{each.field}: {each.text}" for each in errors)
+    return Denial(
+        code=UNPROCESSABLE,
+        reason="Invalid",
+        message=f"{what} is invalid: {text}",
+        resource=request.resource,
+        name=request.name,
+        causes=tuple(StatusCause(each.cause, each.text, each.field) for each in errors),
+    )
+
+
+def type_error(error: msgspec.DecodeError) -> FieldError:
+    """Field of the wrong type, from a decoder's message: `Expected `str`, got `int` - at `$.spec.x``."""
+    reason, _, place = str(error).partition(" - at `")
+    return FieldError(place.rstrip("`").removeprefix("$").removeprefix(".") or "the object", reason)

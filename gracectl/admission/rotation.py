@@ -1,8 +1,8 @@
-"""When a certificate that we make ourselves is replaced, and how: in two writes, so that nobody ever refuses it.
+"""Rotation of the self-made certificate, in two writes, so that no client ever rejects it.
 
-First the next pair is laid aside, and its authority joins the bundle; when all who ask have had time to read that, the
-next pair takes the place of the present one. Between the two, and if whoever has begun is gone by then, all works as
-before: the state is in the Secret, and whoever leads goes on from there. Instants are seconds since the epoch.
+First the next pair is stored, and its authority joins the bundle; when all clients have had time to read that, the next
+pair replaces the present one. In between, and if the leader changes, everything works as before: the state is in the
+Secret, and the next leader continues. Instants are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -23,63 +23,65 @@ from gracectl.runtime.certificates import (
 )
 
 LIFE_SECONDS: Final = 90 * 86_400.0
-SPENT_SHARE: Final = 2 / 3
-"""Of its life: then it is replaced, and a month is left for a controller that does not run."""
+ROTATION_SHARE: Final = 2 / 3
+"""Share of its lifetime after which a certificate is rotated; a month is left for a controller that does not run."""
 SETTLING_SECONDS: Final = 60.0
-"""From when the webhook configurations hold an authority until every API server has read it."""
+"""From when the webhook configurations have an authority until every API server has read it."""
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """What is kept of certificates: the pair that is shown, the one that comes next, and whom to trust (PEM)."""
+class CertificateState(msgspec.Struct, frozen=True):
+    """Stored certificates: the pair that is served, the one that comes next, and the authorities to trust (PEM)."""
 
     pair: KeyPair
     authorities: bytes
     upcoming: KeyPair | None = None
 
 
-def begun(hosts: tuple[str, ...], now: float) -> Kept:
-    """The first of all."""
+def first_state(hosts: tuple[str, ...], now: float) -> CertificateState:
+    """First state of all."""
     issued = issue(hosts, now, LIFE_SECONDS)
-    return Kept(issued.pair, issued.authority)
+    return CertificateState(issued.pair, issued.authority)
 
 
-def following(kept: Kept, hosts: tuple[str, ...], now: float, trusted_for: float) -> Kept | None:
-    """What is to be kept instead; None: it may stay as it is.
+def next_state(
+    state: CertificateState, hosts: tuple[str, ...], now: float, trusted_for: float
+) -> CertificateState | None:
+    """State that replaces `state`; None: it may stay.
 
-    `trusted_for`: the seconds for which everybody who asks has been told of `kept.authorities`.
+    `trusted_for`: seconds for which all clients have had `state.authorities`.
     """
-    authorities = _readable(kept.authorities)
-    if not _is_usable(kept.pair, authorities, hosts, now):
-        # There is nothing to lose: the upcoming one if it is good, else a new one, at once.
-        if kept.upcoming is not None and _is_usable(kept.upcoming, authorities, hosts, now):
-            return Kept(kept.upcoming, kept.authorities)
+    authorities = _readable(state.authorities)
+    if not _is_valid(state.pair, authorities, hosts, now):
+        # The present pair is invalid anyway: use the next one if it is valid, else a new one, at once.
+        if state.upcoming is not None and _is_valid(state.upcoming, authorities, hosts, now):
+            return CertificateState(state.upcoming, state.authorities)
         issued = issue(hosts, now, LIFE_SECONDS)
-        return Kept(issued.pair, _bundle((*authorities, issued.authority), now))
-    if kept.upcoming is not None:
-        if not _is_usable(kept.upcoming, authorities, hosts, now):
-            return Kept(kept.pair, kept.authorities)
-        return Kept(kept.upcoming, kept.authorities) if trusted_for >= SETTLING_SECONDS else None
-    if is_spent(certificate_info(kept.pair.certificate), now):
+        return CertificateState(issued.pair, _bundle((*authorities, issued.authority), now))
+    if state.upcoming is not None:
+        if not _is_valid(state.upcoming, authorities, hosts, now):
+            return CertificateState(state.pair, state.authorities)
+        return CertificateState(state.upcoming, state.authorities) if trusted_for >= SETTLING_SECONDS else None
+    if is_due(certificate_info(state.pair.certificate), now):
         issued = issue(hosts, now, LIFE_SECONDS)
-        return Kept(kept.pair, _bundle((*authorities, issued.authority), now), issued.pair)
-    good = _bundle(authorities, now)
-    return Kept(kept.pair, good) if good != kept.authorities else None
+        return CertificateState(state.pair, _bundle((*authorities, issued.authority), now), issued.pair)
+    valid = _bundle(authorities, now)
+    return CertificateState(state.pair, valid) if valid != state.authorities else None
 
 
-def is_spent(facts: CertificateInfo, now: float) -> bool:
-    """Whether so much of a life is over that it is time for the next one."""
-    return now >= facts.begins + (facts.ends - facts.begins) * SPENT_SHARE
+def is_due(info: CertificateInfo, now: float) -> bool:
+    """Whether a certificate is due for rotation."""
+    return now >= info.begins + (info.ends - info.begins) * ROTATION_SHARE
 
 
-def _is_usable(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, ...], now: float) -> bool:
-    """Whether those who trust these authorities take the pair for one of these hosts now."""
+def _is_valid(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, ...], now: float) -> bool:
+    """Whether clients that trust these authorities accept the pair for these hosts now."""
     try:
         check(pair)
-        facts = certificate_info(pair.certificate)
-        vouchers = issuers_of(pair.certificate, unexpired(authorities, now))
+        info = certificate_info(pair.certificate)
+        issuers = issuers_of(pair.certificate, unexpired(authorities, now))
     except ValueError:
         return False
-    return facts.ends > now and facts.names >= frozenset(hosts) and bool(vouchers)
+    return info.ends > now and info.names >= frozenset(hosts) and bool(issuers)
 
 
 def _bundle(authorities: tuple[bytes, ...], now: float) -> bytes:
@@ -87,7 +89,7 @@ def _bundle(authorities: tuple[bytes, ...], now: float) -> bytes:
 
 
 def _readable(bundle: bytes) -> tuple[bytes, ...]:
-    """The authorities of a bundle; none if somebody has spoilt it."""
+    """Authorities of a bundle; none if it is invalid."""
     try:
         return authorities_in(bundle)
     except ValueError:

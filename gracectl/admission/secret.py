@@ -1,6 +1,7 @@
-"""The Secret in which a certificate that we make is kept, so that all replicas show one, and the next leader goes on.
+"""Secret with the self-made certificate, so that all replicas serve the same, and the next leader continues its
+rotation.
 
-Every replica reads it, the leader alone writes it: always whole, and under the version that was read.
+Every replica reads it, only the leader writes it: always whole, and with the resource version that was read.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gracectl.admission.identity import Identity, Material
-from gracectl.admission.rotation import Kept
+from gracectl.admission.rotation import CertificateState
+from gracectl.admission.serving_certificate import Material, ServingCertificate
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.requests import Key
@@ -24,9 +25,9 @@ from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 10.0
-FIRST_LOOK_SECONDS: Final = 1.0
-"""Between two looks, and as long as there has been nothing to show."""
+READ_SECONDS: Final = 10.0
+FIRST_READ_SECONDS: Final = 1.0
+"""Interval of reads, and the one until there is a certificate."""
 
 TYPE: Final = "kubernetes.io/tls"
 CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
@@ -34,98 +35,98 @@ NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
 FIELDS: Final = (CERTIFICATE, KEY, AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY)
 
 
-class Found(msgspec.Struct, frozen=True):
-    """The Secret as it was read, and what is kept in it; what cannot be read is empty."""
+class StoredCertificate(msgspec.Struct, frozen=True):
+    """The Secret as read, and its decoded state; fields that cannot be decoded are empty."""
 
     body: dict[str, Any]
-    kept: Kept
+    state: CertificateState
 
 
 class CertificateSecret:
-    """Reads and writes the Secret of that key."""
+    """Reads and writes the Secret of this key."""
 
     def __init__(self, client: KubeClient, key: Key) -> None:
         self._client = client
         self._key = key
 
-    async def read(self) -> Found | None:
-        """What is there; None: nothing. Raises ApiError."""
+    async def read(self) -> StoredCertificate | None:
+        """Current content; None if there is no Secret. Raises ApiError."""
         try:
-            return _found(await self._client.get(SECRETS, self._key))
+            return _decode(await self._client.get(SECRETS, self._key))
         except NotFound:
             return None
 
-    async def write(self, kept: Kept, instead_of: Found | None) -> Found:
-        """Keep this instead of what was read. Raises ApiError: Conflict or AlreadyExists if it has changed since."""
+    async def write(self, state: CertificateState, before: StoredCertificate | None) -> StoredCertificate:
+        """Replace what was read by a state. Raises ApiError: Conflict or AlreadyExists if it has changed since."""
         namespace, name = self._key
-        if instead_of is None:
+        if before is None:
             metadata = {
                 "name": name,
                 "namespace": namespace,
                 "labels": {names.MANAGED_BY: names.EVENT_COMPONENT},
             }
-            body = {"metadata": metadata, "type": TYPE, "data": _data(kept)}
-            return _found(await self._client.create(SECRETS, namespace, body))
-        others = {name: value for name, value in (instead_of.body.get("data") or {}).items() if name not in FIELDS}
-        body = {**instead_of.body, "data": {**others, **_data(kept)}}
-        return _found(await self._client.update(SECRETS, self._key, body))
+            body = {"metadata": metadata, "type": TYPE, "data": _data(state)}
+            return _decode(await self._client.create(SECRETS, namespace, body))
+        others = {name: value for name, value in (before.body.get("data") or {}).items() if name not in FIELDS}
+        body = {**before.body, "data": {**others, **_data(state)}}
+        return _decode(await self._client.update(SECRETS, self._key, body))
 
 
 class SharedCertificate:
-    """Shows what is kept in the Secret, whoever has written it."""
+    """The server's certificate, from the Secret."""
 
-    def __init__(self, secret: CertificateSecret, identity: Identity, clock: Clock) -> None:
+    def __init__(self, secret: CertificateSecret, serving: ServingCertificate, clock: Clock) -> None:
         self._secret = secret
-        self._identity = identity
+        self._serving = serving
         self._clock = clock
-        self._complaint = ""
+        self._warned = ""
 
     async def run(self) -> None:
-        """A part: look at the Secret, until cancelled."""
+        """Component: read the Secret periodically, until cancelled."""
         while True:
-            await self.look()
-            await self._clock.sleep(LOOK_SECONDS if self._identity.is_ready else FIRST_LOOK_SECONDS)
+            await self.reload()
+            await self._clock.sleep(READ_SECONDS if self._serving.is_ready else FIRST_READ_SECONDS)
 
-    async def look(self) -> None:
-        """Read the Secret once and offer what is in it."""
+    async def reload(self) -> None:
+        """Read the Secret once and offer its certificate."""
         try:
-            found = await self._secret.read()
+            stored = await self._secret.read()
         except ApiError as error:
-            self._complain(str(error))
+            self._warn(str(error))
             return
-        if found is not None:
-            self.take(found)
+        if stored is not None:
+            self.offer(stored)
 
-    def take(self, found: Found) -> None:
-        """Offer what was found; what is of no use is told once, and mended by whoever leads."""
+    def offer(self, stored: StoredCertificate) -> None:
+        """Offer a certificate; an invalid one is logged once, and replaced by the leader."""
         try:
-            self._identity.offer(Material(found.kept.pair, found.kept.authorities))
+            self._serving.offer(Material(stored.state.pair, stored.state.authorities))
         except ValueError as error:
-            self._complain(f"the Secret holds no certificate: {error}")
+            self._warn(f"Secret without a valid certificate: {error}")
         else:
-            self._complaint = ""
+            self._warned = ""
 
-    def _complain(self, text: str) -> None:
-        if text != self._complaint:
-            self._complaint = text
-            logger.warning("the certificate of the admission server cannot be read: %s; looked at again soon", text)
+    def _warn(self, text: str) -> None:
+        if text != self._warned:
+            self._warned = text
+            logger.warning("admission certificate: cannot be read: %s; retrying", text)
 
 
-def _found(body: dict[str, Any]) -> Found:
+def _decode(body: dict[str, Any]) -> StoredCertificate:
     data = body.get("data") or {}
-    certificate, key, authorities, next_certificate, next_key = (_decoded(data.get(field)) for field in FIELDS)
+    certificate, key, authorities, next_certificate, next_key = (_base64_value(data.get(field)) for field in FIELDS)
     upcoming = KeyPair(next_certificate, next_key) if next_certificate and next_key else None
-    return Found(body, Kept(KeyPair(certificate, key), authorities, upcoming))
+    return StoredCertificate(body, CertificateState(KeyPair(certificate, key), authorities, upcoming))
 
 
-def _decoded(text: object) -> bytes:
+def _base64_value(text: object) -> bytes:
     try:
         return b64decode(text, validate=True) if isinstance(text, str) else b""
     except (NotBase64, ValueError):
         return b""
 
 
-def _data(kept: Kept) -> dict[str, str]:
-    upcoming = kept.upcoming or KeyPair(b"", b"")
-    values = (kept.pair.certificate, kept.pair.key, kept.authorities, upcoming.certificate, upcoming.key)
+def _data(state: CertificateState) -> dict[str, str]:
+    upcoming = state.upcoming or KeyPair(b"", b"")
+    values = (state.pair.certificate, state.pair.key, state.authorities, upcoming.certificate, upcoming.key)
     return {field: b64encode(value).decode() for field, value in zip(FIELDS, values, strict=True) if value}

@@ -1,10 +1,10 @@
-"""The webhooks that we serve, once: what each is asked about, where, and what becomes of a write if nobody answers.
+"""The webhooks: rule, path and failure policy of each.
 
-A gracectl that is not there keeps no node from joining, and nobody from writing claims and budgets. It does keep Ready
-nodes from being deleted, as nobody could count them, unless the administrator prefers the other risk. Nodes that are
-not Ready, or going already, can go without us: the API server itself sees to that, by a condition.
+Without a running gracectl nodes can join, and claims and budgets can be written. Ready nodes cannot be deleted, as
+their budgets would not be evaluated, unless the settings accept that risk. Nodes that are not Ready, or being deleted,
+are exempt: a match condition keeps API servers from calling.
 
-A manifest says everything, defaults too: so it can be held against what a server has, word for word.
+A manifest has every field, defaults too, so it can be compared verbatim with the server's.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ IS_AVAILABLE: Final = (
     "!has(oldObject.metadata.deletionTimestamp) && has(oldObject.status) && has(oldObject.status.conditions) && "
     f"oldObject.status.conditions.exists(c, c.type == '{names.READY}' && c.status == '{names.TRUE}')"
 )
-"""What policy.nodebudgets.is_available says, in CEL."""
+"""policy.nodebudgets.is_available, in CEL."""
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them. `short`: as metrics and logs name it; `is_needed`: without an answer the write fails, if the
-    settings say so."""
+    """A webhook. `short`: name in metrics and logs; `is_needed`: without a response the write fails, if the settings
+    say so."""
 
     name: str
     short: str
@@ -40,17 +40,17 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[str, ...]
     resource: str
     condition: tuple[str, str] | None = None
-    """Name and CEL expression of what must hold for us to be asked."""
+    """Name and CEL expression of the match condition."""
     is_needed: bool = False
-    is_counting: bool = False
-    """Asking it changes something, except in a dry run."""
+    has_side_effects: bool = False
+    """A request changes something, except in a dry run."""
 
 
 def _of(resource: Resource[Any], *versions: str) -> Mapping[str, Any]:
     return {"group": resource.group, "versions": versions or (resource.version,), "resource": resource.plural}
 
 
-NODE_CREATION: Final = Webhook(
+NODE_CREATE_WEBHOOK: Final = Webhook(
     name=names.NODE_CREATION_WEBHOOK,
     short="node-create",
     path="/mutate/nodes",
@@ -58,7 +58,7 @@ NODE_CREATION: Final = Webhook(
     operations=("CREATE",),
     **_of(NODES),
 )
-NODE_DELETION: Final = Webhook(
+NODE_DELETE_WEBHOOK: Final = Webhook(
     name=names.NODE_DELETION_WEBHOOK,
     short="node-delete",
     path="/validate/nodes",
@@ -66,10 +66,10 @@ NODE_DELETION: Final = Webhook(
     operations=("DELETE",),
     condition=("available", IS_AVAILABLE),
     is_needed=True,
-    is_counting=True,
+    has_side_effects=True,
     **_of(NODES),
 )
-NODE_BUDGET_WRITING: Final = Webhook(
+NODE_BUDGET_WEBHOOK: Final = Webhook(
     name=names.NODE_BUDGET_WEBHOOK,
     short="nodedisruptionbudget",
     path="/validate/nodedisruptionbudgets",
@@ -77,7 +77,7 @@ NODE_BUDGET_WRITING: Final = Webhook(
     operations=("CREATE", "UPDATE"),
     **_of(NODE_BUDGETS),
 )
-NODE_CLAIM_WRITING: Final = Webhook(
+NODE_CLAIM_WEBHOOK: Final = Webhook(
     name=names.NODE_CLAIM_WEBHOOK,
     short="nodeclaim",
     path="/validate/nodeclaims",
@@ -85,12 +85,12 @@ NODE_CLAIM_WRITING: Final = Webhook(
     operations=("CREATE", "UPDATE"),
     **_of(NODE_CLAIM_VERSIONS[0], *(each.version for each in NODE_CLAIM_VERSIONS)),
 )
-WEBHOOKS: Final = (NODE_CREATION, NODE_DELETION, NODE_BUDGET_WRITING, NODE_CLAIM_WRITING)
+WEBHOOKS: Final = (NODE_CREATE_WEBHOOK, NODE_DELETE_WEBHOOK, NODE_BUDGET_WEBHOOK, NODE_CLAIM_WEBHOOK)
 OUR_NAMES: Final = frozenset(each.name for each in WEBHOOKS)
 
 
 def manifest(webhook: Webhook, settings: AdmissionSettings, bundle: bytes) -> dict[str, Any]:
-    """A webhook as a configuration has it; `bundle`: base64 of the authorities to trust, empty: those of the system."""
+    """Webhook of a configuration; `bundle`: base64 of the authorities to trust, empty: those of the system."""
     client: dict[str, Any] = {"caBundle": bundle.decode()} if bundle else {}
     if settings.service is not None:
         service = settings.service
@@ -109,21 +109,21 @@ def manifest(webhook: Webhook, settings: AdmissionSettings, bundle: bytes) -> di
         "resources": [webhook.resource],
         "scope": "Cluster",
     }
-    made = {
+    webhook_body = {
         "name": webhook.name,
         "clientConfig": client,
         "rules": [rule],
         "admissionReviewVersions": ["v1"],
         "failurePolicy": settings.failure_policy if webhook.is_needed else "Ignore",
         "matchPolicy": "Equivalent",
-        "sideEffects": "NoneOnDryRun" if webhook.is_counting else "None",
+        "sideEffects": "NoneOnDryRun" if webhook.has_side_effects else "None",
         "timeoutSeconds": settings.timeout_seconds,
         "namespaceSelector": {},
         "objectSelector": {},
     }
     if webhook.kind == "mutating":
-        made["reinvocationPolicy"] = "Never"
+        webhook_body["reinvocationPolicy"] = "Never"
     if webhook.condition is not None:
         name, expression = webhook.condition
-        made["matchConditions"] = [{"name": name, "expression": expression}]
-    return made
+        webhook_body["matchConditions"] = [{"name": name, "expression": expression}]
+    return webhook_body

@@ -18,10 +18,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from gracectl.admission.admission import Admission, AdmissionMeans
-from gracectl.admission.rights import admission_rights
-from gracectl.admission.samples import admission_samples
-from gracectl.admission.server import no_questions
+from gracectl.admission.admission import Admission, AdmissionDependencies
+from gracectl.admission.metrics import admission_samples, empty_statistics
+from gracectl.admission.rbac import admission_permissions
 from gracectl.app.following import SettingsFollower, following_checks, following_samples
 from gracectl.cloud.fenced import FencedProvider
 from gracectl.cloud.metered import MeteredProvider
@@ -217,10 +216,10 @@ class Controller:
 
     def _webhooks(self) -> Admission:
         """The admission server."""
-        means = AdmissionMeans(
+        means = AdmissionDependencies(
             client=self._client,
             leading=self._means.client,
-            gate=self._gate,
+            admitter=self._gate,
             selector=self._means.termination.node_selector,
             clock=self._clock,
         )
@@ -242,7 +241,7 @@ class Controller:
         client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease)
-        rights += admission_rights(self._settings.admission) + self._provider_rights
+        rights += admission_permissions(self._settings.admission) + self._provider_rights
         if missing := await missing_rights(client, rights):
             raise MissingPermissions(missing)
         # The last, because freshness is judged by the server's clock, which its answers have told us by now.
@@ -256,7 +255,7 @@ class Controller:
             # The first to begin, so that it answers to the last; and before anything is changed.
             parts = await self._open_doors()
             parts |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
-            parts |= self._admission.parts if self._admission else {}
+            parts |= self._admission.components if self._admission else {}
             parts |= {"events": self._recorder.run, "leadership": self._lead}
             parts |= {"settings": self._follower.run} if self._follower else {}
             parts["end of all writes"] = self._limit_writes  # the last, and so the first to be told to stop
@@ -390,7 +389,7 @@ class Controller:
         caches = [cache.statistics() for cache in self._caches]
         yield from answer_samples(clients)
         yield from gate_samples(self._gate)
-        yield from self._admission.samples() if self._admission else admission_samples(no_questions(), None)
+        yield from self._admission.samples() if self._admission else admission_samples(empty_statistics(), None)
         yield from self._provider.samples()
         yield from api_samples(clients)
         yield from clock_samples(self._skew.statistics() if self._skew else None)

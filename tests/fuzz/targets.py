@@ -17,10 +17,10 @@ from support.forecasts import foretold
 
 from fuzz.effort import assert_small, bounded_work
 from fuzz.material import documents, json_bytes, mostly_whole, recorded, texts, yaml_bytes
-from gracectl.admission.nodebudgets import NodeBudgetWriting
-from gracectl.admission.nodeclaims import NodeClaimWriting
-from gracectl.admission.nodes import NodeCreation
-from gracectl.admission.reviews import CannotTell, NotAReview, read_review, written
+from gracectl.admission.nodebudgets import NodeBudgetValidator
+from gracectl.admission.nodeclaims import NodeClaimValidator
+from gracectl.admission.nodes import NodeFinalizerInjector
+from gracectl.admission.reviews import InvalidReview, Undecided, decode_review, encode_review
 from gracectl.cli.plan.report import as_json, report
 from gracectl.cloud.answers import read_answer, shown_text
 from gracectl.config.errors import ConfigError
@@ -316,7 +316,11 @@ def _headers(text: str) -> None:
 
 # -- admission, plugins, providers -------------------------------------------------------------------------------------
 
-HANDLERS: Final = (NodeCreation(LabelSelector()), NodeClaimWriting(), NodeBudgetWriting(Cache[Node]("nodes")))
+HANDLERS: Final = (
+    NodeFinalizerInjector(LabelSelector()),
+    NodeClaimValidator(),
+    NodeBudgetValidator(Cache[Node]("nodes")),
+)
 
 
 def _review(now: Any, before: Any) -> dict[str, Any]:
@@ -342,15 +346,15 @@ def _reviews() -> st.SearchStrategy[bytes]:
 
 def _admission(body: bytes) -> None:
     try:
-        question = read_review(body)
-    except NotAReview:
+        question = decode_review(body)
+    except InvalidReview:
         return
     for handler in HANDLERS:
         try:
             answer = _done(handler(question))
-        except (NotAReview, CannotTell):
+        except (InvalidReview, Undecided):
             continue
-        msgspec.json.decode(written(question.uid, answer))
+        msgspec.json.decode(encode_review(question.uid, answer))
 
 
 def _plugin(body: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gracectl.admission.reviews import Answer, Handler, read_review, written
+from gracectl.admission.reviews import AdmissionResponse, Handler, decode_review, encode_review
 from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Refusal
 
@@ -40,20 +40,20 @@ def a_review(
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
 
 
-async def ask(handler: Handler, review: dict[str, Any]) -> Answer:
+async def ask(handler: Handler, review: dict[str, Any]) -> AdmissionResponse:
     """The answer to a review."""
-    return await handler(read_review(msgspec.json.encode(review)))
+    return await handler(decode_review(msgspec.json.encode(review)))
 
 
-def patch_of(answer: Answer) -> Any:
+def patch_of(answer: AdmissionResponse) -> Any:
     """The JSON patch as an API server finds it in the answer; None without one."""
-    response = msgspec.json.decode(written("u1", answer))["response"]
+    response = msgspec.json.decode(encode_review("u1", answer))["response"]
     return msgspec.json.decode(b64decode(response["patch"])) if "patch" in response else None
 
 
-def status_in(answer: Answer) -> Any:
+def status_in(answer: AdmissionResponse) -> Any:
     """The Status of a denial as an API server finds it."""
-    return msgspec.json.decode(written("u1", answer))["response"].get("status")
+    return msgspec.json.decode(encode_review("u1", answer))["response"].get("status")
 
 
 class StandInGate:

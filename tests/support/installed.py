@@ -202,7 +202,7 @@ class Place:
         admission = controller._admission
         assert admission is not None
         for webhook in WEBHOOKS:
-            handler = admission._reception.answers[webhook.path]
+            handler = admission._handlers.http_handlers[webhook.path]
 
             async def answer(review: JsonObject, handler: Any = handler) -> Reply:
                 response = cast(web.Response, await handler(_Question(review), _Bodies()))

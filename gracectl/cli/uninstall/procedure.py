@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from gracectl.admission.removal import Leftover, leftovers, take_away
+from gracectl.admission.removal import Leftover, delete_leftover, leftovers
 from gracectl.cli.uninstall.report import (
     MADE_ANEW,
     NOBODY_TO_WAIT_FOR,
@@ -191,7 +191,7 @@ class Uninstall:
 
     async def _foretold(self, lease: Lease | None, seen: Survey) -> Report:
         for leftover in await self._leftovers(lease):
-            self._note(leftover, Outcome.WOULD_BE_REMOVED if not leftover.why else Outcome.FAILED)
+            self._note(leftover, Outcome.WOULD_BE_REMOVED if not leftover.reason else Outcome.FAILED)
         for kind, things in (("Node", seen.nodes), ("NodeClaim", seen.claims)):
             self._removals += [Removal(kind, thing.name, Outcome.WOULD_BE_REMOVED) for thing in things]
         found = None if lease is None else LeaseReport(*lease.key, previous_holder=lease.holder)
@@ -217,12 +217,12 @@ class Uninstall:
         """Whether anything of it was deleted. `gives_up`: what is there is made again and again, and only told."""
         has_deleted = False
         for leftover in await leftovers(self._client, self._settings.admission, self._secrets_namespace(namespace)):
-            why = leftover.why or (MADE_ANEW if gives_up else "")
+            why = leftover.reason or (MADE_ANEW if gives_up else "")
             if why:
                 self._note(msgspec.structs.replace(leftover, why=why), Outcome.FAILED)
                 continue
             try:
-                await take_away(self._client, leftover)
+                await delete_leftover(self._client, leftover)
             except ApiError as error:
                 self._note(msgspec.structs.replace(leftover, why=str(error)), Outcome.FAILED)
             else:
@@ -244,7 +244,7 @@ class Uninstall:
         if not leftover.is_ours:
             outcome = Outcome.LEFT
         known = [each for each in self._removals if (each.kind, each.name) != (leftover.resource.kind, leftover.name)]
-        self._removals = [*known, Removal(leftover.resource.kind, leftover.name, outcome, leftover.why)]
+        self._removals = [*known, Removal(leftover.resource.kind, leftover.name, outcome, leftover.reason)]
 
     def _report(self, lease: LeaseReport | None, seen: Survey, ends: tuple[Ending, ...]) -> Report:
         return Report(

@@ -16,7 +16,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from support.hosted import NODES, SECRET, Hosted, free_port, hosted
 
-from gracectl.admission import admission, files, office, rotation, secret
+from gracectl.admission import admission, files, rotation, secret
+from gracectl.admission import controller as webhook_controller
 from gracectl.model import names
 from gracectl.runtime.certificates import Issued, issue
 from gracectl.runtime.clock import SystemClock
@@ -33,9 +34,9 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes minutes takes parts of a second; each is as much longer than another as it is in life."""
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
     for module, name, seconds in (
-        (files, "LOOK_SECONDS", 0.02),
-        (secret, "LOOK_SECONDS", 0.05),
-        (office, "LOOK_SECONDS", 0.05),
+        (files, "RELOAD_SECONDS", 0.02),
+        (secret, "READ_SECONDS", 0.05),
+        (webhook_controller, "SYNC_SECONDS", 0.05),
         (rotation, "SETTLING_SECONDS", 0.5),
         (admission, "SETTLING_SECONDS", 0.5),
         (admission, "FILES_SETTLE", 0.5),

@@ -23,11 +23,11 @@ from support.hosted import free_port
 from support.serving import serving
 from support.stage import staged, the_settings
 
-from gracectl.admission.files import LOOK_SECONDS, ClientAuthorities
-from gracectl.admission.identity import Identity, Material
-from gracectl.admission.nodes import NodeDeletion
-from gracectl.admission.server import LIMITS, Reception
-from gracectl.admission.webhooks import NODE_DELETION
+from gracectl.admission.files import RELOAD_SECONDS, ClientAuthorities
+from gracectl.admission.nodes import NodeDeletionValidator
+from gracectl.admission.server import LIMITS, WebhookServer
+from gracectl.admission.serving_certificate import Material, ServingCertificate
+from gracectl.admission.webhooks import NODE_DELETE_WEBHOOK
 from gracectl.app.controller import Controller
 from gracectl.config import ConfigError
 from gracectl.runtime.certificates import issue
@@ -71,7 +71,7 @@ class Authority:
 class Place:
     """The webhooks behind TLS that asks for a certificate."""
 
-    def __init__(self, identity: Identity, authority: bytes, port: int) -> None:
+    def __init__(self, identity: ServingCertificate, authority: bytes, port: int) -> None:
         self.identity = identity
         self._authority = authority
         self._port = port
@@ -81,7 +81,7 @@ class Place:
         context = ssl.create_default_context(cadata=self._authority.decode())
         if certificate:
             context.load_cert_chain(certificate)
-        head = f"POST {NODE_DELETION.path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(REVIEW)}\r\n\r\n"
+        head = f"POST {NODE_DELETE_WEBHOOK.path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(REVIEW)}\r\n\r\n"
         try:
             stream = await anyio.connect_tcp("127.0.0.1", self._port, ssl_context=context, tls_hostname="a")
             async with stream:
@@ -94,14 +94,14 @@ class Place:
 @asynccontextmanager
 async def place(authorities: bytes, names: frozenset[str] = frozenset()) -> AsyncIterator[Place]:
     clock = SystemClock()
-    identity, issued = Identity(clock, 0.0), issue(("a",), clock.now(), 10_000.0)
+    identity, issued = ServingCertificate(clock, 0.0), issue(("a",), clock.now(), 10_000.0)
     identity.offer(Material(issued.pair))
-    identity.require(authorities)
-    gate = NodeDeletion(StandInGate(), lambda: True)
-    reception = Reception({NODE_DELETION: gate}, clock, 10.0, names)
-    door = Door("x", "127.0.0.1:0", reception.answers, method="POST", tls=lambda: identity.context, limits=LIMITS)
+    identity.require_clients(authorities)
+    gate = NodeDeletionValidator(StandInGate(), lambda: True)
+    reception = WebhookServer({NODE_DELETE_WEBHOOK: gate}, clock, 10.0, names)
+    door = Door("x", "127.0.0.1:0", reception.http_handlers, method="POST", tls=lambda: identity.context, limits=LIMITS)
     async with serving(door) as (_, urls):
-        port = int(urls[NODE_DELETION.path].removesuffix(NODE_DELETION.path).rpartition(":")[2])
+        port = int(urls[NODE_DELETE_WEBHOOK.path].removesuffix(NODE_DELETE_WEBHOOK.path).rpartition(":")[2])
         yield Place(identity, issued.authority, port)
 
 
@@ -124,7 +124,7 @@ async def test_of_the_names_that_may_ask_a_certificate_must_have_one(
         assert await there.ask(ours.issue(tmp_path, "kube-apiserver")) == 200
         with caplog.at_level(logging.WARNING):
             assert await there.ask(ours.issue(tmp_path, "system:node:n1")) == 403
-    assert "the client's certificate is for system:node:n1, which may not ask" in caplog.text
+    assert "client certificate for system:node:n1: not allowed" in caplog.text
 
 
 @pytest.mark.real_time
@@ -133,7 +133,7 @@ async def test_authorities_that_change_count_from_the_next_handshake_on(tmp_path
     old, new = before.issue(tmp_path, "old"), after.issue(tmp_path, "new")
     async with place(before.pem) as there:
         assert (await there.ask(old), await there.ask(new)) == (200, None)
-        there.identity.require(after.pem)
+        there.identity.require_clients(after.pem)
         assert (await there.ask(old), await there.ask(new)) == (None, 200)
         there.identity.offer(
             Material(issue(("b",), SystemClock().now(), 10_000.0).pair)
@@ -146,7 +146,7 @@ async def test_a_file_that_is_spoilt_later_changes_nothing_and_is_told_once(
 ) -> None:
     file = tmp_path / "clients.pem"
     clock = LoopClock()
-    identity = Identity(clock, 0.0)
+    identity = ServingCertificate(clock, 0.0)
     authorities = ClientAuthorities(str(file), identity, clock)
     file.write_bytes(Authority("ours").pem)
     authorities.require()
@@ -156,12 +156,12 @@ async def test_a_file_that_is_spoilt_later_changes_nothing_and_is_told_once(
         group.start_soon(authorities.run)
         file.write_text("nonsense")
         with caplog.at_level(logging.WARNING):
-            await clock.sleep(3 * LOOK_SECONDS)
+            await clock.sleep(3 * RELOAD_SECONDS)
         assert len(caplog.records) == 1
-        assert "clients.pem is no PEM file of certificates" in caplog.text
+        assert "clients.pem: not a PEM file of certificates" in caplog.text
         assert identity.context is context
         file.write_bytes(Authority("others").pem)
-        await clock.sleep(LOOK_SECONDS)
+        await clock.sleep(RELOAD_SECONDS)
         assert identity.context is not context
         group.cancel_scope.cancel()
 
@@ -171,8 +171,8 @@ async def test_a_file_that_is_spoilt_later_changes_nothing_and_is_told_once(
     ("content", "why"),
     [
         (None, "cannot be read: No such file or directory; put a PEM file there, or correct the path"),
-        ("", "is no PEM file of certificates: it holds no certificate; put a PEM file there, or correct the path"),
-        ("nonsense", "is no PEM file of certificates: "),
+        ("", "not a PEM file of certificates: contains no certificate; put a PEM file there, or correct the path"),
+        ("nonsense", "not a PEM file of certificates: "),
     ],
 )
 async def test_a_controller_does_not_start_without_them(tmp_path: Path, content: str | None, why: str) -> None:
@@ -188,4 +188,4 @@ async def test_a_controller_does_not_start_without_them(tmp_path: Path, content:
         controller = Controller(stage.settings, stage.transport.line(), stage.clock, stage.provider)
         with pytest.raises(ConfigError) as caught:
             await controller.run(anyio.Event())
-    assert f"admission.clientCertificates.caFile: {file} {why}" in str(caught.value)
+    assert f"admission.clientCertificates.caFile: {file}: {why}" in str(caught.value)

@@ -13,15 +13,16 @@ import pytest
 from support.hosted import CONFIGURATION, NODES, Hosted, free_port, hosted
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 
-from gracectl.admission import admission, office
+from gracectl.admission import admission
+from gracectl.admission import controller as webhook_controller
 from gracectl.app.controller import Controller
 from gracectl.model import names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 DENIED = (
-    'admission webhook "delete.nodes.gracectl.io" denied the request: node n1 may not end now: node disruption budget '
-    "pool-a allows no node to end now (2 of 2 available, 2 required by minAvailable 100%); change or delete the "
+    'admission webhook "delete.nodes.gracectl.io" denied the request: node n1: deletion denied: node disruption '
+    "budget pool-a allows no node to end now (2 of 2 available, 2 required by minAvailable 100%); change or delete the "
     "budget, which lets no Ready node end"
 )
 
@@ -105,7 +106,7 @@ async def test_what_is_written_into_budgets_and_claims_is_judged() -> None:
             }
             response = await place.ask("POST", "/apis/karpenter.sh/v1/nodeclaims", claim)
             assert response.status == 422
-            assert "'noon' is no RFC 3339 time" in response.body["message"]
+            assert "'noon' is not an RFC 3339 time" in response.body["message"]
 
 
 @pytest.mark.parametrize(("policy", "status"), [("Fail", 500), ("Ignore", 200)])
@@ -196,12 +197,12 @@ async def test_readiness_waits_for_a_certificate() -> None:
         async with place.controller(port=free_port()) as (controller, _):
             await controller.wait_live()
             [check] = [each for each in controller.readiness() if each.name == "admission"]
-            assert (check.is_ok, check.reason) == (False, "there is no certificate yet")
+            assert (check.is_ok, check.reason) == (False, "no certificate yet")
             assert not place.is_registered()
 
 
 async def test_a_configuration_that_somebody_spoils_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(webhook_controller, "SYNC_SECONDS", 0.05)
     async with hosted() as place:
         port = free_port()
         await place.add_nodes("n1", "n2", pool="a")

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from support.admission import a_node_object, a_review, ask, status_in
 
-from gracectl.admission.nodebudgets import NodeBudgetWriting
-from gracectl.admission.reviews import YES, NotAReview
+from gracectl.admission.nodebudgets import NodeBudgetValidator
+from gracectl.admission.reviews import ALLOWED, InvalidReview
 from gracectl.kube.cache import Cache
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.anyio
 POOL = {"matchLabels": {"pool": "a"}}
 
 
-def a_handler(nodes: int | None = None) -> NodeBudgetWriting:
+def a_handler(nodes: int | None = None) -> NodeBudgetValidator:
     """With so many nodes of the pool; None: nothing is known yet."""
     cache: Cache[Node] = Cache("nodes")
     if nodes is not None:
         made = (a_node_object(f"n{number}", labels={"pool": "a"}) for number in range(nodes))
         cache.replace(decode_node(orjson.dumps(node)) for node in made)
-    return NodeBudgetWriting(cache)
+    return NodeBudgetValidator(cache)
 
 
 def a_budget(spec: Any, **metadata: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ NEITHER = "spec: neither minAvailable nor maxUnavailable is given; give one of t
         ({"maxUnavailable": "3"}, ["spec.maxUnavailable: '3' is neither an integer nor a percentage such as 25%"]),
         ({"minAvailable": -1}, ["spec.minAvailable: -1 is negative; give 0 or more"]),
         ({"maxUnavailable": "-5%"}, ["spec.maxUnavailable: '-5%' is negative; give 0 or more"]),
-        ({"minAvailable": "101%"}, ["spec.minAvailable: '101%' is more than all nodes; give 100% or less"]),
+        ({"minAvailable": "101%"}, ["spec.minAvailable: '101%' is more than all nodes; set 100% or less"]),
         ({"minAvailable": True}, ["spec.minAvailable: Expected `int | str | null`, got `bool`"]),
         ({"minAvailable": 1.5}, ["spec.minAvailable: Expected `int | str | null`, got `float`"]),
         (
@@ -104,10 +104,10 @@ async def test_a_budget_that_nobody_can_count_by_is_refused_field_by_field(spec:
 )
 async def test_a_budget_that_can_be_counted_by_passes_in_silence(spec: dict[str, Any]) -> None:
     budget = a_budget({"selector": POOL, **spec})
-    assert await ask(a_handler(10), a_review("CREATE", "nodedisruptionbudgets", budget)) == YES
+    assert await ask(a_handler(10), a_review("CREATE", "nodedisruptionbudgets", budget)) == ALLOWED
 
 
-EMPTY = "spec.selector: is empty and selects no node; name labels (matchLabels) for it to have an effect"
+EMPTY = "spec.selector: empty, selects no node; set matchLabels for the budget to have an effect"
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,30 @@ EMPTY = "spec.selector: is empty and selects no node; name labels (matchLabels) 
         ({"minAvailable": 1}, 1, EMPTY),
         ({"minAvailable": 1, "selector": None}, 1, EMPTY),
         ({"maxUnavailable": 0, "selector": {}}, 1, EMPTY),
-        ({"selector": POOL, "minAvailable": "100%"}, 3, "spec: minAvailable 100% lets no Ready node end, ever"),
-        ({"selector": POOL, "maxUnavailable": 0}, None, "spec: maxUnavailable 0 lets no Ready node end, ever"),
-        ({"selector": POOL, "maxUnavailable": "0%"}, 3, "spec: maxUnavailable 0% lets no Ready node end, ever"),
+        (
+            {"selector": POOL, "minAvailable": "100%"},
+            3,
+            "spec: minAvailable 100% never allows the deletion of a Ready node",
+        ),
+        (
+            {"selector": POOL, "maxUnavailable": 0},
+            None,
+            "spec: maxUnavailable 0 never allows the deletion of a Ready node",
+        ),
+        (
+            {"selector": POOL, "maxUnavailable": "0%"},
+            3,
+            "spec: maxUnavailable 0% never allows the deletion of a Ready node",
+        ),
         (
             {"selector": POOL, "minAvailable": 4},
             3,
-            "spec: minAvailable 4 lets no Ready node end as long as it selects 3 nodes, as it does now",
+            "spec: minAvailable 4 allows no deletion of a Ready node while it selects 3 nodes, as now",
         ),
         (
             {"selector": POOL, "minAvailable": "60%"},
             1,
-            "spec: minAvailable 60% lets no Ready node end as long as it selects 1 node, as it does now",
+            "spec: minAvailable 60% allows no deletion of a Ready node while it selects 1 node, as now",
         ),
     ],
 )
@@ -142,14 +154,14 @@ async def test_what_is_perhaps_not_meant_is_allowed_with_a_warning(
 async def test_a_bound_above_the_nodes_is_not_judged_before_they_are_known_nor_without_any() -> None:
     budget = a_budget({"selector": POOL, "minAvailable": 4})
     for handler in (a_handler(None), a_handler(0)):
-        assert await ask(handler, a_review("CREATE", "nodedisruptionbudgets", budget)) == YES
+        assert await ask(handler, a_review("CREATE", "nodedisruptionbudgets", budget)) == ALLOWED
 
 
 async def test_old_sins_are_refused_only_where_the_spec_is_touched() -> None:
     old = a_budget({"minAvailable": -1, "maxUnavailable": 3})
     same = a_budget({"maxUnavailable": 3, "minAvailable": -1}, labels={"a": "b"}, finalizers=[])
     same["status"] = {"disruptionsAllowed": 0}
-    assert await ask(a_handler(), a_review("UPDATE", "nodedisruptionbudgets", same, old)) == YES
+    assert await ask(a_handler(), a_review("UPDATE", "nodedisruptionbudgets", same, old)) == ALLOWED
     worse = a_budget({"minAvailable": -2, "maxUnavailable": 3})
     answer = await ask(a_handler(), a_review("UPDATE", "nodedisruptionbudgets", worse, old))
     assert answer.denial is not None
@@ -158,10 +170,10 @@ async def test_old_sins_are_refused_only_where_the_spec_is_touched() -> None:
 async def test_a_budget_that_is_being_deleted_is_let_be() -> None:
     going = a_budget({"minAvailable": "nonsense"}, deletionTimestamp="2026-01-01T00:00:00Z")
     old = a_budget({"minAvailable": 1})
-    assert await ask(a_handler(), a_review("UPDATE", "nodedisruptionbudgets", going, old)) == YES
+    assert await ask(a_handler(), a_review("UPDATE", "nodedisruptionbudgets", going, old)) == ALLOWED
 
 
 async def test_what_is_no_budget_is_no_question() -> None:
     for new in ({"metadata": None}, {"metadata": {"name": 3}, "spec": {"minAvailable": 1}}):
-        with pytest.raises(NotAReview, match="is no NodeDisruptionBudget"):
+        with pytest.raises(InvalidReview, match="is not a NodeDisruptionBudget"):
             await ask(a_handler(), a_review("CREATE", "nodedisruptionbudgets", new, name=""))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.admission import a_review, ask, status_in
 
-from gracectl.admission.nodeclaims import NodeClaimWriting
-from gracectl.admission.reviews import YES, NotAReview
+from gracectl.admission.nodeclaims import NodeClaimValidator
+from gracectl.admission.reviews import ALLOWED, InvalidReview
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ DEADLINE = names.TERMINATION_TIMESTAMP
 FIELD = f"metadata.annotations[{DEADLINE}]"
 NOON, ONE = "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"
 GOING = {"deletionTimestamp": "2026-01-01T11:00:00Z"}
-handler = NodeClaimWriting()
+handler = NodeClaimValidator()
 
 
 def a_claim(spec: Any = None, deadline: Any = None, **metadata: Any) -> dict[str, Any]:
@@ -51,10 +51,10 @@ def a_claim(spec: Any = None, deadline: Any = None, **metadata: Any) -> dict[str
         (a_claim({"terminationGracePeriod": 5}), "spec.terminationGracePeriod: Expected `str | null`, got `int`"),
         (
             a_claim({"expireAfter": "-1h"}),
-            "spec.expireAfter: '-1h' is negative; write a duration such as 720h, or Never",
+            "spec.expireAfter: '-1h' is negative; set a duration such as 720h, or Never",
         ),
-        (a_claim(deadline="noon"), f"{FIELD}: 'noon' is no RFC 3339 time such as 2026-01-01T00:00:00Z"),
-        (a_claim(deadline=""), f"{FIELD}: '' is no RFC 3339 time such as 2026-01-01T00:00:00Z"),
+        (a_claim(deadline="noon"), f"{FIELD}: 'noon' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
+        (a_claim(deadline=""), f"{FIELD}: '' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
     ],
 )
 async def test_what_nobody_could_read_is_refused_when_it_is_written_and_let_be_when_it_is_there(
@@ -67,7 +67,7 @@ async def test_what_nobody_could_read_is_refused_when_it_is_written_and_let_be_w
         [cause] = status["details"]["causes"]
         assert f"{cause['field']}: {cause['message']}" == fault
     touched = {**claim, "metadata": {**claim["metadata"], "labels": {"a": "b"}}, "status": {"nodeName": "n1"}}
-    assert await ask(handler, a_review("UPDATE", "nodeclaims", touched, claim)) == YES
+    assert await ask(handler, a_review("UPDATE", "nodeclaims", touched, claim)) == ALLOWED
 
 
 @pytest.mark.parametrize("fields", [{"expireAfter": "soon"}, {"terminationGracePeriod": "soon"}])
@@ -111,7 +111,7 @@ async def test_all_faults_are_told_at_once() -> None:
 async def test_what_karpenter_takes_passes(spec: dict[str, Any], version: str) -> None:
     claim = {**a_claim(spec, deadline=NOON), "apiVersion": f"karpenter.sh/{version}"}
     resource = {"group": "karpenter.sh", "version": version, "resource": "nodeclaims"}
-    assert await ask(handler, a_review("CREATE", "nodeclaims", claim, resource=resource)) == YES
+    assert await ask(handler, a_review("CREATE", "nodeclaims", claim, resource=resource)) == ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -119,30 +119,29 @@ async def test_what_karpenter_takes_passes(spec: dict[str, Any], version: str) -
     [
         (
             {"terminationGracePeriod": "0s"},
-            "spec.terminationGracePeriod: 0s gives pods no time at all once the claim is deleted, whatever protects "
-            "them",
+            "spec.terminationGracePeriod: 0s deletes all pods at once with the claim, protected ones too",
         ),
-        ({"expireAfter": "0s"}, "spec.expireAfter: 0s ends the claim as soon as it is made; Never is written Never"),
+        ({"expireAfter": "0s"}, "spec.expireAfter: 0s expires the claim at its creation; to disable expiry, set Never"),
     ],
 )
 async def test_what_is_perhaps_not_meant_is_allowed_with_a_warning(spec: dict[str, Any], warning: str) -> None:
     answer = await ask(handler, a_review("CREATE", "nodeclaims", a_claim(spec)))
     assert (answer.denial, answer.warnings) == (None, (warning,))
-    assert await ask(handler, a_review("UPDATE", "nodeclaims", a_claim(spec), a_claim(spec))) == YES
+    assert await ask(handler, a_review("UPDATE", "nodeclaims", a_claim(spec), a_claim(spec))) == ALLOWED
 
 
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
         (NOON, ONE, "2026-01-01T13:00:00Z is later than 2026-01-01T12:00:00Z"),
-        (NOON, None, "it is taken away"),
-        (NOON, "whenever", "'whenever' is no RFC 3339 time"),
+        (NOON, None, "removed"),
+        (NOON, "whenever", "'whenever' is not an RFC 3339 time"),
     ],
 )
 async def test_a_deadline_of_a_claim_that_ends_is_not_moved_later(before: str, after: str | None, why: str) -> None:
     old, new = a_claim(deadline=before, **GOING), a_claim(deadline=after, **GOING)
     status = status_in(await ask(handler, a_review("UPDATE", "nodeclaims", new, old)))
-    remedy = "the claim is being deleted, and its deadline may only be moved earlier; leave it as it is"
+    remedy = "the deadline of a claim being deleted may only be moved earlier; keep its value"
     assert status["message"] == f"NodeClaim c1 is invalid: {FIELD}: {why}: {remedy}"
     assert status["details"]["causes"][0]["reason"] == "FieldValueForbidden"
 
@@ -160,24 +159,25 @@ async def test_a_deadline_of_a_claim_that_ends_is_not_moved_later(before: str, a
 )
 async def test_it_may_be_moved_earlier_or_set(before: str | None, after: str | None) -> None:
     old, new = a_claim(deadline=before, **GOING), a_claim(deadline=after, **GOING)
-    assert await ask(handler, a_review("UPDATE", "nodeclaims", new, old)) == YES
+    assert await ask(handler, a_review("UPDATE", "nodeclaims", new, old)) == ALLOWED
 
 
 async def test_before_the_end_a_deadline_goes_wherever_people_want_it() -> None:
     for after in (ONE, None):
         assert (
-            await ask(handler, a_review("UPDATE", "nodeclaims", a_claim(deadline=after), a_claim(deadline=NOON))) == YES
+            await ask(handler, a_review("UPDATE", "nodeclaims", a_claim(deadline=after), a_claim(deadline=NOON)))
+            == ALLOWED
         )
 
 
 async def test_finalizers_and_other_fields_of_a_claim_that_ends_come_and_go() -> None:
     old = a_claim({"terminationGracePeriod": "bad"}, deadline=NOON, finalizers=["a/b"], **GOING)
     new = a_claim({"terminationGracePeriod": "bad"}, deadline=NOON, finalizers=[], **GOING)
-    assert await ask(handler, a_review("UPDATE", "nodeclaims", new, old)) == YES
+    assert await ask(handler, a_review("UPDATE", "nodeclaims", new, old)) == ALLOWED
 
 
 async def test_what_cannot_be_read_as_it_was_is_not_judged() -> None:
     old = a_claim({"terminationGracePeriod": 5})
-    assert await ask(handler, a_review("UPDATE", "nodeclaims", a_claim({"terminationGracePeriod": 6}), old)) == YES
-    with pytest.raises(NotAReview, match="is no NodeClaim"):
+    assert await ask(handler, a_review("UPDATE", "nodeclaims", a_claim({"terminationGracePeriod": 6}), old)) == ALLOWED
+    with pytest.raises(InvalidReview, match="is not a NodeClaim"):
         await ask(handler, a_review("CREATE", "nodeclaims", {"metadata": {"name": 3}}, name=""))

@@ -9,8 +9,8 @@ import pytest
 from kubesim.admission.patching import operations_of, patched
 from support.admission import StandInGate, a_node_object, a_review, ask, patch_of, status_in
 
-from gracectl.admission.nodes import NodeCreation, NodeDeletion
-from gracectl.admission.reviews import YES, CannotTell, NotAReview
+from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
+from gracectl.admission.reviews import ALLOWED, InvalidReview, Undecided
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.nodebudgets.admitter import Refusal
@@ -19,7 +19,7 @@ from gracectl.policy.budgets import Allowance
 pytestmark = pytest.mark.anyio
 
 WORKERS = LabelSelector({}, (Requirement(names.CONTROL_PLANE_ROLE, "DoesNotExist"),))
-creation = NodeCreation(WORKERS)
+creation = NodeFinalizerInjector(WORKERS)
 REASON = "node disruption budget pool-a allows no node to end now (8 of 10 available, 8 required by minAvailable 80%)"
 SPENT = Refusal("pool-a", Allowance.SPENT, REASON, "wait until more of its nodes are Ready, or change the budget")
 
@@ -61,21 +61,21 @@ async def test_a_deadline_that_nobody_can_read_is_warned_of_and_the_node_comes()
     assert patch_of(answer) is not None
     assert answer.warnings == (
         "annotation karpenter.sh/nodeclaim-termination-timestamp: 'soon' is no RFC 3339 time such as "
-        "2026-01-01T00:00:00Z; it sets no deadline",
+        "2026-01-01T00:00:00Z; no deadline is set",
     )
 
 
 @pytest.mark.parametrize("node", [None, [], {"metadata": {"labels": 3}}])
 async def test_what_is_no_node_is_no_question(node: object) -> None:
-    with pytest.raises(NotAReview, match=r"request\.object"):
+    with pytest.raises(InvalidReview, match=r"request\.object"):
         await ask(creation, a_review("CREATE", "nodes", object=node))
 
 
 async def test_a_node_goes_when_its_budgets_let_it() -> None:
     gate = StandInGate()
-    deletion = NodeDeletion(gate, lambda: True)
-    assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object())) == YES
-    assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object(), dryRun=True)) == YES
+    deletion = NodeDeletionValidator(gate, lambda: True)
+    assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object())) == ALLOWED
+    assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object(), dryRun=True)) == ALLOWED
     assert gate.asked == [("n1", False), ("n1", True)]
 
 
@@ -90,28 +90,31 @@ async def test_a_node_goes_when_its_budgets_let_it() -> None:
 )
 async def test_a_node_that_changes_no_count_goes_and_nobody_is_asked(node: dict[str, Any]) -> None:
     gate = StandInGate(SPENT)
-    assert await ask(NodeDeletion(gate, lambda: False), a_review("DELETE", "nodes", None, node)) == YES
+    assert await ask(NodeDeletionValidator(gate, lambda: False), a_review("DELETE", "nodes", None, node)) == ALLOWED
     assert gate.asked == []
 
 
 async def test_a_node_that_the_cluster_has_not_is_counted_nowhere() -> None:
     gate = StandInGate(SPENT)
     gate.has = False
-    assert await ask(NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object())) == YES
+    assert (
+        await ask(NodeDeletionValidator(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object()))
+        == ALLOWED
+    )
     assert gate.asked == []
 
 
 @pytest.mark.parametrize("name", ["n1\x1b[2J", "N1", "../pods", "n 1", "", "a" * 254, "n1\n"])
 async def test_what_no_node_can_be_called_is_no_question(name: str) -> None:
     gate = StandInGate()
-    with pytest.raises(NotAReview, match=r"oldObject\.metadata\.name: is no name of a node"):
-        await ask(NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object(name)))
+    with pytest.raises(InvalidReview, match=r"oldObject\.metadata\.name: is not a DNS-1123 subdomain"):
+        await ask(NodeDeletionValidator(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object(name)))
     assert gate.asked == []
 
 
 async def test_a_spent_budget_is_named_with_its_figures_and_what_to_do_and_no_time() -> None:
     answer = await ask(
-        NodeDeletion(StandInGate(SPENT), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
+        NodeDeletionValidator(StandInGate(SPENT), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
     )
     assert status_in(answer) == {
         "apiVersion": "v1",
@@ -119,7 +122,7 @@ async def test_a_spent_budget_is_named_with_its_figures_and_what_to_do_and_no_ti
         "status": "Failure",
         "code": 429,
         "reason": "TooManyRequests",
-        "message": f"node n1 may not end now: {REASON}; wait until more of its nodes are Ready, or change the budget",
+        "message": f"node n1: deletion denied: {REASON}; wait until more of its nodes are Ready, or change the budget",
         "details": {
             "name": "n1",
             "kind": "nodes",
@@ -131,7 +134,7 @@ async def test_a_spent_budget_is_named_with_its_figures_and_what_to_do_and_no_ti
 async def test_a_budget_that_is_being_counted_says_when_to_come_again() -> None:
     refusal = Refusal("pool-a", Allowance.UNOBSERVED, "it has just changed", "try again in a moment", retry_after=1)
     answer = await ask(
-        NodeDeletion(StandInGate(refusal), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
+        NodeDeletionValidator(StandInGate(refusal), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
     )
     assert status_in(answer)["details"]["retryAfterSeconds"] == 1
 
@@ -139,7 +142,7 @@ async def test_a_budget_that_is_being_counted_says_when_to_come_again() -> None:
 async def test_of_a_collection_each_node_is_asked_about_by_the_name_that_it_has() -> None:
     gate = StandInGate(SPENT)
     answer = await ask(
-        NodeDeletion(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object("n7"), name="")
+        NodeDeletionValidator(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object("n7"), name="")
     )
     assert gate.asked == [("n7", False)]
     assert answer.denial is not None
@@ -147,13 +150,17 @@ async def test_of_a_collection_each_node_is_asked_about_by_the_name_that_it_has(
 
 
 async def test_before_anything_is_known_nobody_can_tell() -> None:
-    with pytest.raises(CannotTell) as caught:
-        await ask(NodeDeletion(StandInGate(), lambda: False), a_review("DELETE", "nodes", None, a_node_object()))
+    with pytest.raises(Undecided) as caught:
+        await ask(
+            NodeDeletionValidator(StandInGate(), lambda: False), a_review("DELETE", "nodes", None, a_node_object())
+        )
     assert caught.value.status == 503
 
 
 async def test_without_the_node_nobody_can_tell() -> None:
-    with pytest.raises(NotAReview, match="oldObject is missing"):
-        await ask(NodeDeletion(StandInGate(), lambda: True), a_review("DELETE", "nodes"))
-    with pytest.raises(NotAReview, match="oldObject is no node"):
-        await ask(NodeDeletion(StandInGate(), lambda: True), a_review("DELETE", "nodes", None, {"metadata": {}}))
+    with pytest.raises(InvalidReview, match="oldObject: missing"):
+        await ask(NodeDeletionValidator(StandInGate(), lambda: True), a_review("DELETE", "nodes"))
+    with pytest.raises(InvalidReview, match="oldObject is not a Node"):
+        await ask(
+            NodeDeletionValidator(StandInGate(), lambda: True), a_review("DELETE", "nodes", None, {"metadata": {}})
+        )

@@ -12,7 +12,14 @@ import pytest
 from kubesim.admission.responses import verdict
 from support.admission import a_node_object, a_review
 
-from gracectl.admission.reviews import Answer, Denial, GroupResource, NotAReview, read_review, written
+from gracectl.admission.reviews import (
+    AdmissionResponse,
+    Denial,
+    GroupResource,
+    InvalidReview,
+    decode_review,
+    encode_review,
+)
 from gracectl.model.decode import decode_node
 from gracectl.model.envelope import StatusCause
 
@@ -31,7 +38,7 @@ def test_what_a_real_server_asks_is_read(name: str) -> None:
     assert len(reviews) >= 3
     for review in reviews:
         request = review["request"]
-        question = read_review(msgspec.json.encode(review))
+        question = decode_review(msgspec.json.encode(review))
         assert (question.uid, question.operation, question.name) == (
             request["uid"],
             request["operation"],
@@ -49,25 +56,25 @@ def test_what_a_real_server_asks_is_read(name: str) -> None:
 def test_what_a_newer_server_says_besides_is_passed_over() -> None:
     review = a_review("DELETE", "nodes", None, a_node_object(), novelty={"a": [1]}, dryRun=None, userInfo=None)
     review["more"] = 1
-    question = read_review(msgspec.json.encode(review))
+    question = decode_review(msgspec.json.encode(review))
     assert (question.name, question.username, question.is_dry_run) == ("n1", "", False)
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "this is no AdmissionReview of admission.k8s.io/v1: Input data was truncated"),
+        (b"", "not an AdmissionReview of admission.k8s.io/v1: Input data was truncated"),
         (b"[]", r"Expected `object`, got `array`"),
-        (b"{}", "this is nothing of no version, and not an AdmissionReview of admission.k8s.io/v1"),
+        (b"{}", "not an AdmissionReview of admission.k8s.io/v1, but no kind of no version"),
         (
             b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "request": {"uid": "u"}}',
             r"Object missing required field `operation` - at `\$.request`",
         ),
         (
             b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"}',
-            "this is AdmissionReview of admission.k8s.io/v1beta1, and not",
+            "but AdmissionReview of admission.k8s.io/v1beta1",
         ),
-        (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', "nothing is asked"),
+        (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', "AdmissionReview without a request uid"),
         (
             b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"operation": "EAT"}}',
             "Invalid enum value 'EAT'",
@@ -75,19 +82,19 @@ def test_what_a_newer_server_says_besides_is_passed_over() -> None:
     ],
 )
 def test_what_is_no_review_is_told_so(body: bytes, why: str) -> None:
-    with pytest.raises(NotAReview, match=why):
-        read_review(body)
+    with pytest.raises(InvalidReview, match=why):
+        decode_review(body)
 
 
 def test_answers_are_such_as_a_server_takes() -> None:
     nodes = GroupResource("", "v1", "nodes")
     patch = ({"op": "add", "path": "/metadata/finalizers", "value": ["x"]},)
-    allowed = verdict(written("7", Answer(patch=patch, warnings=("mind",))), "v1", "7", mutating=True)
+    allowed = verdict(encode_review("7", AdmissionResponse(patch=patch, warnings=("mind",))), "v1", "7", mutating=True)
     assert (allowed.allowed, msgspec.json.decode(allowed.patch), allowed.warnings) == (True, list(patch), ["mind"])
-    plain = verdict(written("7", Answer()), "v1", "7", mutating=False)
+    plain = verdict(encode_review("7", AdmissionResponse()), "v1", "7", mutating=False)
     assert (plain.allowed, plain.patch, plain.status) == (True, b"", None)
     denial = Denial(429, "TooManyRequests", "no", nodes, "n1", (StatusCause("R", "m", "f"),), 3)
-    denied = verdict(written("7", Answer(denial)), "v1", "7", mutating=False)
+    denied = verdict(encode_review("7", AdmissionResponse(denial)), "v1", "7", mutating=False)
     assert not denied.allowed
     assert denied.status == {
         "apiVersion": "v1",
@@ -107,7 +114,7 @@ def test_answers_are_such_as_a_server_takes() -> None:
 
 def test_a_denial_without_a_time_says_none() -> None:
     denial = Denial(422, "Invalid", "no", GroupResource("g", "v1", "things"), "a")
-    details = msgspec.json.decode(written("7", Answer(denial)))["response"]["status"]["details"]
+    details = msgspec.json.decode(encode_review("7", AdmissionResponse(denial)))["response"]["status"]["details"]
     assert details == {"name": "a", "group": "g", "kind": "things"}
 
 
@@ -115,5 +122,5 @@ def test_the_recorded_patch_is_what_ours_would_be() -> None:
     steps = json.loads((RECORDINGS / "admission-nodes.json").read_text())["steps"]
     response = steps[0]["response"]["body"]["response"]
     [operation] = json.loads(b64decode(response["patch"]))
-    ours = msgspec.json.decode(written(response["uid"], Answer(patch=(operation,))))["response"]
+    ours = msgspec.json.decode(encode_review(response["uid"], AdmissionResponse(patch=(operation,))))["response"]
     assert ours | {"patch": ""} == response | {"patch": ""}

@@ -15,10 +15,10 @@ import pytest
 from support.admission import StandInGate, a_node_object, a_review
 from support.serving import serving as running
 
-from gracectl.admission.nodes import NodeDeletion
+from gracectl.admission.nodes import NodeDeletionValidator
 from gracectl.admission.reviews import Handler
-from gracectl.admission.server import LIMITS, Reception
-from gracectl.admission.webhooks import NODE_DELETION
+from gracectl.admission.server import LIMITS, WebhookServer
+from gracectl.admission.webhooks import NODE_DELETE_WEBHOOK
 from gracectl.kube.errors import ServerError
 from gracectl.kube.operation import Operation
 from gracectl.runtime.clock import LoopClock
@@ -32,7 +32,7 @@ DELETION = a_review("DELETE", "nodes", None, a_node_object())
 class Place:
     """A reception behind its door."""
 
-    def __init__(self, reception: Reception, servers: Servers, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, reception: WebhookServer, servers: Servers, url: str, session: aiohttp.ClientSession) -> None:
         self.reception = reception
         self.servers = servers
         self.url = url
@@ -49,14 +49,14 @@ class Place:
 
 @asynccontextmanager
 async def serving(handler: Handler, *, patience: float = 10.0, farewell: float = 5.0) -> AsyncIterator[Place]:
-    reception = Reception({NODE_DELETION: handler}, LoopClock(), patience)
-    door = Door("x", "127.0.0.1:0", reception.answers, method="POST", limits=LIMITS)
+    reception = WebhookServer({NODE_DELETE_WEBHOOK: handler}, LoopClock(), patience)
+    door = Door("x", "127.0.0.1:0", reception.http_handlers, method="POST", limits=LIMITS)
     async with running(door, farewell=farewell) as (servers, urls), aiohttp.ClientSession() as session:
-        yield Place(reception, servers, urls[NODE_DELETION.path], session)
+        yield Place(reception, servers, urls[NODE_DELETE_WEBHOOK.path], session)
 
 
-def deletion(gate: StandInGate, is_live: Callable[[], bool] = lambda: True) -> NodeDeletion:
-    return NodeDeletion(gate, is_live)
+def deletion(gate: StandInGate, is_live: Callable[[], bool] = lambda: True) -> NodeDeletionValidator:
+    return NodeDeletionValidator(gate, is_live)
 
 
 async def test_a_question_has_an_answer_with_its_uid() -> None:
@@ -75,11 +75,11 @@ async def test_a_question_has_an_answer_with_its_uid() -> None:
 async def test_what_is_no_question_is_told_so() -> None:
     async with serving(deletion(StandInGate())) as place:
         status, text = await place.ask(b"hello")
-        assert (status, text.startswith("this is no AdmissionReview of admission.k8s.io/v1: ")) == (400, True)
+        assert (status, text.startswith("not an AdmissionReview of admission.k8s.io/v1: ")) == (400, True)
         status, text = await place.ask(a_review("DELETE", "nodes"))
-        assert (status, text) == (400, "request.oldObject is missing: nobody can tell without it\n")
+        assert (status, text) == (400, "request.oldObject: missing\n")
         status, text = await place.ask(b" " * (LIMITS.largest_body + 1))
-        assert (status, text) == (413, "this is no review: a body may have 8388608 bytes at most\n")
+        assert (status, text) == (413, "not a review: a body may have 8388608 bytes at most\n")
         assert (await place.ask(b" " * (LIMITS.largest_body - 1)))[0] == 400
         assert place.verdicts() == {"invalid": 4}
         async with place.session.get(place.url) as response:
@@ -97,7 +97,7 @@ async def test_a_cluster_that_cannot_be_asked_leaves_it_to_the_failure_policy(
         with caplog.at_level(logging.WARNING):
             status, text = await place.ask()
         assert status == 500
-        assert text.startswith("the cluster cannot be asked: ")
+        assert text.startswith("API server: ")
         assert "etcd is away" in text
         assert any("etcd is away" in message for message in caplog.messages)
         assert place.verdicts() == {"failed": 1}
@@ -113,7 +113,7 @@ async def test_a_fault_of_ours_is_logged_and_the_next_question_answered(caplog: 
     gate = StandInGate()
     gate.error = RuntimeError("oh")
     async with serving(deletion(gate)) as place:
-        assert await place.ask() == (500, "gracectl has failed at this; its log says why\n")
+        assert await place.ask() == (500, "unexpected failure of gracectl; see its log\n")
         assert any(record.exc_info for record in caplog.records)
         gate.error = None
         assert (await place.ask())[0] == 200
@@ -137,7 +137,7 @@ class SlowGate(StandInGate):
 async def test_nobody_thinks_for_longer_than_the_server_waits() -> None:
     async with serving(deletion(SlowGate())) as place:
         status, text = await place.ask(query="?timeout=50ms")
-        assert (status, text) == (500, "no answer was found in 0.05 s: the cluster answers too slowly\n")
+        assert (status, text) == (500, "no decision within 0.05 s: the API server responds too slowly\n")
     async with serving(deletion(SlowGate()), patience=0.05) as place:
         for query in ("", "?timeout=nonsense", "?timeout=-1s", "?timeout=1h"):
             assert (await place.ask(query=query))[0] == 500
@@ -155,7 +155,7 @@ async def test_who_has_asked_when_we_go_is_answered_and_told_to_go_elsewhere() -
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
             await gate.is_asked.wait()
-            place.reception.is_leaving = True
+            place.reception.is_stopping = True
             group.start_soon(place.servers.close)
             await anyio.sleep(0.05)
             assert not found

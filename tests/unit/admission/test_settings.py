@@ -10,7 +10,7 @@ import pytest
 from kubesim_support.accounts import guarded, rule
 from support.inprocess import InProcessTransport
 
-from gracectl.admission.rights import admission_rights
+from gracectl.admission.rbac import admission_permissions
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.config import ConfigError, load_settings
 from gracectl.kube.access import missing_rights
@@ -29,54 +29,54 @@ def settings(**fields: Any) -> AdmissionSettings:
     [
         (
             "{listen: ':8443'}",
-            "admission.service: is needed for the API server to find us; give its name, or a url, or set register to "
+            "admission.service: needed for the API server to reach gracectl; set its name, or a url, or register to "
             "false",
         ),
         (
             "{listen: ':8443', register: false}",
-            "admission.service: is needed to make a certificate in its name; give its name, or a url, or certificates",
+            "admission.service: needed as host name of the certificate; set its name, or a url, or certificates",
         ),
         (
             "{listen: ':8443', service: {name: a}, url: 'https://a'}",
-            "admission.url: is given beside service; remove one of them",
+            "admission.url: excludes service; remove one of them",
         ),
         (
             "{listen: ':8443', url: 'http://a'}",
-            "admission.url: 'http://a' is no address such as https://gracectl.example.com:8443",
+            "admission.url: 'http://a' is not a URL such as https://gracectl.example.com:8443",
         ),
         (
             "{listen: ':8443', url: 'https://b\u00fccher.example'}",
-            "admission.url: 'https://b\u00fccher.example' is no address such as https://gracectl.example.com:8443",
+            "admission.url: 'https://b\u00fccher.example' is not a URL such as https://gracectl.example.com:8443",
         ),
         (
             "{listen: ':8443', url: 'https://a:0'}",
-            "admission.url: 'https://a:0' is no address such as https://gracectl.example.com:8443",
+            "admission.url: 'https://a:0' is not a URL such as https://gracectl.example.com:8443",
         ),
         (
             "{listen: ':8443', url: 'https://a:x'}",
-            "admission.url: 'https://a:x' is no address such as https://gracectl.example.com:8443",
+            "admission.url: 'https://a:x' is not a URL such as https://gracectl.example.com:8443",
         ),
         (
             "{listen: ':8443', url: 'https://a/?b=c'}",
-            "admission.url: 'https://a/?b=c' has a user, a query or a fragment, which API servers do not send; remove "
-            "it",
+            "admission.url: 'https://a/?b=c' has a user, query or fragment, which API servers do not support; "
+            "remove it",
         ),
         (
             "{listen: ':8443', service: {name: a}, certificates: {certFile: x}}",
-            "admission.certificates.keyFile: is needed beside certFile; give both, or neither",
+            "admission.certificates.keyFile: needed with certFile; set both, or neither",
         ),
         (
             "{listen: ':8443', service: {name: a}, certificates: {keyFile: x}}",
-            "admission.certificates.certFile: is needed beside keyFile; give both, or neither",
+            "admission.certificates.certFile: needed with keyFile; set both, or neither",
         ),
         (
             "{listen: ':8443', service: {name: a}, certificates: {caFile: x}}",
-            "admission.certificates.caFile: is given without a certificate; give certFile and keyFile, or remove it (a "
-            "certificate that gracectl makes has an authority of its own)",
+            "admission.certificates.caFile: needs certFile and keyFile; set them, or remove it (a self-made "
+            "certificate has its own authority)",
         ),
         (
             "{listen: ':8443', service: {name: a}, clientCertificates: {names: [b]}}",
-            "admission.clientCertificates.names: are given without caFile; give the file of their authorities",
+            "admission.clientCertificates.names: needs caFile; set the file of their authorities",
         ),
         ("{listen: '8443'}", "admission.listen: '8443' is no address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
         (
@@ -160,7 +160,7 @@ GROUP = " in API group admissionregistration.k8s.io"
     ],
 )
 def test_it_needs_as_little_as_does(fields: dict[str, Any], rights: list[str]) -> None:
-    assert [str(right) for right in admission_rights(settings(**fields))] == rights
+    assert [str(right) for right in admission_permissions(settings(**fields))] == rights
 
 
 @pytest.mark.anyio
@@ -174,9 +174,9 @@ async def test_rights_by_name_are_asked_for_by_name() -> None:
     }
     server = await guarded(clock, "gracectl", mine, rule("create", "secrets"))
     client = KubeClient(InProcessTransport(server, clock, token="t"), clock)
-    wanted = admission_rights(settings(service=SERVICE))
+    wanted = admission_permissions(settings(service=SERVICE))
     missing = await missing_rights(client, wanted)
     assert missing == tuple(right for right in wanted if right.plural != "secrets")
-    another = admission_rights(settings(service=SERVICE, secret="another"))
+    another = admission_permissions(settings(service=SERVICE, secret="another"))
     refused = [str(right) for right in await missing_rights(client, another) if right.plural == "secrets"]
     assert refused == [f"{verb} secrets another in namespace infra" for verb in ("get", "update")]

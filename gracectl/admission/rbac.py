@@ -1,4 +1,4 @@
-"""What admission must be allowed to do on a cluster, beside what the controller must: as little as does."""
+"""Permissions of admission, beside those of the controller: no more than the settings need."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gracectl.kube.access import Right
 from gracectl.kube.resources import SECRETS, Resource
 
 
-def admission_rights(settings: AdmissionSettings) -> tuple[Right, ...]:
-    """None without admission. One Secret, and the two configurations of our name, if we write to them at all; only
-    making them cannot be granted by name."""
+def admission_permissions(settings: AdmissionSettings) -> tuple[Right, ...]:
+    """Permissions for these settings; none without admission. One Secret, and the two configurations by name, if they
+    are written at all; only create cannot be limited by name."""
     if not settings.is_wanted:
         return ()
     wanted: list[Right] = []

@@ -17,13 +17,12 @@ from kubesim.faults.rules import Refuse, Rule
 from kubesim.server.api import JsonObject, Request
 from support.inprocess import InProcessTransport, Line
 
-from gracectl.admission.identity import RETAINED_SECONDS, Identity, Material
-from gracectl.admission.office import LOOK_SECONDS, Custody, Office
-from gracectl.admission.registration import Registration
-from gracectl.admission.rights import admission_rights
+from gracectl.admission.controller import SYNC_SECONDS, CertificateRotator, WebhookController
+from gracectl.admission.rbac import admission_permissions
+from gracectl.admission.registration import WebhookRegistration
 from gracectl.admission.rotation import LIFE_SECONDS, SETTLING_SECONDS
-from gracectl.admission.secret import LOOK_SECONDS as READ_SECONDS
-from gracectl.admission.secret import CertificateSecret, SharedCertificate
+from gracectl.admission.secret import READ_SECONDS, CertificateSecret, SharedCertificate
+from gracectl.admission.serving_certificate import RETAINED_SECONDS, Material, ServingCertificate
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles
 from gracectl.admission.webhooks import IS_AVAILABLE, WEBHOOKS
 from gracectl.kube.client import KubeClient
@@ -47,14 +46,14 @@ class Replica:
     def __init__(self, line: Line, clock: LoopClock, settings: AdmissionSettings) -> None:
         client = KubeClient(line, clock)
         self.line = line
-        self.identity = Identity(clock, SETTLING_SECONDS, settings.hosts)
+        self.identity = ServingCertificate(clock, SETTLING_SECONDS, settings.hosts)
         secret = CertificateSecret(client, KEY)
         self.shared = SharedCertificate(secret, self.identity, clock)
         custody = None
         if not settings.certificates.are_given:
-            custody = Custody(secret, self.shared, settings.hosts, clock)
-        self.registration = Registration(client, settings, clock)
-        self.office = Office(self.identity, self.registration, custody, self.identity.is_good, clock)
+            custody = CertificateRotator(secret, self.shared, settings.hosts, clock)
+        self.registration = WebhookRegistration(client, settings, clock)
+        self.controller = WebhookController(self.identity, self.registration, custody, self.identity.is_good, clock)
 
 
 class World:
@@ -100,8 +99,8 @@ async def running(*parts: Any) -> AsyncIterator[None]:
 
 
 def shown_by(replica: Replica) -> bytes:
-    assert replica.identity.shown is not None
-    return replica.identity.shown.certificate
+    assert replica.identity.served is not None
+    return replica.identity.served.certificate
 
 
 async def a_world() -> World:
@@ -113,7 +112,7 @@ async def a_world() -> World:
 async def test_a_certificate_is_made_and_only_then_are_webhooks_registered() -> None:
     world = await a_world()
     replica = world.replica()
-    assert await replica.office.look()
+    assert await replica.controller.sync()
     secret = await world.call("GET", SECRET)
     assert secret["type"] == "kubernetes.io/tls"
     assert set(secret["data"]) == {"tls.crt", "tls.key", "ca.crt"}
@@ -165,13 +164,13 @@ async def test_a_certificate_is_made_and_only_then_are_webhooks_registered() -> 
 async def test_what_is_as_it_should_be_is_not_written() -> None:
     world = await a_world()
     first, second = world.replica(), world.replica()
-    await first.office.look()
+    await first.controller.sync()
     written = len([each for each in world.transport.executed if each.request.method != "GET"])
     assert written == 3
     for replica in (first, second):
         for _ in range(3):
-            assert await replica.office.look()
-            await world.clock.sleep(LOOK_SECONDS)
+            assert await replica.controller.sync()
+            await world.clock.sleep(SYNC_SECONDS)
     assert len([each for each in world.transport.executed if each.request.method != "GET"]) == written
 
 
@@ -195,7 +194,7 @@ def added_to(webhooks: list[Any]) -> None:
 async def test_what_somebody_has_changed_is_soon_as_it_was(edit: Callable[[list[Any]], None]) -> None:
     world = await a_world()
     replica = world.replica()
-    async with running(replica.office.run):
+    async with running(replica.controller.run):
         await world.clock.sleep(1)
         before = await world.configuration()
         webhooks = (await world.configuration())["webhooks"]
@@ -203,7 +202,7 @@ async def test_what_somebody_has_changed_is_soon_as_it_was(edit: Callable[[list[
         metadata = {"annotations": {"a": "b"}, "labels": None}
         await world.merge(CONFIGURATION.format("validating"), {"webhooks": webhooks, "metadata": metadata})
         assert (await world.configuration()).get("webhooks") != before["webhooks"]
-        await world.clock.sleep(LOOK_SECONDS)
+        await world.clock.sleep(SYNC_SECONDS)
         after = await world.configuration()
         assert after["webhooks"] == before["webhooks"]
         assert after["metadata"]["labels"] == before["metadata"]["labels"]
@@ -213,18 +212,18 @@ async def test_what_somebody_has_changed_is_soon_as_it_was(edit: Callable[[list[
 async def test_a_configuration_that_somebody_deletes_is_soon_there_again() -> None:
     world = await a_world()
     replica = world.replica()
-    async with running(replica.office.run):
+    async with running(replica.controller.run):
         await world.clock.sleep(1)
         before = await world.configuration()
         await world.call("DELETE", CONFIGURATION.format("validating"))
-        await world.clock.sleep(LOOK_SECONDS)
+        await world.clock.sleep(SYNC_SECONDS)
         assert (await world.configuration())["webhooks"] == before["webhooks"]
 
 
 async def test_an_older_server_that_drops_what_it_does_not_know_is_not_written_to_again_and_again() -> None:
     world = await a_world()
     replica = world.replica()
-    await replica.office.look()
+    await replica.controller.sync()
     stored = await world.configuration()
     # As a server before 1.27 would have stored it.
     table = world.server.store.table("validatingwebhookconfigurations.admissionregistration.k8s.io")
@@ -232,7 +231,7 @@ async def test_an_older_server_that_drops_what_it_does_not_know_is_not_written_t
     table.get("", "gracectl")["webhooks"] = pruned  # type: ignore[index]
     before = len(world.transport.executed)
     for _ in range(3):
-        assert await replica.office.look()
+        assert await replica.controller.sync()
     assert {each.request.method for each in world.transport.executed[before:]} == {"GET"}
 
 
@@ -240,7 +239,7 @@ async def test_with_a_chart_only_the_authority_is_written_and_only_into_what_is_
     world = await a_world()
     settings = msgspec.structs.replace(SETTINGS, register=False)
     replica = world.replica(settings)
-    assert await replica.office.look()
+    assert await replica.controller.sync()
     assert await world.configuration() is None
     ours = {
         "name": WEBHOOKS[1].name,
@@ -254,7 +253,7 @@ async def test_with_a_chart_only_the_authority_is_written_and_only_into_what_is_
     path = CONFIGURATION.format("validating").removesuffix("/gracectl")
     await world.call("POST", path, {"metadata": {"name": "gracectl"}, "webhooks": [other, ours]})
     before = await world.configuration()
-    assert await replica.office.look()
+    assert await replica.controller.sync()
     theirs, told = (await world.configuration())["webhooks"]
     assert theirs == before["webhooks"][0]
     bundle = b64encode((await world.kept())["ca.crt"]).decode()
@@ -266,11 +265,11 @@ async def test_whom_to_trust_is_left_to_others_where_we_do_not_know_it() -> None
     world = await a_world()
     files = CertificateFiles("tls.crt", "tls.key")
     replica = world.replica(msgspec.structs.replace(SETTINGS, certificates=files))
-    assert not await replica.office.look()  # nothing to show yet
+    assert not await replica.controller.sync()  # nothing to show yet
     assert await world.configuration() is None
     issued = issue(SETTINGS.hosts, world.clock.now(), DAY)
     replica.identity.offer(Material(issued.pair))
-    assert await replica.office.look()
+    assert await replica.controller.sync()
     webhooks = (await world.configuration())["webhooks"]
     assert not any("caBundle" in each["clientConfig"] for each in webhooks)
     injected = b64encode(issued.authority).decode()
@@ -278,7 +277,7 @@ async def test_whom_to_trust_is_left_to_others_where_we_do_not_know_it() -> None
         webhook["clientConfig"]["caBundle"] = injected
     webhooks[0]["failurePolicy"] = "Ignore"
     await world.merge(CONFIGURATION.format("validating"), {"webhooks": webhooks})
-    assert await replica.office.look()
+    assert await replica.controller.sync()
     after = (await world.configuration())["webhooks"]
     assert {each["clientConfig"]["caBundle"] for each in after} == {injected}
     assert after[0]["failurePolicy"] == "Fail"
@@ -290,16 +289,16 @@ async def test_whom_to_trust_is_left_to_others_where_we_do_not_know_it() -> None
 async def test_a_new_pair_is_laid_aside_announced_and_shown_by_all_after_a_minute() -> None:
     world = await a_world()
     leader, follower = world.replica(), world.replica()
-    await leader.office.look()
+    await leader.controller.sync()
     first = await world.kept()
     facts = certificate_info(first["tls.crt"])
     due = facts.begins + (facts.ends - facts.begins) * 2 / 3 - world.clock.now()
     await world.clock.sleep(due - 30)
-    async with running(leader.office.run, leader.shared.run, follower.shared.run):
+    async with running(leader.controller.run, leader.shared.run, follower.shared.run):
         while "next.crt" not in (kept := await world.kept()):
             await world.clock.sleep(1)
         laid = world.clock.monotonic()
-        assert due <= laid <= due + LOOK_SECONDS + 1
+        assert due <= laid <= due + SYNC_SECONDS + 1
         assert kept["tls.crt"] == first["tls.crt"]
         assert len(authorities_in(kept["ca.crt"])) == 2
         assert await world.bundles() == {kept["ca.crt"]}
@@ -308,13 +307,13 @@ async def test_a_new_pair_is_laid_aside_announced_and_shown_by_all_after_a_minut
             await world.clock.sleep(1)
         while "next.crt" in (after := await world.kept()):
             await world.clock.sleep(1)
-        assert world.clock.monotonic() - laid <= SETTLING_SECONDS + LOOK_SECONDS + 1
+        assert world.clock.monotonic() - laid <= SETTLING_SECONDS + SYNC_SECONDS + 1
         assert (after["tls.crt"], after["tls.key"]) == (kept["next.crt"], kept["next.key"])
         await world.clock.sleep(2 * READ_SECONDS)
         assert {shown_by(leader), shown_by(follower)} == {kept["next.crt"]}
     await world.clock.sleep(LIFE_SECONDS / 3 + RETAINED_SECONDS)
-    await leader.shared.look()
-    await leader.office.look()
+    await leader.shared.reload()
+    await leader.controller.sync()
     last = await world.kept()
     assert authorities_in(last["ca.crt"]) == issuers_of(last["tls.crt"], authorities_in(kept["ca.crt"]))
     assert await world.bundles() == {last["ca.crt"]}
@@ -325,21 +324,21 @@ async def test_a_leader_that_dies_between_any_two_writes_is_succeeded_by_one_tha
     """Of the writes of a rotation (pair aside, two configurations, pair in its place) so many are carried out."""
     world = await a_world()
     first, second = world.replica(), world.replica()
-    await first.office.look()
+    await first.controller.sync()
     await world.clock.sleep(LIFE_SECONDS * 2 / 3)
     before = await world.kept()
     writes = _writes(world)
-    async with running(first.office.run):
+    async with running(first.controller.run):
         while _writes(world) - writes < written:
             await world.clock.sleep(0.5)
         first.line.cut()
-    async with running(second.office.run):
+    async with running(second.controller.run):
         await world.clock.sleep(1)
         kept = await world.kept()
         assert await world.bundles() == {kept["ca.crt"]}
         if written < 4:
             assert (kept["tls.crt"] == before["tls.crt"]) == ("next.crt" in kept)
-        await world.clock.sleep(SETTLING_SECONDS + 3 * LOOK_SECONDS)
+        await world.clock.sleep(SETTLING_SECONDS + 3 * SYNC_SECONDS)
         after = await world.kept()
         assert "next.crt" not in after
         assert after["tls.crt"] != before["tls.crt"]
@@ -354,16 +353,16 @@ def _writes(world: World) -> int:
 async def test_an_authority_that_somebody_takes_out_counts_anew_from_when_it_is_back() -> None:
     world = await a_world()
     replica = world.replica()
-    await replica.office.look()
+    await replica.controller.sync()
     bundle = (await world.kept())["ca.crt"]
     await world.clock.sleep(100)
-    await replica.office.look()
+    await replica.controller.sync()
     assert replica.registration.trusted_for(bundle) == 100
     webhooks = (await world.configuration())["webhooks"]
     webhooks[1]["clientConfig"]["caBundle"] = ""
     await world.merge(CONFIGURATION.format("validating"), {"webhooks": webhooks})
     await world.clock.sleep(10)
-    await replica.office.look()
+    await replica.controller.sync()
     assert replica.registration.trusted_for(bundle) == 0
     assert await world.bundles() == {bundle}
     assert replica.registration.trusted_for(b"no bundle") == 0
@@ -372,40 +371,40 @@ async def test_an_authority_that_somebody_takes_out_counts_anew_from_when_it_is_
 async def test_a_secret_that_somebody_deletes_is_written_again_as_it_was() -> None:
     world = await a_world()
     replica = world.replica()
-    await replica.office.look()
+    await replica.controller.sync()
     before = await world.kept()
     await world.call("DELETE", SECRET)
-    await replica.office.look()
+    await replica.controller.sync()
     assert await world.kept() == before
 
 
 async def test_a_secret_that_somebody_spoils_is_mended_and_what_is_his_stays() -> None:
     world = await a_world()
     leader, follower = world.replica(), world.replica()
-    await leader.office.look()
-    await follower.shared.look()
+    await leader.controller.sync()
+    await follower.shared.reload()
     before = await world.kept()
     await world.merge(SECRET, {"data": {"tls.crt": b64encode(b"spoilt").decode(), "mine": "QQ=="}})
-    await follower.shared.look()
+    await follower.shared.reload()
     assert shown_by(follower) == before["tls.crt"]
-    await leader.office.look()
+    await leader.controller.sync()
     kept = await world.kept()
     assert kept["mine"] == b"A"
     assert before["ca.crt"] in kept["ca.crt"]
     for replica in (leader, follower):
         # Everybody is told of the authority first.
-        await replica.shared.look()
+        await replica.shared.reload()
         assert shown_by(replica) == before["tls.crt"]
     await world.clock.sleep(SETTLING_SECONDS)
-    await follower.shared.look()
+    await follower.shared.reload()
     assert shown_by(follower) == kept["tls.crt"]
 
 
 async def test_three_replicas_have_one_certificate_even_if_two_believe_to_lead() -> None:
     world = await a_world()
     replicas = [world.replica() for _ in range(3)]
-    async with running(replicas[0].office.run, replicas[1].office.run, *(each.shared.run for each in replicas)):
-        await world.clock.sleep(LOOK_SECONDS + READ_SECONDS)
+    async with running(replicas[0].controller.run, replicas[1].controller.run, *(each.shared.run for each in replicas)):
+        await world.clock.sleep(SYNC_SECONDS + READ_SECONDS)
         kept = await world.kept()
         shown = {shown_by(each) for each in replicas}
         assert shown == {kept["tls.crt"]}
@@ -415,12 +414,12 @@ async def test_three_replicas_have_one_certificate_even_if_two_believe_to_lead()
 async def test_what_a_server_refuses_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     world = World()  # without the namespace
     replica = world.replica()
-    async with running(replica.office.run):
+    async with running(replica.controller.run):
         with caplog.at_level(logging.WARNING):
             await world.clock.sleep(20)
         [message] = caplog.messages
-        assert message.startswith("admission: the certificate cannot be seen to: ")
-        assert message.endswith("; tried again")
+        assert message.startswith("admission: certificate not up to date: ")
+        assert message.endswith("; retrying")
         await world.call("POST", "/api/v1/namespaces", {"metadata": {"name": "infra"}})
         await world.clock.sleep(5)
         assert await world.bundles()
@@ -432,9 +431,9 @@ async def test_nothing_is_asked_that_the_rights_do_not_name(register: bool) -> N
     settings = msgspec.structs.replace(SETTINGS, register=register)
     replica = world.replica(settings)
     for _ in range(3):
-        await replica.office.look()
+        await replica.controller.sync()
         await world.clock.sleep(LIFE_SECONDS * 2 / 3)
-    granted = {(right.verb, right.plural) for right in admission_rights(settings)}
+    granted = {(right.verb, right.plural) for right in admission_permissions(settings)}
     asked = {(each.operation.verb, each.operation.plural) for each in world.transport.executed}
     assert asked <= granted
     assert {name for each in world.transport.executed if (name := each.operation.name)} <= {KEY[1], "gracectl"}
@@ -445,7 +444,7 @@ async def test_where_somebody_else_tells_whom_to_trust_nothing_is_asked_at_all()
     settings = msgspec.structs.replace(SETTINGS, register=False, certificates=CertificateFiles("a", "b"))
     replica = world.replica(settings)
     replica.identity.offer(Material(issue(settings.hosts, world.clock.now(), DAY).pair))
-    assert await replica.office.look()
+    assert await replica.controller.sync()
     assert world.transport.executed == []
 
 
@@ -454,9 +453,9 @@ async def test_where_somebody_else_tells_whom_to_trust_nothing_is_asked_at_all()
 async def test_whatever_somebody_writes_into_the_secret_is_mended_in_the_end(field: str, spoilt: str) -> None:
     world = await a_world()
     replica = world.replica()
-    await replica.office.look()
+    await replica.controller.sync()
     await world.clock.sleep(LIFE_SECONDS * 2 / 3)
-    await replica.office.look()
+    await replica.controller.sync()
     secret = await world.call("GET", SECRET)
     good = secret["data"][field]
     contents = {
@@ -467,7 +466,7 @@ async def test_whatever_somebody_writes_into_the_secret_is_mended_in_the_end(fie
     table = world.server.store.table("secrets")
     table.get(*KEY)["data"] = data  # type: ignore[index]  # past the server's own checks
     for _ in range(4):
-        await replica.office.look()
+        await replica.controller.sync()
         await world.clock.sleep(SETTLING_SECONDS)
     kept = await world.kept()
     assert set(kept) == {"tls.crt", "tls.key", "ca.crt"}
@@ -478,9 +477,9 @@ async def test_whatever_somebody_writes_into_the_secret_is_mended_in_the_end(fie
 async def test_configurations_are_mended_while_the_secret_cannot_be_read() -> None:
     world = await a_world()
     replica = world.replica()
-    await replica.office.look()
+    await replica.controller.sync()
     before = await world.configuration()
     await world.call("DELETE", CONFIGURATION.format("validating"))
     world.transport.before.add(Rule(fault=Refuse(403), path="/secrets"))
-    assert not await replica.office.look()
+    assert not await replica.controller.sync()
     assert (await world.configuration())["webhooks"] == before["webhooks"]

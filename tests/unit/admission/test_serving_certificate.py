@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gracectl.admission.files import FiledCertificate
-from gracectl.admission.identity import RETAINED_SECONDS, Identity, Material
+from gracectl.admission.files import FileCertificate
+from gracectl.admission.serving_certificate import RETAINED_SECONDS, Material, ServingCertificate
 from gracectl.admission.settings import CertificateFiles
 from gracectl.runtime.certificates import Issued, KeyPair, issue
 from gracectl.runtime.clock import LoopClock
@@ -30,36 +30,36 @@ def material(issued: Issued, *more: Issued) -> Material:
 
 async def test_the_first_certificate_is_shown_at_once() -> None:
     clock = LoopClock()
-    identity, first = Identity(clock, SETTLING, HOSTS), made(clock)
+    identity, first = ServingCertificate(clock, SETTLING, HOSTS), made(clock)
     assert not identity.is_good()
     assert identity.bundle() == b""
     assert identity.offer(material(first))
-    assert identity.shown == first.pair
+    assert identity.served == first.pair
     assert identity.is_good()
     assert identity.bundle() == first.authority
 
 
 async def test_only_tls_of_today_is_spoken() -> None:
-    assert Identity(LoopClock(), SETTLING).context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert ServingCertificate(LoopClock(), SETTLING).context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 async def test_one_of_a_new_authority_is_shown_when_that_has_been_known_for_long_enough() -> None:
     clock = LoopClock()
-    identity, first, second = Identity(clock, SETTLING, HOSTS), made(clock), made(clock)
+    identity, first, second = ServingCertificate(clock, SETTLING, HOSTS), made(clock), made(clock)
     identity.offer(material(first))
     assert not identity.offer(material(second))
     assert set(identity.bundle().split(b"-----BEGIN")) == set((first.authority + second.authority).split(b"-----BEGIN"))
     await clock.sleep(SETTLING - 1)
     assert not identity.offer(material(second))
-    assert identity.shown == first.pair
+    assert identity.served == first.pair
     await clock.sleep(1)
     assert identity.offer(material(second))
-    assert identity.shown == second.pair
+    assert identity.served == second.pair
 
 
 async def test_one_whose_authority_was_announced_is_shown_at_once() -> None:
     clock = LoopClock()
-    identity, first, second = Identity(clock, SETTLING, HOSTS), made(clock), made(clock)
+    identity, first, second = ServingCertificate(clock, SETTLING, HOSTS), made(clock), made(clock)
     identity.offer(material(first, second))
     await clock.sleep(SETTLING)
     assert identity.offer(material(second, first))
@@ -68,7 +68,7 @@ async def test_one_whose_authority_was_announced_is_shown_at_once() -> None:
 @pytest.mark.parametrize("why", ["expired", "for another host"])
 async def test_nothing_is_waited_for_where_what_is_shown_is_of_no_use(why: str) -> None:
     clock = LoopClock()
-    identity = Identity(clock, SETTLING, HOSTS)
+    identity = ServingCertificate(clock, SETTLING, HOSTS)
     identity.offer(material(made(clock, life=10) if why == "expired" else made(clock, hosts=("other",))))
     await clock.sleep(10)
     assert not identity.is_good()
@@ -77,15 +77,20 @@ async def test_nothing_is_waited_for_where_what_is_shown_is_of_no_use(why: str) 
 
 async def test_where_nobody_says_whom_to_trust_nobody_waits() -> None:
     clock = LoopClock()
-    identity, second = Identity(clock, SETTLING), made(clock)
+    identity, second = ServingCertificate(clock, SETTLING), made(clock)
     identity.offer(Material(made(clock).pair))
     assert identity.offer(Material(second.pair))
-    assert (identity.shown, identity.bundle()) == (second.pair, b"")
+    assert (identity.served, identity.bundle()) == (second.pair, b"")
 
 
 async def test_an_old_authority_stays_for_a_while_and_not_beyond_its_own_end() -> None:
     clock = LoopClock()
-    identity, first, brief, second = Identity(clock, 0, HOSTS), made(clock), made(clock, life=100), made(clock)
+    identity, first, brief, second = (
+        ServingCertificate(clock, 0, HOSTS),
+        made(clock),
+        made(clock, life=100),
+        made(clock),
+    )
     identity.offer(material(first, brief))
     identity.offer(material(second))
     assert brief.authority in identity.bundle()
@@ -98,7 +103,7 @@ async def test_an_old_authority_stays_for_a_while_and_not_beyond_its_own_end() -
 
 async def test_what_cannot_be_used_replaces_nothing() -> None:
     clock = LoopClock()
-    identity, first, second = Identity(clock, SETTLING, HOSTS), made(clock), made(clock)
+    identity, first, second = ServingCertificate(clock, SETTLING, HOSTS), made(clock), made(clock)
     identity.offer(material(first))
     for bad in (
         KeyPair(second.pair.certificate, first.pair.key),
@@ -107,7 +112,7 @@ async def test_what_cannot_be_used_replaces_nothing() -> None:
     ):
         with pytest.raises(ValueError, match=r"."):
             identity.offer(Material(bad, second.authority))
-        assert identity.shown == first.pair
+        assert identity.served == first.pair
     with pytest.raises(ValueError, match="PEM"):
         identity.offer(Material(second.pair, b"no bundle"))
 
@@ -127,26 +132,25 @@ async def test_files_are_taken_when_they_change_and_a_pair_that_is_none_is_told_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = LoopClock()
-    identity, first, second = Identity(clock, 0.0), made(clock), made(clock)
-    filed = FiledCertificate(put(tmp_path, first), identity, clock)
-    filed.look()
-    assert identity.shown == first.pair
+    identity, first, second = ServingCertificate(clock, 0.0), made(clock), made(clock)
+    filed = FileCertificate(put(tmp_path, first), identity, clock)
+    filed.reload()
+    assert identity.served == first.pair
     put(tmp_path, second, key=first.pair.key)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            filed.look()
+            filed.reload()
     crt, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     assert caplog.messages == [
-        f"there is no certificate in {crt} and {key}: the key does not belong to the certificate; the one that was "
-        "there is kept"
+        f"certificate {crt}, key {key}: the key does not belong to the certificate; keeping the previous one"
     ]
-    assert identity.shown == first.pair
+    assert identity.served == first.pair
     put(tmp_path, second)
-    filed.look()
-    assert identity.shown == second.pair
+    filed.reload()
+    assert identity.served == second.pair
     crt.unlink()
     with caplog.at_level(logging.WARNING):
-        filed.look()
+        filed.reload()
     assert len(caplog.messages) == 2
     assert "No such file" in caplog.messages[1]
-    assert identity.shown == second.pair
+    assert identity.served == second.pair

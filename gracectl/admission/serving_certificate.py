@@ -1,0 +1,144 @@
+"""The serving certificate of this process, and the bundle of authorities that API servers are to trust.
+
+Certificates of any source are offered here. Invariants: an invalid pair never replaces a valid one; a pair is served
+only when clients have had time to trust its authority, unless the served one is not valid any more; an authority stays
+in the bundle for a while after it was last named, because other replicas may still serve its pair.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import Final
+
+import msgspec
+
+from gracectl.model.times import format_time
+from gracectl.runtime.certificates import (
+    CertificateInfo,
+    KeyPair,
+    authorities_in,
+    certificate_info,
+    check,
+    issuers_of,
+    load,
+    unexpired,
+)
+from gracectl.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+RETAINED_SECONDS: Final = 900.0
+"""How long an authority stays in the bundle after it was last named."""
+
+
+class Material(msgspec.Struct, frozen=True):
+    """Pair with the authorities that vouch for it (PEM; empty: unknown)."""
+
+    pair: KeyPair
+    authorities: bytes = b""
+
+
+class _Authority(msgspec.Struct):
+    """Authority: monotonic instants at which it was first and last named."""
+
+    first: float
+    last: float
+
+
+class ServingCertificate:
+    """The serving certificate. `settling`: seconds until all clients trust an authority that is new here; `hosts`:
+    names that a pair must have ("" among them or none at all: any)."""
+
+    def __init__(self, clock: Clock, settling: float, hosts: tuple[str, ...] = ()) -> None:
+        self.context = _context()
+        """Context of the next handshake; replaced when the authorities of clients change."""
+        self._clients: bytes | None = None
+        self._clock = clock
+        self._settling = settling
+        self._hosts = frozenset(filter(None, hosts))
+        self._served: KeyPair | None = None
+        self._info: CertificateInfo | None = None
+        self._authorities: dict[bytes, _Authority] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a certificate to serve."""
+        return self._served is not None
+
+    @property
+    def info(self) -> CertificateInfo | None:
+        """Contents of the served certificate."""
+        return self._info
+
+    @property
+    def served(self) -> KeyPair | None:
+        """The pair that is served."""
+        return self._served
+
+    def is_good(self) -> bool:
+        """Whether the served certificate is valid, for all hosts."""
+        return self._info is not None and self._info.ends > self._clock.now() and self._info.names >= self._hosts
+
+    def offer(self, material: Material) -> bool:
+        """Serve this pair as soon as it is trusted; True if it is served. A pair that is not served at once has to be
+        offered again.
+
+        ValueError if it is invalid: what was served is served still.
+        """
+        named = authorities_in(material.authorities)
+        info = certificate_info(material.pair.certificate)
+        now = self._clock.monotonic()
+        for authority in named:
+            self._authorities.setdefault(authority, _Authority(now, now)).last = now
+        if material.pair == self._served:
+            return True
+        if self.is_good() and not self._is_trusted(material, named):
+            check(material.pair)
+            return False
+        load(self.context, material.pair)
+        self._served, self._info = material.pair, info
+        logger.info("certificate for %s: in use, valid until %s", self._hosts_of(info), format_time(info.ends))
+        return True
+
+    def require_clients(self, authorities: bytes) -> None:
+        """Require client certificates of these authorities (PEM) from the next handshake on. ValueError if they cannot
+        be read: the previous ones apply still."""
+        if authorities == self._clients:
+            return
+        if not authorities_in(authorities):
+            raise ValueError("contains no certificate")
+        context = _context()
+        context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
+        context.verify_mode = ssl.CERT_REQUIRED
+        if self._served is not None:
+            load(context, self._served)
+        self.context, self._clients = context, authorities
+
+    def bundle(self) -> bytes:
+        """Bundle that API servers are to trust now: every authority that was named lately, and those of the served
+        pair. Empty if none was ever named."""
+        now = self._clock.monotonic()
+        issuers = issuers_of(self._served.certificate, self._authorities) if self._served else ()
+        for authority in [each for each, known in self._authorities.items() if known.last + RETAINED_SECONDS < now]:
+            if authority not in issuers:
+                del self._authorities[authority]
+        return b"".join(unexpired(self._authorities, self._clock.now()))
+
+    def _is_trusted(self, material: Material, named: tuple[bytes, ...]) -> bool:
+        """Whether an authority of a pair has been known for long enough; without authorities there is no reason to
+        wait."""
+        issuers = issuers_of(material.pair.certificate, named)
+        trusted_since = min((self._authorities[each].first for each in issuers), default=float("-inf"))
+        return trusted_since + self._settling <= self._clock.monotonic()
+
+    @staticmethod
+    def _hosts_of(info: CertificateInfo) -> str:
+        return ", ".join(sorted(info.names)) or "no host"
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
