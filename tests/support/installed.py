@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ from gracectl.kube.transport import Request, Response
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock
 from support.grants import Account
+from support.helm import read_yaml
 from support.inprocess import Executed, InProcessTransport
 from support.machines import DEFINITION
 from support.stage import Stage, staged
@@ -48,7 +50,7 @@ DAY = 86_400.0
 TOKENS = {ADMIN["authorization"].removeprefix("Bearer "): "admin"}
 
 
-class Installed(msgspec.Struct, frozen=True):
+class Installed(msgspec.Struct, frozen=True, dict=True):
     """What `helm template`, or a file for kubectl, gives. `served`: what the cluster has defined before, as helm calls
     it (GROUP/VERSION/KIND)."""
 
@@ -58,9 +60,9 @@ class Installed(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, text: str, served: tuple[str, ...] = ()) -> Installed:
         """The documents of a YAML stream."""
-        return cls(tuple(each for each in yaml.safe_load_all(text) if each), served)
+        return cls(tuple(each for each in read_yaml(text) if each), served)
 
-    @property
+    @cached_property
     def definitions(self) -> dict[str, JsonObject]:
         """Those of the cluster, by name, once this is installed."""
         found = {each["metadata"]["name"]: each for each in self.of_kind("CustomResourceDefinition")}
@@ -86,7 +88,7 @@ class Installed(msgspec.Struct, frozen=True):
         pod = workload["spec"] if kind == "Pod" else workload["spec"]["template"]["spec"]
         return Account(workload["metadata"]["namespace"], pod["serviceAccountName"])
 
-    @property
+    @cached_property
     def settings(self) -> JsonObject:
         """The settings file that the controller's pods see; empty without a controller."""
         if not self.of_kind("Deployment"):
@@ -240,14 +242,17 @@ async def place_for(
     objects: Iterable[JsonObject],
     folder: Path,
     account: Account | None = None,
+    **options: Any,
 ) -> AsyncIterator[Place]:
-    """An installation of `installed` with these objects (its own, or fewer rights). `folder`: of the test."""
+    """An installation of `installed` with these objects (its own, or fewer rights). `folder`: of the test; `options`:
+    of the cluster."""
     webhooks = InProcessWebhooks()
     account = account or installed.account()
     with in_a_pod_of(account.namespace, folder):
         settings = for_a_test(installed.settings, folder)
         definitions = tuple(installed.definitions.values())
-        async with staged(settings=settings, webhooks=webhooks, definitions=definitions, tokens=TOKENS) as stage:
+        stage_of = staged(settings=settings, webhooks=webhooks, definitions=definitions, tokens=TOKENS, **options)
+        async with stage_of as stage:
             place = Place(stage, installed, webhooks)
             await place.install(tuple(objects), account)
             yield place
