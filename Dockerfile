@@ -1,4 +1,6 @@
-# Two stages: the first builds wheels and an environment from them, the second gets that environment and nothing else.
+# Two stages make the image: `build` makes wheels and an environment from them, `controller` gets that environment and
+# nothing else. `--target kubesim` is the same with a simulated cluster in it (docker-compose.yml); what is built without
+# a target is the controller.
 # Steps that no shell joins are steps of their own (DL3059); those of the first stage stay there.
 # hadolint global ignore=DL3059
 ARG PYTHON=3.13.13-slim-trixie
@@ -18,7 +20,16 @@ RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "
 RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
      "/opt/gracectl/lib"]
 
-FROM python:${PYTHON}
+FROM build AS build-kubesim
+COPY kubesim kubesim
+RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-check", "--constraint", "constraints.txt", \
+     "--wheel-dir", "/wheels", "./kubesim"]
+RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
+     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl[demo]"]
+RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
+     "/opt/gracectl/lib"]
+
+FROM python:${PYTHON} AS controller
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="gracectl" \
@@ -46,3 +57,10 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python", "-I", "-c", "from urllib.request import ProxyHandler, build_opener; build_opener(ProxyHandler({})).open('http://127.0.0.1:8081/healthz', timeout=4).read()"]
 ENTRYPOINT ["gracectl"]
 CMD ["controller", "--config", "/etc/gracectl/config.yaml"]
+
+FROM controller AS kubesim
+COPY --from=build-kubesim /opt/gracectl /opt/gracectl
+HEALTHCHECK NONE
+CMD ["simulate", "--bind", "0.0.0.0", "--port", "16443"]
+
+FROM controller

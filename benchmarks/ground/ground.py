@@ -18,8 +18,8 @@ from typing import Literal
 import anyio
 import anyio.abc
 import msgspec
-from kubesim.cluster import write_kubeconfig
 from kubesim.controllers.behaviour import PREFIX
+from kubesim.serving import write_kubeconfig
 
 from benchmarks.ground.cluster import ClusterSpec
 from gracectl.kube import credentials

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,30 +10,21 @@ from typing import Any, TypeVar
 import anyio
 import click
 import msgspec
-from kubesim.cluster import EmbeddedCluster, write_kubeconfig
+from kubesim.cli import finite
+from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.client import Refused
-from kubesim.http import HttpFace
 from kubesim.scenarios.demo import demo_options
 from kubesim.scenarios.parser import ScenarioError
+from kubesim.serving import CannotServe, listening
 
-from gracectl.cli.certificate import Certificate
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.failures import MISUSED, REFUSED
-from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
 
-WORLD_FAILURES: Mapping[type[Exception], int] = {ScenarioError: MISUSED, Refused: REFUSED}
+WORLD_FAILURES: Mapping[type[Exception], int] = {CannotServe: MISUSED, ScenarioError: MISUSED, Refused: REFUSED}
 """What commands with a world of their own tell people, beside what all commands do."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-LOOPBACK = "127.0.0.1"
-
-
-def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse infinity and nan, which a range lets pass."""
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a number to multiply speed with.")
-    return value
 
 
 def world_options(command: Command) -> Command:
@@ -58,7 +48,7 @@ async def served(
 ) -> AsyncIterator[tuple[EmbeddedCluster, str]]:
     """An empty cluster that lives while the block runs, and its URL; the kubeconfig for it is written first.
 
-    Raises ConfigError when the port is taken or the file cannot be written.
+    Raises CannotServe when the port is taken or the file cannot be written.
     """
     options = msgspec.structs.replace(demo_options(speed=speed, seed=seed), definitions=shipped_definitions())
     cluster = EmbeddedCluster(SystemClock(), options)
@@ -66,35 +56,3 @@ async def served(
         await group.start(cluster.run)
         yield cluster, url
         group.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def listening(
-    cluster: EmbeddedCluster,
-    kubeconfig: Path,
-    *,
-    host: str = LOOPBACK,
-    port: int = 0,
-    token: str = "",
-    certificate: Certificate | None = None,
-) -> AsyncIterator[str]:
-    """The HTTP face of a cluster while the block runs; gives its URL. The kubeconfig is written first.
-
-    Raises ConfigError when the port is taken or the file cannot be written.
-    """
-    face = HttpFace(cluster.server)
-    try:
-        try:
-            url = await face.start(host, port, tls=certificate.context if certificate else None)
-        except OSError as error:
-            remedy = "--port" if host == LOOPBACK else "--bind or --port"
-            raise ConfigError(f"the embedded cluster cannot start: {error}; choose another {remedy}") from error
-        try:
-            write_kubeconfig(kubeconfig, url, token=token, ca=certificate.authority if certificate else b"")
-        except OSError as error:
-            message = f"the embedded cluster cannot start: kubeconfig: {error}; choose another --kubeconfig"
-            raise ConfigError(message) from error
-        yield url
-    finally:
-        with anyio.CancelScope(shield=True):
-            await face.stop()

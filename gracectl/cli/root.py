@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 
 import click
 
@@ -30,6 +31,11 @@ COMMANDS = {
     "uninstall": "uninstall.command",
 }
 """The module of each command, which is an attribute of its own name there."""
+SIMULATED = {
+    "demo": "Drain nodes of a simulated cluster, and watch.",
+    "simulate": "Run a simulated cluster, for kubectl and for controllers.",
+}
+"""Commands that need kubesim, with their help where it is not installed."""
 
 
 class Commands(click.Group):
@@ -43,8 +49,27 @@ class Commands(click.Group):
         """See click."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
+        if cmd_name in SIMULATED and find_spec("kubesim") is None:
+            return _without_kubesim(cmd_name)
         command: click.Command = getattr(import_module(f"gracectl.cli.{COMMANDS[cmd_name]}"), cmd_name)
         return command
+
+
+def _without_kubesim(name: str) -> click.Command:
+    """The command of that name, which says what to install."""
+
+    from gracectl.cli.failures import MISUSED, end  # which brings the client along
+
+    def refuse(arguments: tuple[str, ...]) -> None:
+        end(f"{name}: kubesim is not installed; pip install 'gracectl[demo]'", MISUSED)
+
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        help=f"{SIMULATED[name]} Needs: pip install 'gracectl[demo]'",
+        context_settings={"ignore_unknown_options": True},
+    )
 
 
 @click.group(

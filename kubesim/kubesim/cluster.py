@@ -6,15 +6,11 @@ to open). Every part is a client of the server like any other: switched off here
 
 from __future__ import annotations
 
-import os
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import anyio
 import msgspec
-import yaml
 from anyio.abc import TaskStatus
 
 from kubesim.admission.caller import WebhookCaller
@@ -251,23 +247,6 @@ class _Bell:
 
     def clear(self) -> None:
         self._event = anyio.Event()
-
-
-def write_kubeconfig(path: Path, url: str, *, token: str = "", ca: bytes = b"", name: str = "gracectl-sim") -> None:
-    """Write a kubeconfig for a cluster at `url`, readable by its owner only. `ca`: the certificate (PEM) that proves
-    the server. Raises OSError.
-    """
-    proof = {"certificate-authority-data": b64encode(ca).decode()} if ca else {}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url, **proof}}],
-        "users": [{"name": name, "user": {"token": token} if token else {}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        yaml.safe_dump(config, file, sort_keys=False)
 
 
 def _node(spec: NodeSpec, provider_id: str) -> JsonObject:

@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import orjson
 from aiohttp import web
-from kubesim.cluster import write_kubeconfig
+from kubesim.serving import write_kubeconfig
 
 from benchmarks.ground.relay import PASSED_ON, Relay, relay_to, served
 

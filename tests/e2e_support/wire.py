@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import anyio
 import orjson
 from aiohttp import web
-from kubesim.cluster import write_kubeconfig
+from kubesim.serving import write_kubeconfig
 
 from benchmarks.ground.relay import Relay, passed_back, relay_to, served
 

@@ -65,5 +65,6 @@ def read_yaml(path: str) -> Any:
     return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
 
 
-BEFORE, BUILD, FINAL = _stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))
-"""The project's Dockerfile: what both stages share, the one that builds, and the one that is the image."""
+BEFORE, BUILD, BUILD_KUBESIM, FINAL, KUBESIM, DEFAULT = _stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))
+"""The project's Dockerfile: arguments, the stage that builds, the one that is the image, the same two with kubesim, and
+the one without a target."""

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import anyio
 from kubesim.apiserver import ApiServer
-from kubesim.cluster import EmbeddedCluster, write_kubeconfig
+from kubesim.cluster import EmbeddedCluster
 from kubesim.http import HttpFace
+from kubesim.serving import write_kubeconfig
 
 CERTIFICATES = Path(__file__).parents[3] / "tests/unit/kube/certificates"
 

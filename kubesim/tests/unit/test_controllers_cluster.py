@@ -13,11 +13,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from kubesim.clock import LoopClock
-from kubesim.cluster import ClusterOptions, EmbeddedCluster, write_kubeconfig
+from kubesim.cluster import ClusterOptions, EmbeddedCluster
 from kubesim.controllers.objects import is_mirror, is_ready, key_of, node_of
 from kubesim.controllers.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
 from kubesim.scenarios.demo import APPS, World, demo_options, demo_world, sizes
 from kubesim.server.api import JsonObject
+from kubesim.serving import write_kubeconfig
 from kubesim.values import scaled_value
 from kubesim_support.world_stage import Timeline, patch, pod, quiet, running
 

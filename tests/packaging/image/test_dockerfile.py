@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 from aiohttp import web
-from support.dockerfile import BEFORE, BUILD, FINAL, ROOT, Instruction, the_only
+from support.dockerfile import BEFORE, BUILD, BUILD_KUBESIM, DEFAULT, FINAL, KUBESIM, ROOT, Instruction, the_only
 
 from gracectl import __version__
 from gracectl.cli.controller import controller
@@ -26,7 +26,7 @@ def ignored(path: str) -> bool:
     return f"!{path}" not in lines
 
 
-@pytest.mark.parametrize("stage", [BUILD, FINAL])
+@pytest.mark.parametrize("stage", [BUILD, BUILD_KUBESIM, FINAL])
 def test_what_is_copied_is_there_and_not_ignored(stage: list[Instruction]) -> None:
     for instruction in stage:
         if instruction.word != "COPY" or "from" in instruction.flags:
@@ -55,8 +55,18 @@ def test_nothing_of_the_first_stage_comes_along_but_the_environment() -> None:
     assert taken == ["/opt/gracectl /opt/gracectl"]
 
 
+def test_only_the_image_of_the_simulated_cluster_has_kubesim() -> None:
+    assert [one.rest for one in DEFAULT] == ["controller"]
+    assert FINAL[0].rest.endswith(" AS controller")
+    assert not [one.rest for one in [*BUILD, *FINAL] if "kubesim" in one.rest]
+    assert KUBESIM[0].rest == "controller AS kubesim"
+    assert the_only(KUBESIM, "COPY").flags == {"from": "build-kubesim"}
+    assert BUILD_KUBESIM[0].rest == "build AS build-kubesim"
+    assert the_only(BUILD_KUBESIM, "COPY").rest == "kubesim kubesim"
+
+
 def test_no_shell_anywhere() -> None:
-    for instruction in [*BUILD, *FINAL]:
+    for instruction in [*BUILD, *BUILD_KUBESIM, *FINAL, *KUBESIM]:
         if instruction.word in {"RUN", "ENTRYPOINT", "CMD"}:
             assert instruction.listed
 

@@ -13,10 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
+from kubesim.serving import listening
 from support.stage import a_pod_manifest
 from support.watchers import named, pods_seen
 
-from gracectl.cli.embedded import listening
 from gracectl.cli.options import ClusterChoice, cluster_options, connected
 from gracectl.cli.root import root
 from gracectl.config import ConfigError

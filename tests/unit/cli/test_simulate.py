@@ -1,112 +1,57 @@
-"""`gracectl simulate`: what it refuses, and that it ends when it is told to, at any moment."""
+"""`gracectl simulate`: `kubesim up` (whose tests are kubesim's) with the definitions and scenarios of gracectl."""
 
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import anyio
 import pytest
 from click.testing import CliRunner
+from kubesim.clock import LoopClock
+from kubesim.scenarios import library
+from kubesim.scenarios.simulation import Settled, Simulation
 
+from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.root import root
-
-STRICTLY = (sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "simulate")
-
-
-def complaints(errors: str) -> list[str]:
-    """What it wrote to stderr, but for what asyncio's debug mode says where the machine was busy for 0.1 s."""
-    return [line for line in errors.splitlines() if not line.startswith("Executing <")]
+from gracectl.cli.simulate import SCENARIOS
 
 
-@pytest.mark.parametrize("command", ["simulate", "demo"])
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--nodes", "1"], "1 is not in the range x>=2"),
-        (["--pods", "0"], "0 is not in the range x>=1"),
-        (["--speed", "0"], "0.0 is not in the range x>0"),
-        (["--speed", "nan"], "nan is not a number"),
-        (["--speed", "inf"], "inf is not a number"),
-        (["--seed", "x"], "'x' is not a valid integer"),
-    ],
-)
-def test_a_world_that_cannot_be_is_refused(command: str, arguments: list[str], complaint: str) -> None:
-    result = CliRunner().invoke(root, [command, *arguments])
+def test_the_list_has_the_scenarios_of_both() -> None:
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(root, ["simulate", "--list"])
+    assert result.exit_code == 0
+    assert {"node-budgets", "small"} <= {line.split()[0] for line in result.stdout.splitlines()}
+
+
+def test_what_is_wrong_is_told_under_its_own_name() -> None:
+    result = CliRunner().invoke(root, ["simulate", "--scenario", "none"])
     assert result.exit_code == 2
-    assert complaint in result.stderr
+    assert result.stderr.startswith("gracectl: there is no scenario none; choose among budgets, ")
 
 
-def test_a_port_that_cannot_be_is_refused() -> None:
-    result = CliRunner().invoke(root, ["simulate", "--port", "65536"])
-    assert result.exit_code == 2
-    assert "65536 is not in the range" in result.stderr
+@pytest.mark.parametrize("name", sorted(set(library.names(SCENARIOS)) - set(library.names())))
+@pytest.mark.anyio
+async def test_each_scenario_of_ones_own_settles(name: str) -> None:
+    scenario = library.scenario_named(name, SCENARIOS)
+    assert scenario.name == name
+    simulation = Simulation(LoopClock(), scenario, definitions=shipped_definitions())
+    async with anyio.create_task_group() as group:
+        settled: Settled = await group.start(simulation.run)
+        group.cancel_scope.cancel()
+    assert settled.is_complete
 
 
 @pytest.mark.real_time
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        result = CliRunner().invoke(root, ["simulate", "--port", port, "--kubeconfig", str(tmp_path / "kubeconfig")])
-    assert result.exit_code == 2
-    assert "cannot start" in result.stderr
-    assert port in result.stderr
-    assert "choose another --port" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
-@pytest.mark.real_time
-def test_an_address_that_is_not_here(tmp_path: Path) -> None:
-    arguments = ["simulate", "--bind", "nowhere.invalid", "--kubeconfig", str(tmp_path / "kubeconfig")]
-    result = CliRunner().invoke(root, arguments)
-    assert result.exit_code == 2
-    assert "choose another --bind or --port" in result.stderr
-
-
-@pytest.mark.real_time
-def test_a_kubeconfig_that_cannot_be_written(tmp_path: Path) -> None:
-    path = tmp_path / "missing" / "kubeconfig"
-    result = CliRunner().invoke(root, ["simulate", "--kubeconfig", str(path)])
-    assert result.exit_code == 2
-    assert str(path) in result.stderr
-    assert "--kubeconfig" in result.stderr
-
-
-@pytest.mark.real_time
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    command = [*STRICTLY, "--pods", "5", "--nodes", "2", "--kubeconfig", str(tmp_path / "kubeconfig")]
+def test_it_runs_until_it_is_told_to_end(tmp_path: Path) -> None:
+    arguments = ["--nodes", "2", "--pods", "5", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    command = [sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "simulate", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("A cluster of 2 nodes")
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
-    assert (process.returncode, complaints(errors)) == (0, [])
-
-
-@pytest.mark.real_time
-def test_a_kubeconfig_that_nobody_named_goes_with_it() -> None:
-    command = [*STRICTLY, "--pods", "1", "--nodes", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        path = Path(process.stdout.readline().removeprefix("kubeconfig: ").strip())
-        assert path.is_file()
+        printed = [process.stdout.readline() for _ in range(8)]
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
-    assert (process.returncode, complaints(errors), path.parent.exists()) == (0, [], False)
-
-
-@pytest.mark.real_time
-def test_a_signal_ends_it_while_the_world_is_still_being_built(tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    command = [*STRICTLY, "--speed", "0.001", "--kubeconfig", str(kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while not kubeconfig.exists():  # written when the server listens, before the first object
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=20)
-    assert (process.returncode, output, complaints(errors)) == (0, "", [])
+    assert (process.returncode, [line for line in errors.splitlines() if not line.startswith("Executing <")]) == (0, [])
+    assert printed[0].startswith("A cluster of 2 nodes")
+    assert f"  gracectl controller --kubeconfig {tmp_path / 'kubeconfig'}\n" in printed

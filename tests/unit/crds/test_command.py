@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from kubesim.cli import Choice
 from kubesim.scenarios.options import options_of
 
 import gracectl
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.root import root
-from gracectl.cli.simulate import World, chosen
 
 ROOM = Path(gracectl.__file__).parent
 
@@ -66,7 +66,7 @@ def test_help_says_what_to_do_with_them() -> None:
 
 @pytest.mark.parametrize(("crds", "names"), [(None, 2), (True, 2), (False, 0)])
 def test_a_simulation_has_them_unless_it_is_told_otherwise(crds: bool | None, names: int) -> None:
-    scenario = chosen(World(scenario="small", nodes=None, pods=None, scale=1.0, seed=None, speed=None, crds=crds))
+    scenario = Choice(scenario="small", crds=crds).read()
     assert len(options_of(scenario, shipped_definitions()).definitions) == names
 
 

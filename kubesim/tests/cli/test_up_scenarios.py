@@ -1,4 +1,4 @@
-"""`gracectl simulate --scenario`: which world it starts, what it says of one that cannot be, and who gets in."""
+"""`kubesim up --scenario`: which world it starts, what it says of one that cannot be, and who gets in."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from kubesim.cli import main
 from kubesim.scenarios import library
 
-from gracectl.cli.root import root
-from gracectl.cli.simulate import SCENARIOS
-
-SIMULATE = (sys.executable, "-W", "error", "-m", "gracectl", "simulate")
+UP = (sys.executable, "-W", "error", "-m", "kubesim", "up")
 MINE = """
 name: mine
 description: One node, one pod, and something that happens.
@@ -34,16 +32,14 @@ timeline:
 """
 
 
-def simulate(*arguments: str, columns: int = 80) -> Result:
-    return CliRunner(env={"COLUMNS": str(columns)}).invoke(root, ["simulate", *arguments])
+def up(*arguments: str, columns: int = 80) -> Result:
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["up", *arguments])
 
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command, ended in order when the block ends."""
-    with subprocess.Popen(
-        [*SIMULATE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([*UP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
@@ -65,17 +61,17 @@ def said(process: subprocess.Popen[str], last: str) -> list[str]:
 
 @pytest.mark.parametrize("columns", [80, 160])
 def test_the_list_fits_the_terminal(columns: int) -> None:
-    result = simulate("--list", columns=columns)
+    result = up("--list", columns=columns)
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert max(map(len, lines)) <= columns
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(library.names(SCENARIOS))
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(library.names())
     if columns == 160:
-        assert len(lines) == len(library.names(SCENARIOS))
+        assert len(lines) == len(library.names())
 
 
 def test_a_scenario_is_shown_as_its_file_has_it() -> None:
-    result = simulate("--show", "budgets")
+    result = up("--show", "budgets")
     assert (result.exit_code, result.stdout) == (0, library.text_of("budgets"))
 
 
@@ -87,14 +83,14 @@ def test_a_scenario_is_shown_as_its_file_has_it() -> None:
         (["--scenario", "./none.yaml"], ["scenario file none.yaml: cannot be read: No such file or directory"]),
         (
             ["--scenario", "small", "--nodes", "3"],
-            ["--nodes and --pods are for the demo's world; for small use --scale"],
+            ["--nodes and --pods are for the scenario demo; for small use --scale"],
         ),
         (["--scale", "0"], ["0.0 is not in the range x>0"]),
         (["--scale", "inf"], ["inf is not a number"]),
     ],
 )
 def test_a_world_that_is_not_there(arguments: list[str], complaints: list[str]) -> None:
-    result = simulate(*arguments)
+    result = up(*arguments)
     assert result.exit_code == 2
     for complaint in complaints:
         assert complaint in result.stderr
@@ -105,7 +101,7 @@ def test_everything_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_sta
     path.write_text(
         "name: wrong\ndescription: Wrong.\nnodes:\n  - {name: a, coutn: 2}\nkubelet: {heartbeatSeconds: soon}\n"
     )
-    result = simulate("--scenario", str(path), "--kubeconfig", str(kubeconfig))
+    result = up("--scenario", str(path), "--kubeconfig", str(kubeconfig))
     assert result.exit_code == 2
     assert f"scenario file {path}: nodes[0].coutn: there is no such field here; did you mean count?" in result.stderr
     assert f"scenario file {path}: kubelet.heartbeatSeconds: 'soon' is no duration" in result.stderr
@@ -152,12 +148,12 @@ def test_with_rbac_only_the_kubeconfig_gets_in(tmp_path: Path) -> None:
 
 @pytest.mark.real_time
 def test_an_address_that_others_reach_is_warned_of(tmp_path: Path) -> None:
-    command = [*SIMULATE, "--scenario", "empty", "--bind", "0.0.0.0", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    command = [*UP, "--scenario", "empty", "--bind", "0.0.0.0", "--kubeconfig", str(tmp_path / "kubeconfig")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         said(process, "kubeconfig:")
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
     assert errors == (
-        "gracectl: warning: everybody who reaches 0.0.0.0 can change the cluster; "
-        "--rbac lets in only whom the kubeconfig is for\n"
+        "kubesim: warning: every client that reaches 0.0.0.0 can change the cluster; "
+        "--rbac admits only clients with the kubeconfig\n"
     )
