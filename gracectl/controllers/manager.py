@@ -178,11 +178,11 @@ class ControllerManager:
             remaining=self.terminations.remaining(),
             evictor=evictor,
             deleter=deleter,
-            held_by_node_budgets={
-                "voluntary": self._voluntary.held_by_node_budgets(),
-                "nodeclaim": self.claims.held_by_node_budgets(),
+            blocked_by_node_budgets={
+                "voluntary": self._voluntary.blocked_by_node_budgets(),
+                "nodeclaim": self.claims.blocked_by_node_budgets(),
             },
-            pace=self._voluntary.statistics_of_pace(),
+            pace=self._voluntary.pace_statistics(),
             queues=dict(zip(QUEUES, queues, strict=True)),
         )
 

@@ -84,7 +84,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     remaining: RemainingPods = RemainingPods()
     evictor: EvictorStatistics = EvictorStatistics()
     deleter: DeleterStatistics = DeleterStatistics()
-    held_by_node_budgets: Mapping[str, int] = {}
+    blocked_by_node_budgets: Mapping[str, int] = {}
     """How many of HELD wait for a budget for nodes."""
     pace: PaceStatistics = PaceStatistics()
     queues: Mapping[str, QueueStatistics] = msgspec.field(
@@ -105,7 +105,7 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
     for how, number in statistics.pod_outcomes.statistics().items():
         yield Sample(PODS_DRAINED, (how,), number)
     for held in HELD:
-        yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.held_by_node_budgets.get(held, 0))
+        yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
     yield from _samples_of_pace(work.pace, now)
     yield from eviction_samples(work.evictor)
     yield from deadline_samples(work.deleter)
@@ -119,7 +119,7 @@ def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
     since = pace.pending_since
     yield Sample(VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))
     for state in STATES:
-        yield Sample(VOLUNTARY_PLACES, (state,), pace.places.get(state, 0))
+        yield Sample(VOLUNTARY_PLACES, (state,), pace.slots.get(state, 0))
     yield Sample(VOLUNTARY_MAXIMUM, (), pace.maximum)
 
 

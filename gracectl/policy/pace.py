@@ -90,7 +90,7 @@ class DisruptionSlot(msgspec.Struct):
             return False
         return not is_replaced or now < self.gone + CREATED_WITHIN_SECONDS
 
-    def looks_at(self, now: float, settings: VoluntarySettings) -> float | None:
+    def next_change(self, now: float, settings: VoluntarySettings) -> float | None:
         """The next instant at which the clock alone may free it; None: there is none."""
         if self.gone is None:
             return None

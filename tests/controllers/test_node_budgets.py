@@ -78,9 +78,9 @@ async def test_who_waits_asks_nobody_and_is_woken_in_the_instant_in_which_the_bu
         await stage.until_gone("n0")
         assert deletions(stage) == [(round(freed, 3), "n0")]
         assert await held(stage, "n0") == [
-            "is to end (node n0 has the label karpenter.sh/lifecycle-phase=terminable), but node disruption budget "
-            "pool-a allows no node to end now (2 of 2 available, 2 required by maxUnavailable 0); change or delete the "
-            "budget, which lets no Ready node end"
+            "termination due (node n0 has the label karpenter.sh/lifecycle-phase=terminable) but blocked: node "
+            "disruption budget pool-a allows no node to end now (2 of 2 available, 2 required by maxUnavailable 0); "
+            "change or delete the budget, which lets no Ready node end"
         ]
 
 

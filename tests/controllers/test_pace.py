@@ -326,9 +326,9 @@ async def test_who_waits_for_its_turn_says_so_once_on_the_node() -> None:
         condition = stage.condition("n1", names.TERMINATION_PENDING) or {}
         assert (condition["status"], condition["reason"]) == ("True", "Pace")
         assert condition["message"] == (
-            "is to end (node n1 has the label karpenter.sh/lifecycle-phase=terminable), but waits for its turn: 1 of 4 "
-            "managed nodes at once (voluntary.maximumAtOnce: 10%), and the pods of each are Ready elsewhere before the "
-            "next one; to let it end now, delete it"
+            "termination due (node n1 has the label karpenter.sh/lifecycle-phase=terminable) but waiting for its turn: "
+            "1 of 4 managed nodes at once (voluntary.maximumAtOnce: 10%), and the pods of each are Ready elsewhere "
+            "before the next one; delete it to terminate it now"
         )
         assert (await reasons(stage, "n1")).count("DisruptionHeld") == 1
         writes = len(stage.status_writes("n1"))

@@ -179,7 +179,7 @@ async def test_a_node_that_is_to_end_for_a_reason_of_its_own_is_not_disrupted_be
             assert asked_to_end(stage) == [4 * HOUR + 2]  # after the least time that a drain takes
             for holder in ("n1", "n1-claim"):
                 assert await told(stage, holder, "DoNotDisruptGracePeriodElapsed") == [
-                    "is to end (node n1 has the label karpenter.sh/lifecycle-phase=terminable): pod shop/job was "
+                    "termination due (node n1 has the label karpenter.sh/lifecycle-phase=terminable): pod shop/job was "
                     'protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z'
                 ]
 

@@ -317,8 +317,8 @@ async def test_a_node_that_is_to_end_is_told_once_the_last_of_its_protections_is
         assert await count(stage, ELAPSED) == {}
         await stage.until_gone("n1")
         assert await told(stage, "n1", ELAPSED) == [
-            "is to end (node n1 has the label karpenter.sh/lifecycle-phase=terminable): pod shop/job-3 was protected "
-            f'by do-not-disrupt "3h" until {stamp(stage, 3 * HOUR)}; 2 more had ended before'
+            "termination due (node n1 has the label karpenter.sh/lifecycle-phase=terminable): pod shop/job-3 was "
+            f'protected by do-not-disrupt "3h" until {stamp(stage, 3 * HOUR)}; 2 more had ended before'
         ]
         assert posted(stage, ELAPSED) == [100.0 + 3 * HOUR]
 

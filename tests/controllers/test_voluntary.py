@@ -47,7 +47,7 @@ async def test_a_lost_node_is_ended_after_fifteen_minutes_to_the_second() -> Non
         [message] = [words for name, reason, words in await stage.events() if (name, reason) == ("n1", "NodeUnhealthy")]
         since = format_time(stage.clock.now() - stage.clock.monotonic() + lost)
         assert message == (
-            f"is ended: node n1 is unhealthy: its condition Ready has been Unknown since {since}, and 900 s of that "
+            f"terminating: node n1 is unhealthy: its condition Ready has been Unknown since {since}, and 900 s of that "
             "are tolerated"
         )
 
@@ -192,7 +192,7 @@ async def test_the_label_ends_a_node_at_once() -> None:
         await stage.until_gone("n1")
         assert deletions(stage) == [(start, "n1")]
         told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
-        assert told["NodeTerminable"] == "is ended: node n1 has the label karpenter.sh/lifecycle-phase=terminable"
+        assert told["NodeTerminable"] == "terminating: node n1 has the label karpenter.sh/lifecycle-phase=terminable"
 
 
 async def test_a_node_that_has_the_label_from_its_first_moment_is_held_before_it_is_deleted() -> None:
@@ -291,4 +291,4 @@ async def test_an_expiry_that_cannot_be_read_never_comes_and_somebody_is_told_on
             assert deletions(stage, "nodeclaims") == []
             told = [words for name, reason, words in await stage.events() if reason == "InvalidExpireAfter"]
             assert len(told) == controller.statistics().events.recorded == 1
-            assert told[0].startswith("never expires, as its expireAfter cannot be read: '30 days' is no duration")
+            assert told[0].startswith("never expires: expireAfter cannot be read: '30 days' is no duration")

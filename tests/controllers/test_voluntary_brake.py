@@ -75,7 +75,7 @@ def test_the_count_kept_is_that_of_a_recount(changes: list[tuple[str, str, int]]
             nodes[name] = new
         brake.note(old, new)
         assert brake.tally(now) == recount(nodes, settings, now)
-        loosens = brake.loosens_at(now)
+        loosens = brake.closes_at(now)
         ends = {unhealthy_until(node, settings) for node in nodes.values()}
         instants = sorted(at for at in ends if now < at < math.inf)
         first = next((at for at in instants if not recount(nodes, settings, at).excess), None)

@@ -51,8 +51,8 @@ async def test_the_node_is_deleted_in_the_very_second_in_which_the_last_protecti
         assert at == pytest.approx(ends, abs=1e-5)
         [message] = await told(stage, "n1")
         assert message.startswith(
-            "is to end (node n1 has the label karpenter.sh/lifecycle-phase=terminable), but pod shop/job-300 is "
-            'protected by do-not-disrupt "300s" until '
+            "termination due (node n1 has the label karpenter.sh/lifecycle-phase=terminable) but blocked: "
+            'pod shop/job-300 is protected by do-not-disrupt "300s" until '
         )
         assert "(and 2 more pods)" in message
 
@@ -224,6 +224,6 @@ async def test_a_node_that_waits_and_gets_a_claim_waits_as_that_alone() -> None:
         await stage.clock.sleep(1)
         await stage.create_claim("c1", {"nodeName": "n1"})
         await stage.clock.sleep(1)
-        assert [key.kind for key in controller._tenure._voluntary._standings] == ["claim"]
+        assert [key.kind for key in controller._tenure._voluntary._statuses] == ["claim"]
         assert len(controller._tenure._voluntary._waiting) == 1
         assert len(await told(stage, "c1")) == 1

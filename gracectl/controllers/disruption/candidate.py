@@ -1,49 +1,176 @@
-"""What ends as one when nobody has asked for it: a claim with its nodes, or a node without a claim."""
+"""Candidates for voluntary termination, what is remembered of each, and an index of what blocks them."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.tracked import AnyTracked, TrackedObject
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.resources import NODES
-from gracectl.model.claim import NodeClaim
+from gracectl.model.claim import NodeClaim, only_claim
+from gracectl.model.names import EventReason
 from gracectl.model.node import Node
+from gracectl.model.selectors import LabelSelector
+from gracectl.policy.voluntary import VoluntaryBlocker
+from gracectl.runtime.backoff import Backoff
 
 
 class CandidateKey(NamedTuple):
-    """What ends as one, by the name of the object whose DELETE ends it."""
+    """Key of the work queue: the object that a DELETE would be sent for, or one of the two checks below."""
 
-    kind: Literal["claim", "node", "brake", "pace"]
-    name: str
+    kind: Literal["claim", "node", "circuit breaker", "pace"]
+    name: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
 
-BRAKE = CandidateKey("brake", "of the unhealthy")
-"""Not a unit: the look at whether those that are kept by the brake may go on."""
+CIRCUIT_BREAKER: Final = CandidateKey("circuit breaker")
+"""Check whether the circuit breaker has closed for those that it holds."""
 
-
-PACE = CandidateKey("pace", "of voluntary terminations")
-"""Not a unit either: the look at whether those that wait for a place may begin."""
+PACE: Final = CandidateKey("pace")
+"""Check whether candidates that wait for a slot get one."""
 
 
 class DisruptionCandidate(msgspec.Struct, frozen=True):
-    """What ends as one, as the caches show it: a claim with its nodes, or a node that has no claim (or several, of
-    which none counts)."""
+    """What is terminated together: a claim with its nodes, or a node without a claim (or with several).
+
+    As the caches show it. `tracked` is the object that the DELETE is for.
+    """
 
     key: CandidateKey
     nodes: tuple[Node, ...]
     claim: NodeClaim | None
     tracked: AnyTracked
-    """What the DELETE is for."""
+    managed: tuple[Node, ...]
+    """The nodes that can be a reason for the termination; none of a contested claim."""
     is_contested: bool = False
-    """Other claims stand for a node of this one, too."""
+    """Another claim matches a node of this one."""
 
     @property
     def objects(self) -> tuple[AnyTracked, ...]:
-        """Where people are told of it."""
+        """The objects that get its Events."""
         nodes = tuple(TrackedObject(NODES, node) for node in self.nodes)
         return nodes if self.claim is None else (*nodes, self.tracked)
+
+
+class CandidateStatus(msgspec.Struct):
+    """Memory of a candidate with a reason to be terminated; nothing in it must survive a restart."""
+
+    uid: str
+    retry: Backoff
+    has_failed: bool = False
+    """The last DELETE was refused or failed."""
+    pending_since: float | None = None
+    """Since when (Unix seconds) its termination is blocked."""
+    next_try: float = 0.0
+    """Monotonic: no DELETE before, since the server has refused one."""
+    accepted_version: str = ""
+    """The version of which the server has accepted the DELETE; the watch may not show it yet."""
+    reported: dict[EventReason, str] = msgspec.field(default_factory=dict)
+    """The gist of the last Event, by reason."""
+    timed_blockers: dict[str, VoluntaryBlocker] = msgspec.field(default_factory=dict)
+    """By pod UID, protections with a known end, also those that have ended without an Event."""
+
+
+def find_candidate(context: StepContext, key: CandidateKey) -> DisruptionCandidate | None:
+    """The candidate of this key; None if it is gone, not managed, being deleted, or covered by another key."""
+    cluster, selector = context.cluster, context.settings.node_selector
+    if key.kind == "node":
+        node = cluster.node(key.name)
+        if node is None or node.deletion_timestamp is not None or not selector.matches(node.labels):
+            return None
+        if cluster.claim_ending_with(node) is not None:
+            return None
+        return DisruptionCandidate(key, (node,), None, TrackedObject(NODES, node), managed=(node,))
+    claim = cluster.claim(key.name)
+    if claim is None or claim.deletion_timestamp is not None or not cluster.is_managed(claim, selector):
+        return None
+    nodes = cluster.nodes_of(claim)
+    if any(node.deletion_timestamp is not None and not cluster.is_left_over(node) for node in nodes):
+        return None  # its node's termination deletes the claim
+    nodes = tuple(node for node in nodes if node.deletion_timestamp is None)
+    is_contested = any(only_claim(cluster.claims_of(node)) is None for node in nodes)
+    return DisruptionCandidate(
+        key,
+        nodes,
+        claim,
+        TrackedObject(context.claim_resource(), claim),
+        managed=() if is_contested else _managed(cluster, nodes, selector),
+        is_contested=is_contested,
+    )
+
+
+def _managed(cluster: ClusterCache, nodes: Iterable[Node], selector: LabelSelector) -> tuple[Node, ...]:
+    """One that is left over is a candidate by itself."""
+    return tuple(node for node in nodes if selector.matches(node.labels) and not cluster.is_left_over(node))
+
+
+def nodes_of_key(context: StepContext, key: CandidateKey) -> tuple[Node, ...]:
+    """The managed nodes of this key, although it has no candidate."""
+    cluster = context.cluster
+    found: tuple[Node, ...] = ()
+    if key.kind == "node":
+        node = cluster.node(key.name)
+        if node is not None and only_claim(cluster.claims_of(node)) is None:
+            found = (node,)
+    elif (claim := cluster.claim(key.name)) is not None:
+        found = cluster.nodes_of(claim)
+    return tuple(node for node in found if context.settings.node_selector.matches(node.labels))
+
+
+class WaitIndex:
+    """Finds the candidates that wait for the pods of a node, the budgets of a namespace, or a node disruption budget.
+
+    So that a change wakes those that wait for it, and no others.
+    """
+
+    def __init__(self) -> None:
+        self._topics: dict[CandidateKey, tuple[tuple[str, str], ...]] = {}
+        self._keys: dict[tuple[str, str], dict[CandidateKey, None]] = {}  # in the order in which they came
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def put(
+        self,
+        key: CandidateKey,
+        nodes: Iterable[str] = (),
+        namespaces: Iterable[str] = (),
+        node_budgets: Iterable[str] = (),
+    ) -> None:
+        """From now on the candidate waits for these, and for nothing that it waited for before."""
+        self.drop(key)
+        kinds = {"node": nodes, "namespace": namespaces, "node budget": node_budgets}
+        topics = tuple((kind, name) for kind, those in kinds.items() for name in those)
+        self._topics[key] = topics
+        for topic in topics:
+            self._keys.setdefault(topic, {})[key] = None
+
+    def drop(self, key: CandidateKey) -> None:
+        """The candidate waits for nothing any more."""
+        for topic in self._topics.pop(key, ()):
+            found = self._keys[topic]
+            del found[key]
+            if not found:
+                del self._keys[topic]
+
+    def on_node(self, node: str) -> tuple[CandidateKey, ...]:
+        """Those that wait for the pods of a node."""
+        return tuple(self._keys.get(("node", node), ()))
+
+    def in_namespace(self, namespace: str) -> tuple[CandidateKey, ...]:
+        """Those that wait for budgets of a namespace."""
+        return tuple(self._keys.get(("namespace", namespace), ()))
+
+    def for_node_budget(self, name: str) -> tuple[CandidateKey, ...]:
+        """Those that wait for a node disruption budget, the longest waiting first."""
+        return tuple(self._keys.get(("node budget", name), ()))
+
+    def for_node_budgets(self) -> int:
+        """Number of candidates that wait for node disruption budgets."""
+        return sum(any(kind == "node budget" for kind, _ in topics) for topics in self._topics.values())

@@ -1,6 +1,6 @@
-"""How many of the managed nodes are unhealthy just now, counted as the watch tells of them.
+"""Circuit breaker of health terminations: open while more managed nodes are unhealthy than health.maximumUnhealthy.
 
-Invariant: the figures are those of the nodes in the cache; a change of one node costs the same however many there are.
+Invariant: the counts are those of the cache; a change of one node costs the same however many nodes there are.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from gracectl.policy.settings import HealthSettings
 
 
 class CircuitBreaker:
-    """See the module; `note` is to be told every change of a node. Instants are Unix seconds."""
+    """Counter of unhealthy nodes; `note` must be called with every change of a node. Instants are Unix seconds."""
 
     def __init__(self, selector: LabelSelector, settings: HealthSettings) -> None:
         self._selector = selector
         self._settings = settings
         self._managed: set[str] = set()
         self._unhealthy: set[str] = set()
-        self._recovering: dict[str, float] = {}  # until when it counts; what is over is dropped when somebody looks
+        self._recovering: dict[str, float] = {}  # until when each counts; those that are over go with the next look
 
     def note(self, old: Node | None, new: Node | None) -> None:
-        """A node has changed, come (no `old`) or gone (no `new`)."""
+        """Count a node that has changed, come (no `old`) or gone (no `new`)."""
         node = new or old
         if node is None:
             return
@@ -41,7 +41,7 @@ class CircuitBreaker:
             self._recovering[new.name] = until
 
     def tally(self, now: float) -> UnhealthyNodes:
-        """The figures."""
+        """The counts at `now`."""
         self._recovering = {name: until for name, until in self._recovering.items() if until > now}
         return UnhealthyNodes(
             unhealthy=len(self._unhealthy),
@@ -50,8 +50,8 @@ class CircuitBreaker:
             maximum=self._settings.maximum_unhealthy,
         )
 
-    def loosens_at(self, now: float) -> float | None:
-        """The instant at which there are no longer too many by the clock alone; None if only an event can help."""
+    def closes_at(self, now: float) -> float | None:
+        """When it closes by the clock alone; None if it is closed, or only an event can close it."""
         excess = self.tally(now).excess
         ends = sorted(self._recovering.values())
         return ends[excess - 1] if 0 < excess <= len(ends) else None

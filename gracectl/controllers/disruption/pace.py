@@ -1,9 +1,9 @@
-"""Pace of voluntary terminations: the places that are taken, and the units that wait for one.
+"""Pace of voluntary terminations: slots that are taken, and the candidates that wait for one.
 
-Which places are taken follows from the caches: nodes and claims that are being deleted and that our finalizer holds,
-and the pods that they have displaced. Invariants: a place is reserved before the DELETE is sent, and until the watch
-shows it; the first one of a tenure is given only after the server itself was asked what is being deleted, so a watch
-that is late lets no more begin; who waits is woken by whatever frees a place, a change or an exact instant.
+Which slots are taken follows from the caches: nodes and claims that are being deleted and have our finalizer, and the
+pods that they have displaced. Invariants: a slot is reserved before the DELETE is sent, until the watch shows it; the
+first one of a leader is granted only after it has read from the server what is being deleted, so that a late watch
+permits no excess; a candidate that waits is woken by whatever frees a slot, a change or a known instant.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ from gracectl.policy.pace import DisruptionRank, DisruptionSlot, controller_of, 
 from gracectl.policy.pending import PendingReason
 from gracectl.policy.settings import VoluntarySettings
 
-DOUBT_SECONDS: Final = 60.0
-"""How long a DELETE without an answer may still be carried out: API servers end a request after that time."""
+UNKNOWN_OUTCOME_SECONDS: Final = 60.0
+"""How long a DELETE without a response may still be carried out: API servers end a request after that time."""
 
-EARLIER_SECONDS: Final = 30.0
-"""How long a new leader waits for pods that may replace those of nodes that were gone before it; most do not."""
+TAKEOVER_SECONDS: Final = 30.0
+"""How long a new leader waits for pods that may replace those of nodes that went before it led; most do not."""
 
 STATES: Final = ("ending", "replacing")
-"""Of a place that is taken: its node is there, or the replacements of its pods are not Ready."""
+"""States of a slot that is taken: its node exists, or the replacements of its pods are not Ready."""
 
 
 class PaceStatistics(msgspec.Struct, frozen=True):
-    """How many wait, by what for, since when the one that waits longest (Unix seconds); and how many places are taken,
-    by their state, of how many."""
+    """Pending terminations by reason, since when the oldest (Unix seconds); slots taken by state, and their maximum."""
 
     pending: Mapping[PendingReason, int] = {}
     pending_since: float | None = None
-    places: Mapping[str, int] = {}
+    slots: Mapping[str, int] = {}
     maximum: int = 0
 
 
 class Pace:
-    """See the module; `wake` is called when a place may have become free for a unit that waits."""
+    """Slots of voluntary terminations; `wake` is called when a waiting candidate may get one."""
 
     def __init__(self, context: StepContext, wake: Callable[[], None]) -> None:
         self._context = context
@@ -55,27 +54,27 @@ class Pace:
         self._wake = wake
         self._selector = context.settings.node_selector
         self._managed: set[str] = set()  # names of nodes
-        self._places: list[DisruptionSlot] = []
+        self._slots: list[DisruptionSlot] = []
         self._by_uid: dict[str, DisruptionSlot] = {}  # by uid of a node or claim that is being deleted
         self._on_node: dict[str, DisruptionSlot] = {}
         self._waiting: dict[CandidateKey, DisruptionRank] = {}
         self._denied: set[CandidateKey] = set()
         self._granted: set[CandidateKey] = set()
-        self._doubts: dict[CandidateKey, float] = {}
-        self._earlier: DisruptionSlot | None = None  # of all that ended before this tenure
+        self._unknown_outcomes: dict[CandidateKey, float] = {}
+        self._before_takeover: DisruptionSlot | None = None  # of all nodes that went before this process led
         self._is_confirmed = False
         self._cluster.nodes.subscribe(self._node_changed, replay=True)
         self._cluster.claims.subscribe(self._claim_changed, replay=True)
         self._cluster.pods.subscribe(self._pod_changed)
 
-    # -- for the units -------------------------------------------------------------------------------------------------
+    # -- for the candidates --------------------------------------------------------------------------------------------
 
-    def has_place(self, key: CandidateKey, rank: DisruptionRank) -> bool:
-        """Whether the unit may begin now; if not, it waits from now on, and is named by `grant` when it may.
+    def has_slot(self, key: CandidateKey, rank: DisruptionRank) -> bool:
+        """Whether the candidate has a slot; if not, it waits from now on, and `grant` returns it when it gets one.
 
-        One whose DELETE is in doubt has kept its place, but not while others wait.
+        After a DELETE of unknown outcome it has kept its slot, but not while others wait.
         """
-        if not self._waiting and self._doubts.pop(key, 0.0) > self._context.clock.now():
+        if not self._waiting and self._unknown_outcomes.pop(key, 0.0) > self._context.clock.now():
             self._granted.add(key)
         if key in self._granted:
             return True
@@ -84,27 +83,27 @@ class Pace:
         return False
 
     def is_denied(self, key: CandidateKey) -> bool:
-        """Whether the unit waits, and others have been given what was free."""
+        """Whether the candidate waits, and the free slots went to others."""
         return key in self._denied
 
-    def leave(self, key: CandidateKey, *, in_doubt: bool = False) -> None:
-        """The unit waits no longer and needs no place. `in_doubt`: its DELETE may still be carried out."""
+    def release(self, key: CandidateKey, *, is_outcome_unknown: bool = False) -> None:
+        """The candidate needs no slot, and waits for none. `is_outcome_unknown`: its DELETE may be carried out."""
         self._waiting.pop(key, None)
         self._denied.discard(key)
         if key in self._granted:
             self._granted.discard(key)
-            if in_doubt:
-                self._doubts[key] = self._context.clock.now() + DOUBT_SECONDS
+            if is_outcome_unknown:
+                self._unknown_outcomes[key] = self._context.clock.now() + UNKNOWN_OUTCOME_SECONDS
             self._wake()
 
     def forget(self, key: CandidateKey) -> None:
-        """The unit is gone, or the watch shows that it is being deleted, and the place that it takes."""
-        self.leave(key)
-        if self._doubts.pop(key, None) is not None:
+        """The candidate is gone, or the watch shows its deletion, and with it the slot that it takes."""
+        self.release(key)
+        if self._unknown_outcomes.pop(key, None) is not None:
             self._wake()
 
     async def grant(self) -> list[CandidateKey]:
-        """Give the free places to those that wait; returns the units that are worth a look. Raises ApiError."""
+        """Grant the free slots; returns the candidates that are worth a look. Raises ApiError."""
         if not self._waiting:
             return []
         await self._confirm()
@@ -117,32 +116,32 @@ class Pace:
         self._denied.update(denied)
         return [*chosen, *denied]
 
-    def looks_at(self) -> float | None:
-        """The next instant (Unix seconds) at which the clock alone may free a place for a unit that waits."""
+    def next_change(self) -> float | None:
+        """The next instant (Unix seconds) at which the clock alone may free a slot for a waiting candidate."""
         if not self._waiting:
             return None
         now = self._context.clock.now()
-        places = self._places if self._earlier is None else [*self._places, self._earlier]
-        instants = [at for place in places if (at := place.looks_at(now, self._settings)) is not None]
-        return min([*instants, *self._doubts.values()], default=None)
+        slots = self._slots if self._before_takeover is None else [*self._slots, self._before_takeover]
+        instants = [at for slot in slots if (at := slot.next_change(now, self._settings)) is not None]
+        return min([*instants, *self._unknown_outcomes.values()], default=None)
 
     @property
     def maximum(self) -> int:
-        """How many terminations may be under way before none begins by itself."""
+        """How many terminations may be in progress before a voluntary one has to wait."""
         return maximum_of(self._settings, len(self._managed))
 
     def __str__(self) -> str:
-        """`1 of 10 managed nodes at once (voluntary.maximumAtOnce: 10%)`: for people."""
-        written = self._settings.maximum_at_once
-        return f"{self.maximum} of {len(self._managed)} managed nodes at once (voluntary.maximumAtOnce: {written})"
+        """`1 of 10 managed nodes at once (voluntary.maximumAtOnce: 10%)`."""
+        setting = self._settings.maximum_at_once
+        return f"{self.maximum} of {len(self._managed)} managed nodes at once (voluntary.maximumAtOnce: {setting})"
 
     def statistics(self) -> Mapping[str, int]:
-        """How many places are taken, by STATES."""
+        """Slots that are taken, by STATES."""
         self._taken()
-        gone = sum(place.gone is not None for place in self._places)
-        return {"ending": len(self._places) - gone + len(self._granted), "replacing": gone}
+        gone = sum(slot.gone is not None for slot in self._slots)
+        return {"ending": len(self._slots) - gone + len(self._granted), "replacing": gone}
 
-    # -- what is taken -------------------------------------------------------------------------------------------------
+    # -- slots taken ---------------------------------------------------------------------------------------------------
 
     @property
     def _settings(self) -> VoluntarySettings:
@@ -150,19 +149,19 @@ class Pace:
 
     def _taken(self) -> int:
         now = self._context.clock.now()
-        self._doubts = {key: until for key, until in self._doubts.items() if until > now}
-        self._places = [place for place in self._places if self._is_taken(place, now)]
-        if self._earlier is not None and self._is_taken(self._earlier, now):
-            return self.maximum  # how many of them there were is not known
-        return len(self._places) + len(self._granted) + len(self._doubts)
+        self._unknown_outcomes = {key: until for key, until in self._unknown_outcomes.items() if until > now}
+        self._slots = [slot for slot in self._slots if self._is_taken(slot, now)]
+        if self._before_takeover is not None and self._is_taken(self._before_takeover, now):
+            return self.maximum  # their number is not known
+        return len(self._slots) + len(self._granted) + len(self._unknown_outcomes)
 
-    def _is_taken(self, place: DisruptionSlot, now: float) -> bool:
-        starting = (pod for controller in place.controllers for pod in self._cluster.starting_of(controller))
-        return place.is_taken(place.gone is None or is_replaced(starting, place.since), now, self._settings)
+    def _is_taken(self, slot: DisruptionSlot, now: float) -> bool:
+        starting = (pod for controller in slot.controllers for pod in self._cluster.starting_of(controller))
+        return slot.is_taken(slot.gone is None or is_replaced(starting, slot.since), now, self._settings)
 
     async def _confirm(self) -> None:
-        """Ask the server, once, what is being deleted: another process may have begun what the watch does not show yet.
-        And the pods that are starting may be replacements of what has ended before."""
+        """Read once from the server what is being deleted: another process may have begun what the watch does not show
+        yet, and pods that are starting may be replacements for nodes that went before."""
         if self._is_confirmed:
             return
         nodes = await read_all(self._context.client, NODES, keep=is_finalizing)
@@ -182,8 +181,8 @@ class Pace:
         since = now - patience
         starting = [pod for pod in self._cluster.starting_of("") if not is_replaced((pod,), since)]
         if starting:
-            waited = max(patience - EARLIER_SECONDS, 0.0)
-            self._earlier = DisruptionSlot(since, {controller_of(pod) for pod in starting}, gone=now - waited)
+            waited = max(patience - TAKEOVER_SECONDS, 0.0)
+            self._before_takeover = DisruptionSlot(since, {controller_of(pod) for pod in starting}, gone=now - waited)
         self._is_confirmed = True
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ class Pace:
         if new is None:
             assert old is not None
             self._managed.discard(old.name)
-            self._over(old)
+            self._ended(old)
             return
         is_managed = self._selector.matches(new.labels)
         if is_managed != (new.name in self._managed):
@@ -200,54 +199,54 @@ class Pace:
             self._wake()
         if is_finalizing(new):
             if is_managed and new.uid not in self._by_uid:
-                place = self._begin(new, (claim.uid for claim in self._cluster.claims_of(new)))
-                self._on_node[new.name] = place
+                slot = self._begin(new, (claim.uid for claim in self._cluster.claims_of(new)))
+                self._on_node[new.name] = slot
                 for pod in self._cluster.pods_on(new.name):
-                    _note(place, pod)
+                    _note(slot, pod)
         elif new.deletion_timestamp is not None:
-            self._over(new)
+            self._ended(new)
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         claim = new or old
         assert claim is not None
         if new is None or (new.deletion_timestamp is not None and not is_finalizing(new)):
-            self._over(claim)
+            self._ended(claim)
         elif is_finalizing(new) and new.uid not in self._by_uid and self._cluster.is_managed(new, self._selector):
             self._begin(new, (node.uid for node in self._cluster.nodes_of(new)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         assert pod is not None
-        if (place := self._on_node.get(pod.node_name)) is not None:
-            _note(place, pod)
+        if (slot := self._on_node.get(pod.node_name)) is not None:
+            _note(slot, pod)
         if self._waiting and self._is_awaited(controller_of(pod)):
             self._wake()
 
     def _is_awaited(self, controller: str) -> bool:
-        places = self._places if self._earlier is None else [*self._places, self._earlier]
-        return any(place.gone is not None and controller in place.controllers for place in places)
+        slots = self._slots if self._before_takeover is None else [*self._slots, self._before_takeover]
+        return any(slot.gone is not None and controller in slot.controllers for slot in slots)
 
-    def _begin(self, thing: Node | NodeClaim, kin: Iterable[str]) -> DisruptionSlot:
-        """A claim and its nodes take one place."""
+    def _begin(self, thing: Node | NodeClaim, related: Iterable[str]) -> DisruptionSlot:
+        """A claim and its nodes take one slot."""
         assert thing.deletion_timestamp is not None
-        place = next((self._by_uid[uid] for uid in kin if uid in self._by_uid), None)
-        if place is None:
-            place = DisruptionSlot(min(thing.deletion_timestamp, self._context.clock.now()), set())
-            self._places.append(place)
-        self._by_uid[thing.uid] = place
-        return place
+        slot = next((self._by_uid[uid] for uid in related if uid in self._by_uid), None)
+        if slot is None:
+            slot = DisruptionSlot(min(thing.deletion_timestamp, self._context.clock.now()), set())
+            self._slots.append(slot)
+        self._by_uid[thing.uid] = slot
+        return slot
 
-    def _over(self, thing: Node | NodeClaim) -> None:
-        place = self._by_uid.pop(thing.uid, None)
-        if place is None:
+    def _ended(self, thing: Node | NodeClaim) -> None:
+        slot = self._by_uid.pop(thing.uid, None)
+        if slot is None:
             return
-        if self._on_node.get(thing.name) is place and isinstance(thing, Node):
+        if self._on_node.get(thing.name) is slot and isinstance(thing, Node):
             del self._on_node[thing.name]
-        if all(each is not place for each in self._by_uid.values()):
-            place.gone = self._context.clock.now()
+        if all(each is not slot for each in self._by_uid.values()):
+            slot.gone = self._context.clock.now()
             self._wake()
 
 
-def _note(place: DisruptionSlot, pod: Pod) -> None:
+def _note(slot: DisruptionSlot, pod: Pod) -> None:
     if controller := controller_of(pod):
-        place.controllers.add(controller)
+        slot.controllers.add(controller)

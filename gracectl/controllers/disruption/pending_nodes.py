@@ -1,8 +1,9 @@
-"""Marks nodes whose voluntary termination waits: a condition that says for what, and a cordon if they are labelled.
+"""Condition TerminationPending, and the cordon of labelled nodes, while a voluntary termination waits.
 
-Apart from the decisions, with a queue of its own: a write that hangs holds up no termination. Invariants: the condition
-is there as long as the node waits; a cordon of ours stands as long as the label does, and is taken off with its record
-in one write; nodes that do not wait for a protected pod are cordoned only while half of the managed nodes take pods.
+Apart from the decisions, with a queue of its own: a write that hangs blocks no termination. Invariants: the condition
+stands as long as the termination waits; our cordon stands as long as the label does, and is removed with its record in
+one write; nodes that wait for something else than a protected pod are cordoned only while half of the managed nodes
+take pods.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from gracectl.runtime.workers import Requeue, run_workers
 WORKERS: Final = 4
 
 UNKNOWN: Final = -1
-"""The version of a write that has not been answered."""
+"""Version of a write without a response yet."""
 
 FIRST_RETRY, LAST_RETRY = 0.5, 60.0
-"""Seconds before a node that could not be written is tried again; doubled each time."""
+"""Seconds before a failed write is retried; doubled each time."""
 
 
 class PendingNodes:
-    """Reconciles the marks of nodes, by name."""
+    """Reconciles the condition and the cordon of nodes, by name."""
 
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
         self._context = context
@@ -56,21 +57,21 @@ class PendingNodes:
         self._tracked: dict[str, TrackedObject[Node]] = {}
         self._managed: set[str] = set()
         self._open: set[str] = set()
-        self._closing: dict[str, int] = {}  # cordoned by us, in which version, and the watch does not show that yet
+        self._cordoning: dict[str, int] = {}  # by version, our cordons that the watch does not show yet
         self._without_room: set[str] = set()
         context.cluster.nodes.subscribe(self._node_changed, replay=True)
 
     async def run(self) -> None:
-        """Mark nodes until cancelled."""
+        """Reconcile nodes until cancelled."""
         await self._context.cluster.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
     def statistics(self) -> QueueStatistics:
-        """The work queue's."""
+        """Statistics of the work queue."""
         return self._queue.statistics()
 
-    def decided(self, nodes: Iterable[Node], pending: PendingTermination | None) -> None:
-        """To be told of each decision about managed nodes: whether their termination waits."""
+    def show(self, nodes: Iterable[Node], pending: PendingTermination | None) -> None:
+        """Show on managed nodes what their termination waits for; None: it does not."""
         for node in nodes:
             if pending is not None and node.deletion_timestamp is None:
                 is_news = self._pending.get(node.name) != pending
@@ -81,7 +82,7 @@ class PendingNodes:
                 self._queue.add(node.name)
 
     async def reconcile(self, name: str) -> Requeue | None:
-        """Make the marks of the node what they should be; safe to repeat."""
+        """Write condition and cordon where they differ; safe to repeat."""
         node = self._context.cluster.node(name)
         if node is None:
             return None
@@ -90,34 +91,34 @@ class PendingNodes:
             tracked = self._tracked[name] = TrackedObject(NODES, node)
         tracked.refresh(node)
         pending = self._pending.get(name)
-        await self._mend_cordon(tracked, pending)
+        await self._reconcile_cordon(tracked, pending)
         if pending is None:
             if condition_of(tracked.latest.conditions, names.TERMINATION_PENDING) is not None:
                 await remove_conditions(self._context, tracked, (names.TERMINATION_PENDING,))
             return None
-        word = ConditionUpdate(names.TERMINATION_PENDING, names.TRUE, pending.reason, pending.message)
-        await set_condition(self._context, (tracked,), word)
-        shown = condition_of(tracked.latest.conditions, word.type)
-        is_said = shown is not None and (shown.reason, shown.message) == (word.reason, word.message)
-        return None if is_said else Requeue(self._context.settings.status_interval_seconds)
+        update = ConditionUpdate(names.TERMINATION_PENDING, names.TRUE, pending.reason, pending.message)
+        await set_condition(self._context, (tracked,), update)
+        shown = condition_of(tracked.latest.conditions, update.type)
+        is_shown = shown is not None and (shown.reason, shown.message) == (update.reason, update.message)
+        return None if is_shown else Requeue(self._context.settings.status_interval_seconds)
 
-    async def _mend_cordon(self, tracked: TrackedObject[Node], pending: PendingTermination | None) -> None:
+    async def _reconcile_cordon(self, tracked: TrackedObject[Node], pending: PendingTermination | None) -> None:
         if uncordoned(tracked.latest) is not None:
             if await self._write(tracked, uncordoned) and not tracked.latest.unschedulable:
-                message = "takes pods again: it is not labelled terminable any more"
+                message = "uncordoned: no longer labelled terminable"
                 emit_event(self._context, (tracked,), EventReason.UNCORDONED, message)
         elif pending is not None and cordoned(tracked.latest) is not None:
             if pending.reason is not PendingReason.PROTECTION and not self._has_room(tracked.name):
                 self._without_room.add(tracked.name)
                 return
-            self._closing[tracked.name] = UNKNOWN
+            self._cordoning[tracked.name] = UNKNOWN
             try:
-                is_there = await self._write(tracked, cordoned)
+                exists = await self._write(tracked, cordoned)
             finally:
-                self._closing.pop(tracked.name, None)
-            if is_there and is_cordon_recorded(tracked.latest):
-                self._closing[tracked.name] = int(tracked.latest.resource_version)
-                message = "takes no more pods: it is labelled terminable, and its termination waits"
+                self._cordoning.pop(tracked.name, None)
+            if exists and is_cordon_recorded(tracked.latest):
+                self._cordoning[tracked.name] = int(tracked.latest.resource_version)
+                message = "cordoned: labelled terminable, and its termination is pending"
                 emit_event(self._context, (tracked,), EventReason.CORDONED, message)
 
     async def _write(self, tracked: TrackedObject[Node], needed: Callable[[Node], Patched | None]) -> bool:
@@ -131,12 +132,14 @@ class PendingNodes:
         return after is not None
 
     def _has_room(self, name: str) -> bool:
-        return name not in self._open or may_cordon_another(len(self._open - self._closing.keys()), len(self._managed))
+        return name not in self._open or may_cordon_another(
+            len(self._open - self._cordoning.keys()), len(self._managed)
+        )
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
         assert node is not None
-        before = self._open - self._closing.keys() if self._without_room else set()
+        before = self._open - self._cordoning.keys() if self._without_room else set()
         self._managed.discard(node.name)
         self._open.discard(node.name)
         if new is None:
@@ -150,10 +153,10 @@ class PendingNodes:
         if (
             new is None
             or not accepts_pods(new)
-            or 0 <= self._closing.get(node.name, UNKNOWN) < int(new.resource_version)
+            or 0 <= self._cordoning.get(node.name, UNKNOWN) < int(new.resource_version)
         ):
-            self._closing.pop(node.name, None)
-        if self._without_room and len(self._open - self._closing.keys()) > len(before):
+            self._cordoning.pop(node.name, None)
+        if self._without_room and len(self._open - self._cordoning.keys()) > len(before):
             for name in self._without_room:
                 self._queue.add(name)
             self._without_room.clear()

@@ -81,7 +81,7 @@ class NodeClaimController:
         """The last claims that have come to their end, in that order."""
         return self.registry.finished()
 
-    def held_by_node_budgets(self) -> int:
+    def blocked_by_node_budgets(self) -> int:
         """How many claims wait until a budget allows the end of their nodes."""
         endings = (self.registry.get(name) for name in self.registry)
         return sum(1 for state in endings if state is not None and state.budgets)

@@ -120,7 +120,7 @@ def test_when_a_place_is_free(place: DisruptionSlot, replaced: bool, settings: A
 @given(st.floats(0, 1000), st.booleans(), st.floats(0, 600))
 def test_a_place_changes_by_the_clock_only_at_instants_that_are_known(gone: float, replaced: bool, step: float) -> None:
     place, now = DisruptionSlot(0.0, {"rs"}, gone), gone + step
-    at = place.looks_at(now, SETTINGS)
+    at = place.next_change(now, SETTINGS)
     until = now + 10_000 if at is None else at
     between = now + (until - now) * 0.999
     assert place.is_taken(replaced, now, SETTINGS) == place.is_taken(replaced, between, SETTINGS)
