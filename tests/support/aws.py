@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cache, cached_property
 from typing import Any
 from urllib.request import Request, urlopen
 from xml.sax.saxutils import escape
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from botocore.config import Config
+from botocore.loaders import JSONFileLoader
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from moto.server import ThreadedMotoServer
 
@@ -24,6 +26,10 @@ ACCOUNT = "123456789012"
 ZONE = "us-west-2a"
 GROUP = "workers"
 LOCAL = "127.0.0.1"
+
+# Each session reads its own descriptions of the services, megabytes of JSON; here they are read once.
+_load_file = cache(JSONFileLoader().load_file)
+JSONFileLoader.load_file = lambda self, file_path: _load_file(file_path)
 
 QUIET = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL")
 
@@ -69,6 +75,18 @@ class Moto:
     def __init__(self, url: str) -> None:
         self.url = url
         self._session = botocore.session.get_session()
+        self.reset()
+
+    def reset(self) -> None:
+        """Empty the account, which is that of the whole process."""
+        with urlopen(Request(f"{self.url}/moto-api/reset", method="POST")):
+            pass
+
+    @cached_property
+    def _image(self) -> str:
+        with self.client("ec2") as ec2:
+            image: str = ec2.describe_images()["Images"][0]["ImageId"]
+        return image
 
     @contextmanager
     def client(self, service: str) -> Iterator[Any]:
@@ -81,8 +99,7 @@ class Moto:
     def run(self, count: int = 1) -> list[str]:
         """Start instances; returns their names."""
         with self.client("ec2") as ec2:
-            image = ec2.describe_images()["Images"][0]["ImageId"]
-            made = ec2.run_instances(ImageId=image, MinCount=count, MaxCount=count)["Instances"]
+            made = ec2.run_instances(ImageId=self._image, MinCount=count, MaxCount=count)["Instances"]
         return [each["InstanceId"] for each in made]
 
     def protect(self, name: str, value: bool = True) -> None:
@@ -116,10 +133,9 @@ class Moto:
 
     def run_group(self, size: int) -> list[str]:
         """Start an Auto Scaling group with so many instances; returns their names."""
-        with self.client("autoscaling") as scaling, self.client("ec2") as ec2:
-            image = ec2.describe_images()["Images"][0]["ImageId"]
-            name = "workers"
-            scaling.create_launch_configuration(LaunchConfigurationName=name, ImageId=image, InstanceType="m5.large")
+        with self.client("autoscaling") as scaling:
+            name, kind = "workers", "m5.large"
+            scaling.create_launch_configuration(LaunchConfigurationName=name, ImageId=self._image, InstanceType=kind)
             scaling.create_auto_scaling_group(
                 AutoScalingGroupName=GROUP,
                 LaunchConfigurationName=name,
@@ -152,18 +168,15 @@ class _OnceOnly(MotoRequestHandler):
 
 @contextmanager
 def moto_server() -> Iterator[Moto]:
-    """A server for a test. What it has is of the whole process, hence emptied at the beginning."""
+    """A server whose account is empty."""
     server = ThreadedMotoServer(LOCAL, 0, verbose=False)
     server.start()
     listening = server._server
     assert listening is not None
     listening.RequestHandlerClass = _OnceOnly
     _, port = server.get_host_and_port()
-    url = f"http://{LOCAL}:{port}"
     try:
-        with urlopen(Request(f"{url}/moto-api/reset", method="POST")):
-            pass
-        yield Moto(url)
+        yield Moto(f"http://{LOCAL}:{port}")
     finally:
         server.stop()
         listening.server_close()

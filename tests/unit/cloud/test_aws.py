@@ -26,11 +26,17 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 NOBODY = provider_id("i-0123456789abcdef0")
 
 
-@pytest.fixture
-def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
-    give_credentials(monkeypatch)
+@pytest.fixture(scope="module")
+def server() -> Iterator[Moto]:
     with moto_server() as moto:
         yield moto
+
+
+@pytest.fixture
+def moto(server: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
+    give_credentials(monkeypatch)
+    server.reset()
+    return server
 
 
 @pytest.fixture
