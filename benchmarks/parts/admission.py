@@ -37,7 +37,7 @@ from gracectl.model.decode import decode_node, decode_node_budget
 from gracectl.model.selectors import LabelSelector
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.runtime.clock import SystemClock
-from gracectl.telemetry.server import Door, Servers
+from gracectl.telemetry.server import Endpoint, Servers
 
 NODES, POOLS = 5_000, 10
 QUESTIONS = 2_000
@@ -125,7 +125,9 @@ async def served(nodes: list[dict[str, Any]], budgets: list[dict[str, Any]]) -> 
         NODE_CLAIM_WEBHOOK: NodeClaimValidator(),
     }
     reception = WebhookServer(handlers, clock, 10.0)
-    servers = Servers([Door("benchmark", "127.0.0.1:0", reception.http_handlers, method="POST", limits=LIMITS)], clock)
+    servers = Servers(
+        [Endpoint("benchmark", "127.0.0.1:0", reception.http_handlers, method="POST", limits=LIMITS)], clock
+    )
     urls = await servers.open()
     async with anyio.create_task_group() as group:
         group.start_soon(servers.run)

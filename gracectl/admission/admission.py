@@ -39,7 +39,7 @@ from gracectl.runtime.supervise import Component
 from gracectl.telemetry.connections import ConnectionStatistics
 from gracectl.telemetry.health import Check
 from gracectl.telemetry.metrics import Sample
-from gracectl.telemetry.server import Door, Servers
+from gracectl.telemetry.server import Endpoint, Servers
 
 LINGER_SECONDS: Final = 3.0
 """How long API servers may still reach a replica that is stopping."""
@@ -91,7 +91,7 @@ class Admission:
         self._clients = ClientAuthorities(authorities, self._identity, clock) if authorities else None
         registration = WebhookRegistration(deps.leading, settings, clock)
         self._controller = WebhookController(self._identity, registration, rotator, self._is_serving, clock)
-        door = Door(
+        door = Endpoint(
             "admission.listen",
             settings.listen,
             self._handlers.http_handlers,
@@ -99,7 +99,7 @@ class Admission:
             tls=lambda: self._identity.context,
             limits=LIMITS,
         )
-        self._servers = Servers((door,), clock, farewell=min(SHUTDOWN_SECONDS, settings.timeout_seconds))
+        self._servers = Servers((door,), clock, grace_seconds=min(SHUTDOWN_SECONDS, settings.timeout_seconds))
 
     async def open(self) -> Mapping[str, str]:
         """Listen; handshakes fail until there is a certificate. Returns the URL of each path. Raises CannotListen, or

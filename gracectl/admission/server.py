@@ -30,7 +30,7 @@ from gracectl.model.durations import parse_seconds
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Histogram
 from gracectl.telemetry import server
-from gracectl.telemetry.connections import Bodies, BodyRefused, Limits
+from gracectl.telemetry.connections import BodyReader, BodyRefused, Limits
 from gracectl.telemetry.metrics import ADMISSION_LATENCY
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class WebhookServer:
     def __init__(
         self, handlers: Mapping[Webhook, Handler], clock: Clock, timeout: float, clients: frozenset[str] = frozenset()
     ) -> None:
-        self.http_handlers: Mapping[str, server.Answer] = {
+        self.http_handlers: Mapping[str, server.HttpHandler] = {
             webhook.path: self._http_handler(webhook, handler) for webhook, handler in handlers.items()
         }
         self.is_stopping = False
@@ -66,8 +66,8 @@ class WebhookServer:
             dict(self._verdicts), {short: histogram.statistics() for short, histogram in self._seconds.items()}
         )
 
-    def _http_handler(self, webhook: Webhook, handler: Handler) -> server.Answer:
-        async def handle(request: web.BaseRequest, bodies: Bodies) -> web.Response:
+    def _http_handler(self, webhook: Webhook, handler: Handler) -> server.HttpHandler:
+        async def handle(request: web.BaseRequest, bodies: BodyReader) -> web.Response:
             if self._clients and self._clients.isdisjoint(names := _names_of(request)):
                 text = f"client certificate for {', '.join(sorted(names)) or 'no name'}: not allowed"
                 response = self._failure(webhook, 403, text)

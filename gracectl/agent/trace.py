@@ -14,7 +14,7 @@ from gracectl.eviction.deleter import Deletion
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import grace_of
-from gracectl.telemetry.spans import Moment, Span, SpanSink, Trace, Value, known
+from gracectl.telemetry.spans import Span, SpanEvent, SpanSink, Trace, Value, span_attributes
 
 
 class _PodSpan(msgspec.Struct):
@@ -24,7 +24,7 @@ class _PodSpan(msgspec.Struct):
     since: float
     parent: int
     granted: int | None = None
-    moments: list[Moment] = []
+    events: list[SpanEvent] = []
 
 
 class ShutdownTrace:
@@ -35,10 +35,10 @@ class ShutdownTrace:
         uid = name if node is None else node.uid
         since = node.deletion_timestamp if node is not None and node.deletion_timestamp is not None else began
         self._trace = trace = Trace.of(uid, since)
-        self._sink = sink if sink is not None and sink.samples(trace) else None
+        self._sink = sink if sink is not None and sink.is_sampled(trace) else None
         self._id = trace.span("shutdown", f"{began:.3f}") if is_terminating else trace.root
         self._parent = trace.root if is_terminating else None
-        self._subject = known(k8s__node__name=name, k8s__node__uid=uid if node is not None else None)
+        self._subject = span_attributes(k8s__node__name=name, k8s__node__uid=uid if node is not None else None)
         self._began = began
         self._range: tuple[int, str, float, int] | None = None
         self._pods: dict[str, _PodSpan] = {}
@@ -58,19 +58,19 @@ class ShutdownTrace:
     def pod_started(self, pod: Pod, now: float) -> None:
         """Start the span of a pod."""
         if self._range is not None and pod.uid not in self._pods:
-            self._pods[pod.uid] = _PodSpan(pod, now, self._range_id(self._range[0]), moments=[])
+            self._pods[pod.uid] = _PodSpan(pod, now, self._range_id(self._range[0]), events=[])
 
     def deleted(self, deletion: Deletion, now: float) -> None:
         """Record a deletion that the server accepted."""
         if span := self._pods.get(deletion.pod.uid):
             span.granted = deletion.granted
-            span.moments.append(Moment("deleted", now, {"gracectl.grace.granted_seconds": deletion.granted}))
+            span.events.append(SpanEvent("deleted", now, {"gracectl.grace.granted_seconds": deletion.granted}))
 
     def refused(self, uid: str, refusal: Exception, now: float) -> None:
         """Record a deletion that the server refused."""
         if span := self._pods.get(uid):
             attributes = {"gracectl.refusal": type(refusal).__name__, "message": str(refusal)}
-            span.moments.append(Moment("refused", now, attributes))
+            span.events.append(SpanEvent("refused", now, attributes))
 
     def gone(self, uid: str, now: float) -> None:
         """End the span of a pod that is gone."""
@@ -129,14 +129,14 @@ class ShutdownTrace:
                 name=f"pod {outcome}",
                 start=span.since,
                 end=now,
-                attributes=known(
+                attributes=span_attributes(
                     k8s__namespace__name=pod.namespace,
                     k8s__pod__name=pod.name,
                     k8s__pod__uid=pod.uid,
                     gracectl__grace__requested_seconds=grace_of(pod),
                     gracectl__grace__granted_seconds=span.granted,
                 ),
-                moments=tuple(span.moments),
+                events=tuple(span.events),
                 error=error,
             )
         )

@@ -35,12 +35,11 @@ from gracectl.kube.transport import Transport
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.loop_monitor import LoopMonitor
 from gracectl.runtime.supervise import Component, ComponentStatus, run_components
-from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
-from gracectl.telemetry.health import Check, check_of_components, check_of_event_loop
+from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
+from gracectl.telemetry.health import Check, check_of_components, check_of_event_loop, probes
 from gracectl.telemetry.metrics import Sample
-from gracectl.telemetry.probes import probes
-from gracectl.telemetry.samples import NO_SPANS, connection_samples, process_samples
-from gracectl.telemetry.server import CannotListen, Door, Servers
+from gracectl.telemetry.runtime_metrics import NO_SPANS, connection_samples, process_samples
+from gracectl.telemetry.server import CannotListen, Endpoint, Servers
 from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
@@ -94,11 +93,11 @@ class NodeAgent:
         )
         self._policy = current.shutdown
         self.agent = Agent(means, self._policy, self._disabled)
-        exposition = Exposition(clock, (self._samples,), (OF_PROCESS,))
+        exposition = Exposition(clock, (self._samples,), (PROCESS_COLLECTOR,))
         self._servers = Servers(
             (
-                Door("metrics.listen", current.metrics.listen, {PATH: exposition.answer}),
-                Door("probes.listen", current.probes.listen, probes(self.health, self.readiness)),
+                Endpoint("metrics.listen", current.metrics.listen, {PATH: exposition.handle}),
+                Endpoint("probes.listen", current.probes.listen, probes(self.health, self.readiness)),
             ),
             clock,
         )
@@ -134,7 +133,7 @@ class NodeAgent:
             raise ConfigError(f"{error}; choose another address") from error
         return (
             {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
-            if self._servers.are_wanted
+            if self._servers.is_enabled
             else {}
         )
 

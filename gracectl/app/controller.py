@@ -60,12 +60,18 @@ from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.loop_monitor import LoopMonitor
 from gracectl.runtime.supervise import Component, ComponentStatus, run_components
-from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
-from gracectl.telemetry.health import Check, check_of_components, check_of_event_loop, check_of_queues, check_of_timers
+from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
+from gracectl.telemetry.health import (
+    Check,
+    check_of_components,
+    check_of_event_loop,
+    check_of_queues,
+    check_of_timers,
+    probes,
+)
 from gracectl.telemetry.metrics import Sample
-from gracectl.telemetry.probes import probes
-from gracectl.telemetry.samples import NO_SPANS, connection_samples, process_samples
-from gracectl.telemetry.server import CannotListen, Door, Servers
+from gracectl.telemetry.runtime_metrics import NO_SPANS, connection_samples, process_samples
+from gracectl.telemetry.server import CannotListen, Endpoint, Servers
 from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
@@ -167,11 +173,11 @@ class Controller:
         self._follower: SettingsFollower | None = None
         self._skew: SkewEstimate | None = None
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
-        exposition = Exposition(clock, sources, (OF_PROCESS,))
+        exposition = Exposition(clock, sources, (PROCESS_COLLECTOR,))
         self._servers = Servers(
             (
-                Door("metrics.listen", settings.metrics.listen, {PATH: exposition.answer}),
-                Door("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
+                Endpoint("metrics.listen", settings.metrics.listen, {PATH: exposition.handle}),
+                Endpoint("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
             ),
             clock,
         )
@@ -337,7 +343,7 @@ class Controller:
             raise ConfigError(f"{error}; choose another address") from error
         except ValueError as error:
             raise ConfigError(f"{error}; put a PEM file there, or correct the path") from error
-        if not self._servers.are_wanted:
+        if not self._servers.is_enabled:
             return {}
         return {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
 

@@ -81,7 +81,7 @@ def _without_kubesim(name: str) -> click.Command:
 @click.version_option(__version__, prog_name="gracectl", message="%(prog)s %(version)s")
 def root() -> None:
     """Ends Kubernetes nodes gracefully: cordons, drains and terminates them without breaking a PodDisruptionBudget."""
-    logs.begin_silent()  # a command itself says what people are to know
+    logs.silence()  # a command itself says what people are to know
 
 
 @root.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
-from gracectl.telemetry.settings import wants_traces
+from gracectl.telemetry.settings import traces_enabled
 
 if TYPE_CHECKING:
     from gracectl.telemetry.tracing import Tracing
@@ -29,7 +29,7 @@ async def traced(file: Path | None = None) -> AsyncIterator[Tracing | None]:
     obey, and for a file that cannot be written: before the block, as far as that is known then.
     """
     with _told():
-        is_wanted = wants_traces(os.environ)
+        is_wanted = traces_enabled(os.environ)
         if file is not None:
             file.open("ab").close()
     if not is_wanted and file is None:

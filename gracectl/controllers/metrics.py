@@ -41,7 +41,7 @@ from gracectl.telemetry.metrics import (
     VOLUNTARY_PLACES,
     Sample,
 )
-from gracectl.telemetry.samples import queue_samples, timer_samples
+from gracectl.telemetry.runtime_metrics import queue_samples, timer_samples
 
 STEPS: Final[Mapping[TerminationKind, tuple[str, ...]]] = {
     "node": tuple(step.name for step in node_walk.STEPS),

@@ -1,7 +1,7 @@
-"""`/metrics`: what the parts say of themselves when somebody asks, as Prometheus reads it.
+"""`/metrics`: statistics of the components, read at each scrape, in Prometheus' format.
 
-There is no registry that parts write to: a scrape reads their statistics, so that what nobody scrapes costs nothing.
-Invariant: a scrape changes nothing, and one that fails is answered with 500 and logged; the process lives on.
+There is no registry that components write to, so metrics without a scrape cost nothing. Invariants: a scrape changes
+nothing; one that fails gets status 500 and is logged.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ from prometheus_client.utils import floatToGoString
 from gracectl.model.foreign import visible
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution
-from gracectl.telemetry.connections import Bodies
+from gracectl.telemetry.connections import BodyReader
 from gracectl.telemetry.metrics import CATALOGUE, Metric, Sample
 
 logger = logging.getLogger(__name__)
 
 PATH = "/metrics"
 
-OF_PROCESS: Final = ProcessCollector(registry=None)
-"""The metrics that every Prometheus client library has of its process: CPU, memory, file descriptors, its start."""
+PROCESS_COLLECTOR: Final = ProcessCollector(registry=None)
+"""Metrics of the process that every Prometheus client library has: CPU, memory, file descriptors, start time."""
 
-REST: Final = 4
+REUSE_FACTOR: Final = 4
 
 Source = Callable[[], Iterable[Sample | None]]
-"""Reads the statistics of some part. It blocks the event loop up to the next None, which is no sample."""
+"""Reads the statistics of a component. It blocks the event loop up to the next None, which is no sample."""
 
 
 class Families:
-    """A collector as prometheus_client wants one, of samples that were read already."""
+    """Collector for prometheus_client, of samples read before."""
 
-    def __init__(self, others: Iterable[Collector] = ()) -> None:
-        self._found: dict[Metric, list[Sample]] = {metric: [] for metric in CATALOGUE}
-        self._others = others
+    def __init__(self, collectors: Iterable[Collector] = ()) -> None:
+        self._samples: dict[Metric, list[Sample]] = {metric: [] for metric in CATALOGUE}
+        self._collectors = collectors
 
-    def take(self, samples: Iterable[Sample]) -> None:
-        """Add these. ValueError for samples of a metric that is not in the catalogue."""
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Add samples. ValueError for a metric that is not in the catalogue."""
         for sample in samples:
-            if sample.metric not in self._found:
+            if sample.metric not in self._samples:
                 raise ValueError(f"metric {sample.metric.name} is not in the catalogue")
-            self._found[sample.metric].append(sample)
+            self._samples[sample.metric].append(sample)
 
     def collect(self) -> Iterator[Family]:
-        """Every metric of the catalogue that has samples, in its order, and then what others collect."""
-        ours = (family_of(metric, samples) for metric, samples in self._found.items() if samples)
-        return chain(ours, *(other.collect() for other in self._others))
+        """Every metric of the catalogue that has samples, in its order, then those of the other collectors."""
+        ours = (family_of(metric, samples) for metric, samples in self._samples.items() if samples)
+        return chain(ours, *(each.collect() for each in self._collectors))
 
 
 def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
-    """One metric with its samples, as prometheus_client has it."""
+    """One metric with its samples, for prometheus_client."""
     if metric.type != "histogram":
         kind = GaugeMetricFamily if metric.type == "gauge" else CounterMetricFamily
-        figures = kind(metric.name, metric.help, labels=metric.labels)
+        family = kind(metric.name, metric.help, labels=metric.labels)
         for sample in samples:
             assert not isinstance(sample.value, Distribution)
-            figures.add_metric([*map(visible, sample.labels)], sample.value)
-        return figures
+            family.add_metric([*map(visible, sample.labels)], sample.value)
+        return family
     histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for sample in samples:
         assert isinstance(sample.value, Distribution)
@@ -76,29 +76,31 @@ def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
     return histogram
 
 
-def _cumulated(metric: Metric, seen: Distribution) -> list[tuple[str, float]]:
-    return [*zip((*map(floatToGoString, metric.buckets), "+Inf"), map(float, accumulate(seen.counts)), strict=True)]
+def _cumulated(metric: Metric, distribution: Distribution) -> list[tuple[str, float]]:
+    return [
+        *zip((*map(floatToGoString, metric.buckets), "+Inf"), map(float, accumulate(distribution.counts)), strict=True)
+    ]
 
 
 class Exposition:
-    """Answers scrapes with the samples of some sources; `others` are collectors that prometheus_client has.
+    """Serves scrapes with the samples of some sources; `collectors`: prometheus_client's own.
 
-    However many ask, one reading is made at a time, all who asked before it was made are answered by it, and it is used
-    again for REST times as long as it took: scrapes never take more than a fifth of the event loop's time.
+    One reading is made at a time, serves all scrapes that came before it, and is reused for REUSE_FACTOR times as long
+    as it took: scrapes never take more than a fifth of the event loop's time.
     """
 
-    def __init__(self, clock: Clock, sources: Iterable[Source], others: Iterable[Collector] = ()) -> None:
+    def __init__(self, clock: Clock, sources: Iterable[Source], collectors: Iterable[Collector] = ()) -> None:
         self._clock = clock
         self._sources = tuple(sources)
-        self._others = tuple(others)
+        self._collectors = tuple(collectors)
         self._lock = anyio.Lock()
         self._reading: _Reading | None = None
         self._made = 0
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
-        """What is shown now, and its content type, in the best format that the `Accept` header takes.
+        """Current exposition, and its content type, in the best format that the `Accept` header allows.
 
-        Other tasks run between two sources, and wherever one gives None.
+        Other tasks run between two sources, and wherever a source yields None.
         """
         encoder, content_type = choose_encoder(accept)
         made = self._made
@@ -110,34 +112,34 @@ class Exposition:
             if content_type not in reading.bodies:
                 began = self._clock.monotonic()
                 reading.bodies[content_type] = encoder(reading.families)
-                reading.until += (self._clock.monotonic() - began) * (REST + 1)
+                reading.until += (self._clock.monotonic() - began) * (REUSE_FACTOR + 1)
             return reading.bodies[content_type], content_type
 
-    async def answer(self, request: web.BaseRequest, _: Bodies) -> web.Response:
-        """A scrape."""
+    async def handle(self, request: web.BaseRequest, _: BodyReader) -> web.Response:
+        """HTTP handler of a scrape."""
         try:
             body, content_type = await self.render(request.headers.get("Accept", ""))
-        except Exception:  # whatever a source makes of what it sees, the controllers must not die of it
-            logger.exception("the metrics could not be read")
-            return web.Response(status=500, text="the metrics could not be read; the log of gracectl says why\n")
+        except Exception:  # a bug in a source must not stop the controllers
+            logger.exception("metrics: unexpected failure")
+            return web.Response(status=500, text="metrics: unexpected failure; see gracectl's log\n")
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _read(self) -> _Reading:
         began = self._clock.monotonic()
-        families = Families(self._others)
+        families = Families(self._collectors)
         for source in self._sources:
             for sample in source():
                 if sample is None:
                     await anyio.lowlevel.checkpoint()
                 else:
-                    families.take((sample,))
+                    families.add((sample,))
             await anyio.lowlevel.checkpoint()
         ended = self._clock.monotonic()
-        return _Reading(families, ended + (ended - began) * REST)
+        return _Reading(families, ended + (ended - began) * REUSE_FACTOR)
 
 
 class _Reading:
-    """What the sources said, as it was written for each content type, and until when it is used again."""
+    """Samples of one reading, encoded per content type, and until when they are reused."""
 
     def __init__(self, families: Families, until: float) -> None:
         self.families = families

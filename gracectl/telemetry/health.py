@@ -6,15 +6,19 @@ an API server that does not respond.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
+from aiohttp import web
 
 from gracectl.runtime.loop_monitor import LoopStatistics
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import ComponentStatistics
 from gracectl.runtime.timer_wheel import TimerWheelStatistics
+from gracectl.telemetry.connections import BodyReader
+from gracectl.telemetry.server import HttpHandler
 
 LONGEST_PAUSE_SECONDS: Final = 10.0
 """The loop monitor has a turn twice a second; after this long without one the loop hangs."""
@@ -75,3 +79,27 @@ def check_of_timers(wheel: TimerWheelStatistics, now: float) -> Check:
     if behind > LONGEST_TURN_SECONDS:
         return Check("timers", False, f"timer wheel not run for {behind:.0f} s")
     return Check("timers", True, f"{wheel.pending} armed")
+
+
+logger = logging.getLogger(__name__)
+
+ALIVE, READY = "/healthz", "/readyz"
+
+Checks = Callable[[], Iterable[Check]]
+
+
+def probes(alive: Checks, ready: Checks) -> Mapping[str, HttpHandler]:
+    """Handlers by path."""
+    return {ALIVE: _handler(alive), READY: _handler(ready)}
+
+
+def _handler(checks: Checks) -> HttpHandler:
+    async def handle(request: web.BaseRequest, _: BodyReader) -> web.Response:
+        try:
+            is_ok, text = report(checks())
+        except Exception:  # a bug in a check is a failed check
+            logger.exception("%s: unexpected failure", request.path)
+            is_ok, text = False, "FAILED checks: unexpected failure; see gracectl's log\n"
+        return web.Response(status=200 if is_ok else 503, text=text)
+
+    return handle

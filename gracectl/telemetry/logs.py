@@ -1,8 +1,7 @@
-"""Logs: one event a line, as JSON for machines or as text for a terminal, with stable keys.
+"""Logs: one entry per line, as JSON for machines or as text for a terminal, with stable keys.
 
-Callers use the standard `logging` and hand keys over as `extra={"node": …, "pod": …}` (the standard library itself
-reserves a few names, `name` and `message` among them). No value, however odd, and no arguments that do not fit their
-message can lose a line.
+Callers use the standard `logging` and pass keys as `extra={"node": …, "pod": …}` (the standard library reserves a few
+names, `name` and `message` among them). No value and no mismatch of arguments can lose a line.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from gracectl.model.foreign import visible_json, visible_lines, without_secrets
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _STABLE = frozenset({"ts", "level", "logger", "message", "exception", "stack"})
-# What a message is about: the same words about another node are another message.
+# Subject of a message: the same words about another node are another message.
 _IDENTITY = ("node", "pod", "key", "resource")
 _WINDOW_SECONDS = 60.0
 _WINDOWS = 4096
 _LIBRARIES = {
-    "aiohttp.access": logging.WARNING,  # a line for every request that is served
+    "aiohttp.access": logging.WARNING,  # a line for every request served
     "asyncio": logging.WARNING,
-    # What it says of kubeconfigs, our own errors say with a remedy.
+    # gracectl's own errors cover what it logs about kubeconfigs, with a remedy.
     "kubernetes_asyncio": logging.ERROR,
 }
 
@@ -39,9 +38,9 @@ LogFormat = Literal["auto", "json", "text"]
 _NOWHERE = logging.NullHandler()
 
 
-def begin_silent() -> None:
-    """Until somebody configures a log there is none: the standard library would print warnings to stderr, into whatever
-    a command shows there."""
+def silence() -> None:
+    """Drop log messages until `configure`: the standard library would print warnings to stderr, into a command's
+    output."""
     logging.getLogger("gracectl").addHandler(_NOWHERE)
 
 
@@ -51,11 +50,12 @@ def configure(
     format: LogFormat = "auto",
     level: str = "info",
     repeats: int = 10,
-    monotonic: Monotonic = time.monotonic,  # noqa: TID251  logs begin before there is a Clock, on a floor without one
+    monotonic: Monotonic = time.monotonic,  # noqa: TID251  logging starts before there is a Clock
 ) -> None:
-    """Send everything from `level` on to `stream`; `auto` is text on a terminal and JSON elsewhere.
+    """Log everything from `level` on to `stream`; `auto` is text on a terminal and JSON elsewhere.
 
-    At most `repeats` lines a minute, by `monotonic` (seconds), say the same about the same thing; see RepeatFilter.
+    At most `repeats` lines a minute, by `monotonic` (seconds), have the same message about the same subject; see
+    RepeatFilter.
     """
     is_text = format == "text" or (format == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
@@ -67,16 +67,16 @@ def configure(
 
 
 def set_level(level: str) -> None:
-    """From now on this is the least that is told."""
+    """Change the lowest level that is logged."""
     root = logging.getLogger()
     root.setLevel(level.upper())
     for name, least in _LIBRARIES.items():
-        # A logger with a level of its own does not ask the root for one.
+        # A logger with its own level does not consult the root.
         logging.getLogger(name).setLevel(max(least, root.level))
 
 
 def add_trace_ids(lookup: Callable[[Mapping[str, object]], str | None]) -> None:
-    """From now on lines carry `trace_id`, the trace that `lookup` finds for their other keys; it must be quick."""
+    """Add `trace_id` to lines for which `lookup` finds a trace by their keys; it must be quick."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(_TraceIds(lookup))
 
@@ -87,21 +87,21 @@ class _TraceIds(logging.Filter):
         self._lookup = lookup
 
     def filter(self, record: logging.LogRecord) -> bool:
-        found = self._lookup(vars(record))
-        if found is not None:
-            record.trace_id = found
+        trace_id = self._lookup(vars(record))
+        if trace_id is not None:
+            record.trace_id = trace_id
         return True
 
 
 class JsonFormatter(logging.Formatter):
-    """`{"ts", "level", "logger", "message", …extras, "exception", "stack"}`; what JSON does not know becomes its text.
+    """`{"ts", "level", "logger", "message", …extras, "exception", "stack"}`; values unknown to JSON become text.
 
-    `ts` is RFC 3339 with milliseconds, in UTC, by this machine's clock. An extra that bears the name of a stable key
-    gets a `_` behind it.
+    `ts` is RFC 3339 with milliseconds, in UTC, by this machine's clock. An extra with the name of a stable key gets a
+    `_` suffix.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, without a line break inside."""
+        """One line, without line breaks."""
         entry: dict[str, Any] = {
             "ts": _instant(record),
             "level": record.levelname.lower(),
@@ -116,8 +116,8 @@ class JsonFormatter(logging.Formatter):
             entry["stack"] = record.stack_info
         try:
             line = _dump(entry)
-        except TypeError:  # orjson's refusal: half a surrogate pair, an integer of 70 bits, a __str__ that fails…
-            line = _dump({_text(key): _shown(value) for key, value in entry.items()})
+        except TypeError:  # orjson: half a surrogate pair, an integer of 70 bits, a __str__ that fails…
+            line = _dump({_text(key): _json_value(value) for key, value in entry.items()})
         return visible_json(without_secrets(line))
 
 
@@ -125,11 +125,11 @@ class TextFormatter(logging.Formatter):
     """`12:00:00.123 WARNING message  node=worker-1 pod=shop/web-1`, in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; below it, indented, what else the message has, and the traceback, if there is one.
+        """One line; below it, indented, the rest of the message, and the traceback, if there is one.
 
-        Control characters are shown, not sent.
+        Control characters are escaped.
         """
-        extras = "".join(f" {key}={_worded(value)}" for key, value in _extras(record).items())
+        extras = "".join(f" {key}={_value_text(value)}" for key, value in _extras(record).items())
         first, *rest = _message(record).split("\n")
         lines = [
             f"{_instant(record)[11:23]} {record.levelname:<7} {first}{' ' if extras else ''}{extras}".replace(
@@ -145,23 +145,23 @@ class TextFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the same message about the same thing pass `limit` times a minute; debug messages always.
+    """Lets the same message about the same subject pass `limit` times a minute; debug messages always.
 
-    The same: logger, level, message before its arguments are filled in, and the extras node, pod, key and resource. The
-    first line that passes in a later minute carries `suppressed`, the number of those that did not. `monotonic` tells
-    the seconds. Any thread may log.
+    Same: logger, level, message before its arguments are filled in, and the extras node, pod, key and resource. The
+    first line of a later minute carries `suppressed`, the number of lines dropped. `monotonic` returns seconds.
+    Thread-safe.
     """
 
     def __init__(self, limit: int, monotonic: Monotonic) -> None:
         super().__init__()
         self._limit = limit
         self._monotonic = monotonic
-        # Reentrant: the garbage collector may run while we hold it, and asyncio logs what it finds there.
+        # Reentrant: the garbage collector may run while it is held, and asyncio logs what it finds there.
         self._lock = threading.RLock()
-        self._windows: OrderedDict[tuple[object, ...], _Window] = OrderedDict()  # by the time of their beginning
+        self._windows: OrderedDict[tuple[object, ...], _Window] = OrderedDict()  # by start time
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False for a line too many."""
+        """Whether the line passes."""
         if record.levelno <= logging.DEBUG:
             return True
         about = tuple(_text(getattr(record, name, "")) for name in _IDENTITY)
@@ -192,8 +192,8 @@ class _Window:
         self.count = 0
 
 
-def _worded(value: object) -> str:
-    """A value for people: a map as `cordon:0.01,drain:3.2`."""
+def _value_text(value: object) -> str:
+    """Value as text: a map as `cordon:0.01,drain:3.2`."""
     if isinstance(value, dict):
         return ",".join(f"{_text(key)}:{_text(each)}" for key, each in value.items())
     return _text(value)
@@ -206,13 +206,13 @@ def _dump(entry: Mapping[str, Any]) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # arguments that do not fit, or cannot be shown: what was meant is still worth its line
-        shown = [record.args] if isinstance(record.args, Mapping) else record.args or ()
-        return " ".join(map(_text, (record.msg, *shown)))
+    except Exception:  # arguments that do not fit, or have no text: the line is kept
+        arguments = [record.args] if isinstance(record.args, Mapping) else record.args or ()
+        return " ".join(map(_text, (record.msg, *arguments)))
 
 
-def _shown(value: object) -> object:
-    """The value itself if JSON takes it, else its text."""
+def _json_value(value: object) -> object:
+    """The value if JSON accepts it, else its text."""
     try:
         _dump({"value": value})
     except TypeError:
@@ -223,7 +223,7 @@ def _shown(value: object) -> object:
 def _text(value: object) -> str:
     try:
         return str(value).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # it is not ours, and a value that cannot be shown must not lose the line that mentions it
+    except Exception:  # a value without a text must not lose the line
         return f"<{type(value).__name__}>"
 
 

@@ -1,8 +1,8 @@
-"""Spans as gracectl makes them: values, whose ids follow from what they are about.
+"""Spans as values, independent of OpenTelemetry, with reproducible ids.
 
-The ids of a trace and of its root follow from the UID and the deletionTimestamp of the object that ends, and those of
-the spans that have children from the trace and their place in it. So whoever continues a termination, after a restart
-or on another machine, continues its trace, and every child finds its parent. This module knows no OpenTelemetry.
+The ids of a trace and of its root follow from UID and deletionTimestamp of the object that is terminated, those of
+spans with children from the trace and their place in it. So a restarted controller continues the trace of a
+termination, and every child finds its parent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from gracectl.model.times import format_time
 
 Value = str | bool | int | float | Sequence[str]
-"""Of an attribute; None is none (see `known`)."""
+"""Value of an attribute; None is omitted (see `span_attributes`)."""
 
 TRACE_BYTES, SPAN_BYTES = 16, 8
 _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
@@ -25,14 +25,14 @@ _SAMPLED, _NOT_SAMPLED = "01", "00"
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A trace, and the id of its root. Neither is ever 0, which stands for none."""
+    """A trace, and the id of its root span. Neither is ever 0, which stands for none."""
 
     id: int
     root: int
 
     @classmethod
     def of(cls, uid: str, began: float) -> Trace:
-        """The trace of the end of the object of that uid, for which somebody asked at `began` (Unix seconds).
+        """Trace of the termination of the object of this UID, requested at `began` (Unix seconds).
 
         The first 24 bytes of SHA-256 over `gracectl/termination/<uid>/<deletionTimestamp>`: trace id, root's span id.
         """
@@ -41,7 +41,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, traceparent: str) -> Trace | None:
-        """The trace that a W3C traceparent names, its span taken for the root; None if it is none."""
+        """Trace of a W3C traceparent, with its span as the root; None if it is invalid."""
         found = _TRACEPARENT.fullmatch(traceparent)
         return None if found is None else cls(int(found[1], 16), int(found[2], 16))
 
@@ -51,17 +51,17 @@ class Trace(msgspec.Struct, frozen=True):
         return f"{self.id:0{2 * TRACE_BYTES}x}"
 
     def span(self, *place: str) -> int:
-        """The id of the span at this place of the trace: `("drain",)`, `("wave", "0")`."""
+        """Id of the span at this place of the trace: `("drain",)`, `("wave", "0")`."""
         digest = hashlib.sha256("/".join((self.hex, *place)).encode()).digest()
         return _number(digest[:SPAN_BYTES])
 
     def traceparent(self, *, is_sampled: bool) -> str:
-        """The W3C trace context of the root (https://www.w3.org/TR/trace-context/)."""
+        """W3C trace context of the root (https://www.w3.org/TR/trace-context/)."""
         return f"00-{self.hex}-{self.root:0{2 * SPAN_BYTES}x}-{_SAMPLED if is_sampled else _NOT_SAMPLED}"
 
 
-class Moment(msgspec.Struct, frozen=True):
-    """Something that happened during a span, at `at` (Unix seconds)."""
+class SpanEvent(msgspec.Struct, frozen=True):
+    """Event of a span, at `at` (Unix seconds)."""
 
     name: str
     at: float
@@ -69,7 +69,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """A span that is over. Times are Unix seconds; `id` None: any. `parent` None: it is the root."""
+    """Finished span. Times are Unix seconds; `id` None: random; `parent` None: the root."""
 
     trace: Trace
     name: str
@@ -78,13 +78,13 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     id: int | None = None
     parent: int | None = None
     attributes: Mapping[str, Value] = {}
-    moments: tuple[Moment, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
     error: str = ""
-    """What went wrong; empty if nothing did."""
+    """Description of an error; "" if there was none."""
 
 
 class SpanStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans so far: those that were exported, could not be, and found no room in the queue; those that wait in it."""
+    """Counts of spans: exported, failed to export, and dropped because the queue was full; and those waiting in it."""
 
     exported: int
     failed: int
@@ -93,20 +93,20 @@ class SpanStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpanSink(Protocol):
-    """Takes spans that are over. Never blocks, never fails."""
+    """Consumer of finished spans. Never blocks, never fails."""
 
     def emit(self, span: Span) -> None:
-        """This one is over. It goes nowhere if its trace is not sampled."""
+        """Take a finished span. It is dropped if its trace is not sampled."""
 
-    def samples(self, trace: Trace) -> bool:
-        """Whether anybody wants the spans of this trace."""
+    def is_sampled(self, trace: Trace) -> bool:
+        """Whether spans of this trace are exported."""
 
     def statistics(self) -> SpanStatistics:
-        """What has become of all spans so far."""
+        """Counts so far."""
 
 
-def known(**attributes: Value | None) -> dict[str, Value]:
-    """Attributes without those that are None; `k8s__pod__name` is spelt `k8s.pod.name`."""
+def span_attributes(**attributes: Value | None) -> dict[str, Value]:
+    """Attributes without those that are None; `k8s__pod__name` stands for `k8s.pod.name`."""
     return {key.replace("__", "."): value for key, value in attributes.items() if value is not None}
 
 

@@ -1,7 +1,7 @@
-"""Spans in a file: OTLP as JSON, which Jaeger's UI and any collector read.
+"""Exporter of spans to a file: OTLP as JSON, which Jaeger's UI and any collector read.
 
-The encoding is the standard's (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding): that of protobuf but
-for ids, which are hexadecimal, and enumerations, which are numbers.
+The encoding is the standard's (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding): that of protobuf,
+except for ids, which are hexadecimal, and enumerations, which are numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IDS: Final = frozenset({"traceId", "spanId", "parentSpanId"})
 
 
 class TraceFile(SpanExporter):
-    """Keeps all spans, and writes them when somebody says so: half a trace is no file to load."""
+    """Collects all spans for one `write`: an incomplete trace file could not be loaded."""
 
     def __init__(self) -> None:
         self._spans: list[ReadableSpan] = []
@@ -39,26 +39,26 @@ class TraceFile(SpanExporter):
         """See SpanExporter."""
 
     def write(self, path: Path) -> int:
-        """Write all spans so far; returns how many. OSError if that is not possible, and then there is no half file."""
+        """Write all spans so far; returns their number. Raises OSError, and leaves no partial file then."""
         with self._lock:
             spans = tuple(self._spans)
         document, target = as_json(spans), path.resolve()
-        if target.exists() and not target.is_file():  # a pipe, or /dev/null: not to be replaced
+        if target.exists() and not target.is_file():  # a pipe, or /dev/null: never replaced
             path.write_bytes(document)
             return len(spans)
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            beside.write_bytes(document)
-            beside.replace(target)
+            temporary.write_bytes(document)
+            temporary.replace(target)
         except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from error  # whose name people know
+            raise OSError(error.errno, error.strerror, str(path)) from error  # with the name that the user gave
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         return len(spans)
 
 
 def as_json(spans: Sequence[ReadableSpan]) -> bytes:
-    """The document of these spans."""
+    """JSON document of these spans."""
     document = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
     return orjson.dumps(_with_hexadecimal_ids(document), option=orjson.OPT_INDENT_2)
 

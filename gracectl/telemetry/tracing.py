@@ -1,9 +1,9 @@
-"""Spans on their way to a collector: OTLP over HTTP by OpenTelemetry's SDK, as the OTEL_* variables say.
+"""Export of spans to a collector: OTLP over HTTP by OpenTelemetry's SDK, configured by the OTEL_* variables.
 
-Nothing here ever makes the controller wait: a span that is over is put on a bounded queue, which a thread of the SDK
-empties. A collector that is dead or slow costs the spans for which there is no room, a count of them, and a warning in
-a minute. The variables are the standard's (https://opentelemetry.io/docs/specs/otel/configuration/
-sdk-environment-variables/); what they say and we cannot do is refused before anything begins.
+Nothing here makes the controller wait: a finished span goes to a bounded queue, which a thread of the SDK empties. A
+dead or slow collector costs the spans for which there is no room, their count, and one warning a minute. The variables
+are the standard's (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/); unsupported
+values are rejected at start.
 """
 
 from __future__ import annotations
@@ -35,32 +35,33 @@ from gracectl.telemetry.spans import Span, SpanStatistics, Trace, Value
 logger = logging.getLogger(__name__)
 
 QUEUE: Final = 16_384
-"""Spans that may wait; the SDK's own 2,048 lose a quarter of them when a big cluster is drained at full speed."""
+"""Capacity of the queue; the SDK's own 2,048 lose a quarter of the spans when a big cluster is drained at full speed.
+"""
 
 DELAY_MILLISECONDS: Final = 1000
-"""What a process that is killed has not exported yet; the SDK's own 5 s are longer than many a drain."""
+"""What a killed process has not exported yet; the SDK's own 5 s are longer than many a drain."""
 
-SECONDS_BETWEEN_COMPLAINTS: Final = 60.0
+SECONDS_BETWEEN_WARNINGS: Final = 60.0
 _NANOSECONDS = 1_000_000_000
 _SAMPLED = api.TraceFlags(api.TraceFlags.SAMPLED)
 _UNSET = api.Status(api.StatusCode.UNSET)
 
 
 class Tracing:
-    """A SpanSink over the SDK. `exporters` get every span, each from a thread and a queue of its own."""
+    """SpanSink over the SDK. `exporters` get every span, each with a thread and a queue of its own."""
 
     def __init__(self, exporters: Sequence[SpanExporter], monotonic: Callable[[], float], identity: str = "") -> None:
-        """`identity` tells this process from its siblings. ValueError for OTEL_BSP_* that contradict each other."""
-        _listen_to_the_sdk()
-        # Of the provider only what it reads from the variables: its own way of making a span costs five times as much.
-        provider = TracerProvider(resource=_resource(identity), shutdown_on_exit=False)  # that takes 13 s
+        """`identity` distinguishes this process from its replicas. ValueError for contradictory OTEL_BSP_*."""
+        _capture_sdk_logs()
+        # Only the configuration of the provider is used: its own way of making a span costs five times as much.
+        provider = TracerProvider(resource=_resource(identity), shutdown_on_exit=False)  # shutdown on exit takes 13 s
         self._resource, self._sampler, self._limits = provider.resource, provider.sampler, SpanLimits()
         self._scope = InstrumentationScope("gracectl", __version__)
         self._ids = RandomIdGenerator()
         self._room = _queue_size()
-        self._outlets = [_Outlet(exporter, monotonic) for exporter in exporters]
+        self._exporters = [_CountingExporter(exporter, monotonic) for exporter in exporters]
         try:
-            self._processors = [_processor(outlet, self._room) for outlet in self._outlets]
+            self._processors = [_processor(exporter, self._room) for exporter in self._exporters]
         except ValueError as error:
             raise ValueError(f"OTEL_BSP_*: {error}") from error
         self._emitted = self._dropped = 0
@@ -70,19 +71,19 @@ class Tracing:
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """What every span says of this process."""
+        """Resource attributes of this process."""
         return self._resource.attributes
 
-    def samples(self, trace: Trace) -> bool:
-        """See SpanSink. The same for every process: the id of the trace decides, if anything does."""
+    def is_sampled(self, trace: Trace) -> bool:
+        """See SpanSink. The same for every process: the id of the trace decides."""
         decision = self._sampler.should_sample(Context(), trace.id, "").decision
         return decision is Decision.RECORD_AND_SAMPLE
 
     def emit(self, span: Span) -> None:
-        """See SpanSink. What nobody wants to see of a trace that is not sampled counts nowhere."""
-        if not self.samples(span.trace):
+        """See SpanSink. Spans of a trace that is not sampled are not counted."""
+        if not self.is_sampled(span.trace):
             return
-        if self._is_closed or any(self._emitted - outlet.finished >= self._room for outlet in self._outlets):
+        if self._is_closed or any(self._emitted - exporter.finished >= self._room for exporter in self._exporters):
             self._dropped += 1
             return
         self._emitted += 1
@@ -99,8 +100,8 @@ class Tracing:
             resource=self._resource,
             attributes=self._bounded(span.attributes, self._limits.max_span_attributes),
             events=[
-                Event(moment.name, self._bounded(moment.attributes, self._limits.max_event_attributes), _ns(moment.at))
-                for moment in span.moments
+                Event(event.name, self._bounded(event.attributes, self._limits.max_event_attributes), _ns(event.at))
+                for event in span.events
             ],
             status=api.Status(api.StatusCode.ERROR, span.error) if span.error else _UNSET,
             start_time=_ns(span.start),
@@ -109,16 +110,16 @@ class Tracing:
         )
 
     def _bounded(self, attributes: Mapping[str, Value], count: int | None) -> Mapping[str, Any]:
-        """As the OTEL_*_LIMIT have it; ours are fewer than the SDK's own limit, and not long."""
+        """Attributes within the OTEL_*_LIMITs; gracectl's are fewer than the SDK's own limit, and short."""
         longest = self._limits.max_span_attribute_length
         if longest is None and (count is None or len(attributes) <= count):
             return attributes
         return BoundedAttributes(count, attributes, max_value_len=longest)
 
     async def close(self, seconds: float) -> bool:
-        """Export what waits, for so long at most, and take no more; whether all of it was tried.
+        """Export what is queued, for at most so many seconds, and accept no more; returns whether all of it was tried.
 
-        In a thread that nobody waits for any longer than that: the SDK itself has more patience with a dead collector.
+        In a daemon thread that is not awaited any longer: the SDK itself waits longer for a dead collector.
         """
         self._is_closed = True
         loop, is_done = asyncio.get_running_loop(), anyio.Event()
@@ -127,33 +128,33 @@ class Tracing:
             for processor in self._processors:
                 processor.force_flush()
                 processor.shutdown()  # type: ignore[no-untyped-call]
-            with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+            with suppress(RuntimeError):  # timed out, and the loop is closed
                 loop.call_soon_threadsafe(is_done.set)
 
-        threading.Thread(target=finish, name="last spans", daemon=True).start()
-        with anyio.move_on_after(seconds, shield=True) as patience:
+        threading.Thread(target=finish, name="span flush", daemon=True).start()
+        with anyio.move_on_after(seconds, shield=True) as timeout:
             await is_done.wait()
-        if patience.cancelled_caught:
-            logger.warning("traces: %d spans are not exported after %g s, and lost", self.statistics().waiting, seconds)
-        return not patience.cancelled_caught
+        if timeout.cancelled_caught:
+            logger.warning("traces: %d spans lost: not exported after %g s", self.statistics().waiting, seconds)
+        return not timeout.cancelled_caught
 
     def statistics(self) -> SpanStatistics:
-        """What has become of all spans so far; of several exporters, of the one that is behind the others."""
+        """Counts so far; of several exporters, those of the slowest."""
         return SpanStatistics(
-            exported=min((each.exported for each in self._outlets), default=0),
-            failed=max((each.failed for each in self._outlets), default=0),
+            exported=min((each.exported for each in self._exporters), default=0),
+            failed=max((each.failed for each in self._exporters), default=0),
             dropped=self._dropped,
-            waiting=max((self._emitted - each.finished for each in self._outlets), default=0),
+            waiting=max((self._emitted - each.finished for each in self._exporters), default=0),
         )
 
 
-class _Outlet(SpanExporter):
-    """An exporter that counts, and complains once in a while."""
+class _CountingExporter(SpanExporter):
+    """Exporter that counts, and warns at most once a minute."""
 
     def __init__(self, exporter: SpanExporter, monotonic: Callable[[], float]) -> None:
         self._exporter = exporter
         self._monotonic = monotonic
-        self._complained: float | None = None
+        self._warned: float | None = None
         self.exported = self.failed = 0
 
     @property
@@ -163,37 +164,37 @@ class _Outlet(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             result = self._exporter.export(spans)
-        except Exception as error:  # whatever it is, the spans are lost, and no more
+        except Exception as error:  # any error loses these spans, and nothing else
             _REASONS.last = f"{type(error).__name__}: {error}"
             result = SpanExportResult.FAILURE
         if result is SpanExportResult.SUCCESS:
             self.exported += len(spans)
         else:
             self.failed += len(spans)
-            self._complain()
+            self._warn()
         return result
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
 
-    def _complain(self) -> None:
+    def _warn(self) -> None:
         now = self._monotonic()
-        if self._complained is None or now - self._complained >= SECONDS_BETWEEN_COMPLAINTS:
-            self._complained = now
-            logger.warning("traces: %d spans are lost so far: %s", self.failed, _REASONS.last or "no reason given")
+        if self._warned is None or now - self._warned >= SECONDS_BETWEEN_WARNINGS:
+            self._warned = now
+            logger.warning("traces: %d spans lost so far: %s", self.failed, _REASONS.last or "no reason given")
 
 
 class _Reasons(logging.Handler):
-    """Remembers what the SDK has said last: it says much when a collector is dead, and we say it once in a minute."""
+    """Keeps the SDK's last log message: it logs much when a collector is dead, gracectl once a minute."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(Exception):  # whatever it is, it is not worth more than a warning
+        with suppress(Exception):  # not worth an error
             message = record.getMessage()
-            # "retrying" tells why, "Failed … max retries" does not.
+            # "retrying" has the reason, "Failed … max retries" does not.
             if not self.last or "max retries" not in message:
                 self.last = message
 
@@ -201,22 +202,21 @@ class _Reasons(logging.Handler):
 _REASONS = _Reasons()
 
 
-def _listen_to_the_sdk() -> None:
-    chatter = logging.getLogger("opentelemetry")
-    chatter.propagate = False
-    if _REASONS not in chatter.handlers:
-        chatter.addHandler(_REASONS)
+def _capture_sdk_logs() -> None:
+    sdk_logger = logging.getLogger("opentelemetry")
+    sdk_logger.propagate = False
+    if _REASONS not in sdk_logger.handlers:
+        sdk_logger.addHandler(_REASONS)
     _REASONS.last = ""
 
 
 def over_http() -> SpanExporter:
-    """The exporter of OTLP over HTTP, as the OTEL_EXPORTER_OTLP_* variables have it. ValueError for some that make no
-    sense."""
+    """Exporter of OTLP over HTTP, configured by the OTEL_EXPORTER_OTLP_* variables. ValueError for invalid ones."""
     return OTLPSpanExporter()
 
 
 def _resource(identity: str) -> Resource:
-    """What the variables say counts for more than what we do, and that for more than what the SDK makes up."""
+    """Resource: the variables come first, then gracectl's attributes, then the SDK's defaults."""
     ours = {"service.name": "gracectl", "service.version": __version__}
     if identity:
         ours["service.instance.id"] = identity
@@ -224,15 +224,15 @@ def _resource(identity: str) -> Resource:
 
 
 def _queue_size() -> int:
-    """Spans. ValueError for what is no number."""
-    said = os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE, "").strip()
-    if said and not said.isdecimal():
-        raise ValueError(f"{OTEL_BSP_MAX_QUEUE_SIZE}: {said!r} is no number of spans such as {QUEUE}")
-    return int(said) if said else QUEUE
+    """Capacity of the queue in spans. ValueError for an invalid value."""
+    value = os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE, "").strip()
+    if value and not value.isdecimal():
+        raise ValueError(f"{OTEL_BSP_MAX_QUEUE_SIZE}: {value!r} is not a number of spans such as {QUEUE}")
+    return int(value) if value else QUEUE
 
 
 def _processor(exporter: SpanExporter, room: int) -> BatchSpanProcessor:
-    """What the variables leave open, as we want it. ValueError for some that contradict each other."""
+    """Processor with gracectl's defaults where the variables leave a choice. ValueError for contradictory ones."""
     delay = None if os.environ.get(OTEL_BSP_SCHEDULE_DELAY) else DELAY_MILLISECONDS
     return BatchSpanProcessor(exporter, max_queue_size=room, schedule_delay_millis=delay)
 
@@ -242,6 +242,6 @@ def _context(trace: Trace, span: int) -> api.SpanContext:
 
 
 def _ns(at: float) -> int:
-    """Nanoseconds; all at once multiplied, they would have more digits than a float."""
+    """Nanoseconds; multiplied at once, the result would have more digits than a float."""
     whole = int(at)
     return whole * _NANOSECONDS + round((at - whole) * _NANOSECONDS)

@@ -128,7 +128,7 @@ async def test_a_pod_names_its_queue_and_how_long_it_waited_there() -> None:
             # The replacement of the one before is Ready 4 s after its eviction.
             assert pod.attributes["gracectl.queue.wait_seconds"] == pytest.approx(4.0 * number, abs=0.1)
             assert pod.attributes["gracectl.eviction.attempts"] == 1
-            assert [moment.name for moment in pod.moments] == ["evicted"]
+            assert [event.name for event in pod.events] == ["evicted"]
 
 
 async def test_a_refusal_is_a_moment_of_its_pod() -> None:
@@ -137,8 +137,8 @@ async def test_a_refusal_is_a_moment_of_its_pod() -> None:
         stage.transport.before.add(Rule(fault=Refuse(403), path="eviction", count=1))
         collector = await ended(stage, "n1")
         pod = collector.pod("a")
-        assert [moment.name for moment in pod.moments] == ["refused", "evicted"]
-        assert pod.moments[0].attributes["gracectl.refusal"] == "Forbidden"
+        assert [event.name for event in pod.events] == ["refused", "evicted"]
+        assert pod.events[0].attributes["gracectl.refusal"] == "Forbidden"
         assert pod.attributes["gracectl.eviction.attempts"] == 2
         assert pod.attributes["gracectl.eviction.refusals"] == ["Forbidden: 1"]
 
@@ -171,7 +171,7 @@ async def test_a_pod_that_is_deleted_for_the_deadline_tells_what_it_was_granted(
         pod = collector.pod("job")
         assert pod.name == "pod deleted for the deadline"
         assert pod.attributes["gracectl.grace.requested_seconds"] == 100
-        assert pod.moments[0].attributes["gracectl.grace.granted_seconds"] == 60
+        assert pod.events[0].attributes["gracectl.grace.granted_seconds"] == 60
         root = collector.the("terminate node")
         assert root.attributes["gracectl.deadline"] == "2026-01-01T00:01:00Z"
 
@@ -241,7 +241,7 @@ async def test_a_provider_that_fails_is_told_at_its_step() -> None:
         collector = await ended(stage, "n1")
         step = collector.the("instance")
         assert step.attributes["gracectl.failures"] == 2
-        assert [moment.attributes["exception.message"] for moment in step.moments] == ["quota", "quota"]
+        assert [event.attributes["exception.message"] for event in step.events] == ["quota", "quota"]
 
 
 # -- who wants no traces -----------------------------------------------------------------------------------------------

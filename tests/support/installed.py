@@ -107,7 +107,7 @@ def component_of(thing: JsonObject) -> str:
 
 
 def for_a_test(settings: JsonObject, folder: Path) -> Settings:
-    """Settings as the controller reads them, but that nothing is served at fixed ports; and the certificate that
+    """Settings as the controller reads them, but that nothing serving at fixed ports; and the certificate that
     somebody else keeps is in `folder`."""
     admission = dict(settings.get("admission") or {})
     if admission.get("listen"):

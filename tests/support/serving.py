@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from gracectl.runtime.clock import LoopClock
-from gracectl.telemetry.server import FAREWELL_SECONDS, Door, Servers
+from gracectl.telemetry.server import SHUTDOWN_SECONDS, Endpoint, Servers
 
 
 class StillClock(LoopClock):
@@ -21,12 +21,12 @@ class StillClock(LoopClock):
 
 @asynccontextmanager
 async def serving(
-    *doors: Door, farewell: float = FAREWELL_SECONDS, leaving: Callable[[], Awaitable[None]] | None = None
+    *doors: Endpoint, grace_seconds: float = SHUTDOWN_SECONDS, before_close: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[tuple[Servers, Mapping[str, str]]]:
     """Servers that run, and the URL of each path."""
-    servers = Servers(doors, LoopClock(), farewell=farewell)
+    servers = Servers(doors, LoopClock(), grace_seconds=grace_seconds)
     urls = await servers.open()
     async with anyio.create_task_group() as group:
-        group.start_soon(servers.run, leaving)
+        group.start_soon(servers.run, before_close)
         yield servers, urls
         group.cancel_scope.cancel()

@@ -23,7 +23,7 @@ class Outlet:
         if self._wanted:
             self.emitted.append((self._stage.clock.monotonic(), span))
 
-    def samples(self, trace: Trace) -> bool:
+    def is_sampled(self, trace: Trace) -> bool:
         return self._wanted
 
     def statistics(self) -> SpanStatistics:
@@ -83,9 +83,9 @@ class Collector:
         return list(lines(None, 0))
 
     def _dated(self, span: Span) -> Span:
-        moments = tuple(msgspec.structs.replace(each, at=self._since(each.at)) for each in span.moments)
+        events = tuple(msgspec.structs.replace(each, at=self._since(each.at)) for each in span.events)
         start, end = self._since(span.start), self._since(span.end)
-        return msgspec.structs.replace(span, start=start, end=end, moments=moments)
+        return msgspec.structs.replace(span, start=start, end=end, events=events)
 
     def _since(self, at: float) -> float:
         return round(at - self._epoch, 3)

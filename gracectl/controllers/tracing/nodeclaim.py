@@ -42,7 +42,7 @@ class NodeClaimTrace(TerminationObserver):
     @property
     def traceparent(self) -> str | None:
         """See TerminationObserver."""
-        return self.trace.traceparent(is_sampled=True) if self._sink.samples(self.trace) else None
+        return self.trace.traceparent(is_sampled=True) if self._sink.is_sampled(self.trace) else None
 
     @property
     def _node_trace(self) -> Trace | None:

@@ -19,7 +19,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.deadlines import asked_at, grace_of
 from gracectl.policy.evictability import FINISHED
 from gracectl.policy.plan import Outcome, Plan, PodPlan
-from gracectl.telemetry.spans import Moment, Span, Trace, Value, known
+from gracectl.telemetry.spans import Span, SpanEvent, Trace, Value, span_attributes
 
 LEAVING: Final = frozenset({Outcome.DELETE, Outcome.TERMINATING})
 """Outcomes of pods whose turn has come before that of their wave."""
@@ -58,7 +58,7 @@ class PodSpan:
         self._seconds: dict[Outcome, float] = {}
         self._attempts = 0
         self._refusals: Counter[str] = Counter()
-        self._moments: list[Moment] = []
+        self._events: list[SpanEvent] = []
         self._requested = grace_of(entry.pod)
         self._granted: int | None = None
         self._protection = entry.protection
@@ -79,7 +79,7 @@ class PodSpan:
         """The server has accepted the eviction, which grants the whole grace period."""
         self._attempts += 1
         self._granted = self._requested
-        self._note(Moment("evicted", now))
+        self._note(SpanEvent("evicted", now))
 
     def refused(self, refusal: ApiError, now: float) -> None:
         """The server has refused the eviction or the deletion."""
@@ -87,14 +87,14 @@ class PodSpan:
         kind = type(refusal).__name__
         self._refusals[kind] += 1
         if not isinstance(refusal, BudgetExhausted):  # the normal case, measured by gracectl.queue.wait_seconds
-            self._note(Moment("refused", now, {"gracectl.refusal": kind, "message": str(refusal)}))
+            self._note(SpanEvent("refused", now, {"gracectl.refusal": kind, "message": str(refusal)}))
 
     def deleted(self, deletion: Deletion, now: float) -> None:
         """The server has accepted the deletion for the deadline."""
         self._granted, self._requested = deletion.granted, deletion.requested
         late = {"gracectl.late_seconds": round(deletion.late, 3)}
         granted = {"gracectl.grace.granted_seconds": deletion.granted}
-        self._note(Moment("deleted for the deadline", now, {**granted, **late}))
+        self._note(SpanEvent("deleted for the deadline", now, {**granted, **late}))
 
     def end(self, trace: Trace, parent: int, now: float, outcome: PodOutcome, fallback: str) -> Span:
         """The finished span. `fallback`: how the pod has left if neither gracectl nor another client ended it."""
@@ -114,13 +114,13 @@ class PodSpan:
                 LEFT: left,
                 **self._figures(),
             },
-            moments=tuple(self._moments),
+            events=tuple(self._events),
         )
 
     def _figures(self) -> dict[str, Value]:
         protection, queues = self._protection, [f"{namespace}/{name}" for namespace, name in self.entry.budgets]
         until = protection.until if protection else None
-        return known(
+        return span_attributes(
             gracectl__queue=queues or None,
             gracectl__queue__wait_seconds=self._spent(*QUEUED) or 0.0 if queues else None,
             gracectl__eviction__attempts=self._attempts,
@@ -143,9 +143,9 @@ class PodSpan:
         self._seconds[outcome] = self._seconds.get(outcome, 0.0) + max(now - self._since, 0.0)
         self._since = now
 
-    def _note(self, moment: Moment) -> None:
-        if len(self._moments) < MOMENTS:
-            self._moments.append(moment)
+    def _note(self, event: SpanEvent) -> None:
+        if len(self._events) < MOMENTS:
+            self._events.append(event)
 
 
 class WaveSpan(msgspec.Struct):
@@ -240,7 +240,7 @@ class DrainSpans:
             name=f"wave {wave.name}",
             start=min(wave.begun, now),
             end=now,
-            attributes=known(
+            attributes=span_attributes(
                 gracectl__wave=index,
                 gracectl__wave__pods=wave.pods,
                 gracectl__resumed=True if self._prior is not None else None,

@@ -16,7 +16,7 @@ from gracectl.controllers.pipeline.observer import TerminationObserver
 from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.plan import Plan
-from gracectl.telemetry.spans import Moment, Span, SpanSink, Trace, Value, known
+from gracectl.telemetry.spans import Span, SpanEvent, SpanSink, Trace, Value, span_attributes
 
 DRAIN: Final = "drain"
 """The step whose span has children."""
@@ -50,21 +50,21 @@ class TerminationTrace(TerminationObserver):
         self._began = began
         self._subject = subject
         self._prior = prior
-        self._marks = known(gracectl__resumed=True if prior is not None else None)
+        self._marks = span_attributes(gracectl__resumed=True if prior is not None else None)
         self.drain = DrainSpans(trace, trace.span(DRAIN), sink.emit, prior)
         self._is_drain_written = False
-        self._moments: dict[str, list[Moment]] = {}
+        self._events: dict[str, list[SpanEvent]] = {}
         self._failures: dict[str, int] = {}
         self._waited_until = began if prior is None else prior.resumed_at
 
     @property
     def traceparent(self) -> str | None:
         """See TerminationObserver."""
-        return self.trace.traceparent(is_sampled=True) if self._sink.samples(self.trace) else None
+        return self.trace.traceparent(is_sampled=True) if self._sink.is_sampled(self.trace) else None
 
     def step_over(self, step: str, since: float, until: float, waits_for: str) -> None:
         """Write the span of the step."""
-        attributes = known(
+        attributes = span_attributes(
             gracectl__step=step,
             gracectl__waited_for=waits_for or None,
             gracectl__failures=self._failures.pop(step, None),
@@ -76,7 +76,7 @@ class TerminationTrace(TerminationObserver):
             start=since,
             end=until,
             attributes={**attributes, **self._marks},
-            moments=tuple(self._moments.pop(step, ())),
+            events=tuple(self._events.pop(step, ())),
         )
         self._sink.emit(self._as_parent(span) if step == DRAIN else span)
 
@@ -93,10 +93,10 @@ class TerminationTrace(TerminationObserver):
     def failed(self, step: str, error: Exception, now: float) -> None:
         """Note an event of the step's span."""
         self._failures[step] = self._failures.get(step, 0) + 1
-        moments = self._moments.setdefault(step, [])
-        if len(moments) < MOMENTS:
+        events = self._events.setdefault(step, [])
+        if len(events) < MOMENTS:
             exception = {"exception.type": type(error).__name__, "exception.message": str(error)}
-            moments.append(Moment("failed", now, exception))
+            events.append(SpanEvent("failed", now, exception))
 
     def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
         """See TerminationObserver."""
@@ -128,7 +128,7 @@ class TerminationTrace(TerminationObserver):
         """The termination is over: write the spans of its drain that are left, and the root."""
         self.drain.close(now)
         outcomes = [f"{count} {outcome}" for outcome, count in sorted(self.drain.outcomes.items())]
-        pods = known(gracectl__pods=outcomes if self.drain.has_begun else None)
+        pods = span_attributes(gracectl__pods=outcomes if self.drain.has_begun else None)
         span = Span(
             trace=self.trace,
             id=self.trace.root,

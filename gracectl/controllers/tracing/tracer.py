@@ -25,7 +25,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.explain import explain
 from gracectl.policy.plan import Outcome
 from gracectl.runtime.clock import Clock
-from gracectl.telemetry.spans import SpanSink, Trace, Value, known
+from gracectl.telemetry.spans import SpanSink, Trace, Value, span_attributes
 
 
 class Tracer:
@@ -49,9 +49,9 @@ class Tracer:
 
     def _open_node(self, sink: SpanSink, state: NodeState) -> None:
         node, trace = state.node, _trace_of(state.node)
-        if not sink.samples(trace):
+        if not sink.is_sampled(trace):
             return
-        subject = known(k8s__node__name=node.name, k8s__node__uid=node.uid)
+        subject = span_attributes(k8s__node__name=node.name, k8s__node__uid=node.uid)
         prior = _prior_progress(node, self._clock.now())
         state.observer = opened = TerminationTrace(sink, trace, "terminate node", state.started, subject, prior)
         self._nodes[node.name] = (state, opened)
@@ -59,7 +59,7 @@ class Tracer:
 
     def _open_claim(self, sink: SpanSink, state: NodeClaimState) -> None:
         claim = state.claim
-        subject = known(k8s__nodeclaim__name=claim.name, k8s__nodeclaim__uid=claim.uid)
+        subject = span_attributes(k8s__nodeclaim__name=claim.name, k8s__nodeclaim__uid=claim.uid)
         prior = _prior_progress(claim, self._clock.now())
         own = TerminationTrace(sink, _trace_of(claim), "terminate node claim", state.started, subject, prior)
         state.observer = opened = NodeClaimTrace(sink, own, lambda: _trace_of_node(state))
@@ -80,7 +80,7 @@ class Tracer:
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """The trace to which a log line with these keys belongs."""
         found = self._nodes.get(str(keys.get("node", ""))) or self._claims.get(str(keys.get("nodeclaim", "")))
-        is_sampled = found is not None and self._sink is not None and self._sink.samples(found[1].trace)
+        is_sampled = found is not None and self._sink is not None and self._sink.is_sampled(found[1].trace)
         return found[1].trace.hex if found is not None and is_sampled else None
 
     async def run(self) -> None:
@@ -163,7 +163,7 @@ def _written(thing: Node | NodeClaim) -> Trace | None:
 def _waiting_attributes(state: AnyState, now: float) -> dict[str, Value]:
     """What a span `waiting` says: where the termination is, and what holds it."""
     progress = state.progress(now)
-    found = known(
+    found = span_attributes(
         gracectl__step=progress.step,
         gracectl__waited_for=progress.waits_for or None,
         gracectl__deadline=None if progress.deadline is None else format_time(progress.deadline),
@@ -179,7 +179,7 @@ def _waiting_attributes(state: AnyState, now: float) -> dict[str, Value]:
 
 def _root_attributes(state: AnyState) -> dict[str, Value]:
     claim = state.claim if isinstance(state, NodeState) else None
-    return known(
+    return span_attributes(
         gracectl__instance=state.provider_id or None,
         gracectl__deadline=None if state.ends_by is None else format_time(state.ends_by),
         gracectl__deadline__passed=True if isinstance(state, NodeState) and state.left_behind else None,

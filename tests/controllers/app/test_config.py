@@ -264,11 +264,14 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "is 10; make it less than 8.33333",
         ),
         ("metrics: {listen: 9090}", "metrics.listen: Expected `str`, got `int`"),
-        ("metrics: {listen: localhost}", "metrics.listen: 'localhost' is no address such as 0.0.0.0:9090"),
-        ("metrics: {listen: '::1:9090'}", "metrics.listen: '::1:9090' is no address such as 0.0.0.0:9090, [::1]:9090"),
-        ("metrics: {listen: ':99999'}", "metrics.listen: ':99999' names port 99999, and the highest one is 65535"),
+        ("metrics: {listen: localhost}", "metrics.listen: 'localhost' is not an address such as 0.0.0.0:9090"),
+        (
+            "metrics: {listen: '::1:9090'}",
+            "metrics.listen: '::1:9090' is not an address such as 0.0.0.0:9090, [::1]:9090",
+        ),
+        ("metrics: {listen: ':99999'}", "metrics.listen: ':99999' names port 99999; the highest is 65535"),
         ("probes: {listen: 8081}", "probes.listen: Expected `str`, got `int`"),
-        ("probes: {listen: '8081'}", "probes.listen: '8081' is no address such as 0.0.0.0:9090"),
+        ("probes: {listen: '8081'}", "probes.listen: '8081' is not an address such as 0.0.0.0:9090"),
     ],
 )
 def test_what_does_not_fit_is_named(settings_file: Path, text: str, message: str) -> None:

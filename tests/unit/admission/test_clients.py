@@ -32,7 +32,7 @@ from gracectl.app.controller import Controller
 from gracectl.config import ConfigError
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock, SystemClock
-from gracectl.telemetry.server import Door
+from gracectl.telemetry.server import Endpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +99,9 @@ async def place(authorities: bytes, names: frozenset[str] = frozenset()) -> Asyn
     identity.require_clients(authorities)
     gate = NodeDeletionValidator(StandInGate(), lambda: True)
     reception = WebhookServer({NODE_DELETE_WEBHOOK: gate}, clock, 10.0, names)
-    door = Door("x", "127.0.0.1:0", reception.http_handlers, method="POST", tls=lambda: identity.context, limits=LIMITS)
+    door = Endpoint(
+        "x", "127.0.0.1:0", reception.http_handlers, method="POST", tls=lambda: identity.context, limits=LIMITS
+    )
     async with serving(door) as (_, urls):
         port = int(urls[NODE_DELETE_WEBHOOK.path].removesuffix(NODE_DELETE_WEBHOOK.path).rpartition(":")[2])
         yield Place(identity, issued.authority, port)

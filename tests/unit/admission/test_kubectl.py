@@ -16,8 +16,8 @@ from gracectl.admission import admission
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 
 DENIED = (
-    'Error from server (TooManyRequests): admission webhook "delete.nodes.gracectl.io" denied the request: node n1 may '
-    "not end now: node disruption budget pool-a allows no node to end now (2 of 2 available, 2 required by "
+    'Error from server (TooManyRequests): admission webhook "delete.nodes.gracectl.io" denied the request: node n1: '
+    "deletion denied: node disruption budget pool-a allows no node to end now (2 of 2 available, 2 required by "
     "minAvailable 2); change or delete the budget, which lets no Ready node end\n"
 )
 
@@ -50,6 +50,5 @@ async def test_a_denial_says_which_budget_and_what_to_do_at_once(
                 '"kind": "NodeDisruptionBudget", "metadata": {"name": "none"}, "spec": {"maxUnavailable": 0}}',
             )
             assert printed.err == (
-                "Warning: spec.selector: is empty and selects no node; name labels (matchLabels) for it to have an "
-                "effect\n"
+                "Warning: spec.selector: empty, selects no node; set matchLabels for the budget to have an effect\n"
             )

@@ -22,7 +22,7 @@ from gracectl.admission.webhooks import NODE_DELETE_WEBHOOK
 from gracectl.kube.errors import ServerError
 from gracectl.kube.operation import Operation
 from gracectl.runtime.clock import LoopClock
-from gracectl.telemetry.server import Door, Servers
+from gracectl.telemetry.server import Endpoint, Servers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -48,10 +48,10 @@ class Place:
 
 
 @asynccontextmanager
-async def serving(handler: Handler, *, patience: float = 10.0, farewell: float = 5.0) -> AsyncIterator[Place]:
+async def serving(handler: Handler, *, patience: float = 10.0, grace_seconds: float = 5.0) -> AsyncIterator[Place]:
     reception = WebhookServer({NODE_DELETE_WEBHOOK: handler}, LoopClock(), patience)
-    door = Door("x", "127.0.0.1:0", reception.http_handlers, method="POST", limits=LIMITS)
-    async with running(door, farewell=farewell) as (servers, urls), aiohttp.ClientSession() as session:
+    door = Endpoint("x", "127.0.0.1:0", reception.http_handlers, method="POST", limits=LIMITS)
+    async with running(door, grace_seconds=grace_seconds) as (servers, urls), aiohttp.ClientSession() as session:
         yield Place(reception, servers, urls[NODE_DELETE_WEBHOOK.path], session)
 
 
@@ -79,7 +79,7 @@ async def test_what_is_no_question_is_told_so() -> None:
         status, text = await place.ask(a_review("DELETE", "nodes"))
         assert (status, text) == (400, "request.oldObject: missing\n")
         status, text = await place.ask(b" " * (LIMITS.largest_body + 1))
-        assert (status, text) == (413, "not a review: a body may have 8388608 bytes at most\n")
+        assert (status, text) == (413, "not a review: body exceeds 8388608 bytes\n")
         assert (await place.ask(b" " * (LIMITS.largest_body - 1)))[0] == 400
         assert place.verdicts() == {"invalid": 4}
         async with place.session.get(place.url) as response:

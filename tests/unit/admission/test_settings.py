@@ -78,7 +78,7 @@ def settings(**fields: Any) -> AdmissionSettings:
             "{listen: ':8443', service: {name: a}, clientCertificates: {names: [b]}}",
             "admission.clientCertificates.names: needs caFile; set the file of their authorities",
         ),
-        ("{listen: '8443'}", "admission.listen: '8443' is no address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
+        ("{listen: '8443'}", "admission.listen: '8443' is not an address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
         (
             "{listen: ':9090', service: {name: a}}\nmetrics: {listen: ':9090'}",
             "admission.listen: :9090 is where metrics.listen is served without TLS; choose another port",

@@ -28,7 +28,7 @@ from gracectl.kube.access import Right
 from gracectl.model import names
 from gracectl.policy.waves import by_priority
 from gracectl.runtime.clock import SystemClock
-from gracectl.telemetry.probes import ALIVE, READY
+from gracectl.telemetry.health import ALIVE, READY
 
 OBJECTS = agent_objects()
 POLICIES = policy_objects()

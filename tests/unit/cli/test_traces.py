@@ -117,7 +117,7 @@ class TestTraced:
     @pytest.mark.parametrize(
         ("name", "value", "message"),
         [
-            (ENDPOINT, "collector:4317", f"environment variable {ENDPOINT}: 'collector:4317' is no URL"),
+            (ENDPOINT, "collector:4317", f"environment variable {ENDPOINT}: 'collector:4317' is not a URL"),
             ("OTEL_TRACES_EXPORTER", "zipkin", "environment variable OTEL_TRACES_EXPORTER: 'zipkin' is not supported"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "environment variable OTEL_BSP_*: max_queue_size must be"),
         ],
@@ -181,7 +181,7 @@ class TestDemo:
         monkeypatch.setenv(ENDPOINT, "collector")
         result = demo()
         assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.startswith(f"gracectl: environment variable {ENDPOINT}: 'collector' is no URL such as ")
+        assert result.stderr.startswith(f"gracectl: environment variable {ENDPOINT}: 'collector' is not a URL such as ")
 
     def test_a_demo_that_fails_leaves_its_traces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """That is when somebody wants to look at them."""
@@ -254,6 +254,6 @@ class TestController:
                 controller.send(signal.SIGTERM)
                 # The SDK itself would try for ten seconds each batch.
                 assert await controller.ended(LAST_SPANS_SECONDS + 4) == 0
-        (lost,) = controller.said("spans are not exported after 3 s, and lost")
+        (lost,) = controller.said("spans lost: not exported after 3 s")
         assert lost["level"] == "warning"
         assert "Traceback" not in controller.text()

@@ -17,10 +17,10 @@ from support.serving import StillClock, serving
 
 from gracectl.runtime.certificates import issue, load
 from gracectl.runtime.clock import LoopClock
-from gracectl.telemetry.connections import Bodies, BodyRefused, Limits
+from gracectl.telemetry.connections import BodyReader, BodyRefused, Limits
 from gracectl.telemetry.exposition import Exposition
 from gracectl.telemetry.metrics import PROTECTED_PODS, Sample
-from gracectl.telemetry.server import Door, Servers
+from gracectl.telemetry.server import Endpoint, Servers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -30,7 +30,7 @@ BRIEF = 0.1
 MIB = 1024 * 1024
 
 
-async def take(request: web.BaseRequest, bodies: Bodies) -> web.Response:
+async def take(request: web.BaseRequest, bodies: BodyReader) -> web.Response:
     """Says how long a body is."""
     try:
         async with bodies.read(request) as body:
@@ -39,7 +39,7 @@ async def take(request: web.BaseRequest, bodies: Bodies) -> web.Response:
         return web.Response(status=error.status, text=str(error))
 
 
-async def big(request: web.BaseRequest, _: Bodies) -> web.Response:
+async def big(request: web.BaseRequest, _: BodyReader) -> web.Response:
     """More than sockets hold of an answer that is not read."""
     return web.Response(body=b"x" * 32 * MIB)
 
@@ -76,8 +76,10 @@ class Place:
 
 @asynccontextmanager
 async def place(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncIterator[Place]:
-    post = Door("x", "127.0.0.1:0", {"/take": take}, method="POST", limits=limits, tls=(lambda: tls) if tls else None)
-    get = Door("y", "127.0.0.1:0", {"/big": big})
+    post = Endpoint(
+        "x", "127.0.0.1:0", {"/take": take}, method="POST", limits=limits, tls=(lambda: tls) if tls else None
+    )
+    get = Endpoint("y", "127.0.0.1:0", {"/big": big})
     async with serving(post, get) as (servers, urls):
         port = int(urls["/take"].rpartition(":")[2].removesuffix("/take"))
         yield Place(servers, port)
@@ -112,7 +114,7 @@ async def test_a_body_that_does_not_end_is_answered_with_408() -> None:
         await stream.send(HEAD + b"Connection: close\r\nContent-Length: 100\r\n\r\nhel")
         answer = await rest_of(stream)
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert answer.endswith(b"its body was not whole after 0.1 s")
+        assert answer.endswith(b"body incomplete after 0.1 s")
 
 
 async def test_a_connection_that_is_idle_for_too_long_ends_and_one_in_use_stays() -> None:

@@ -18,10 +18,10 @@ from support.serving import StillClock, serving
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution
-from gracectl.telemetry.connections import Bodies
-from gracectl.telemetry.exposition import OF_PROCESS, PATH, Exposition
+from gracectl.telemetry.connections import BodyReader
+from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
 from gracectl.telemetry.metrics import EVENTS_RECORDED, PROTECTED_PODS, PROTECTION_HELD, Metric, Sample
-from gracectl.telemetry.server import CannotListen, Door, Servers
+from gracectl.telemetry.server import CannotListen, Endpoint, Servers
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
 
 COUNTS = (1, 0, 2, *[0] * 9, 1)
@@ -35,7 +35,7 @@ SAMPLES = (
 @asynccontextmanager
 async def served(source: Callable[[], Iterable[Sample]]) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     exposition = Exposition(StillClock(), (source,))
-    door = Door("metrics.listen", "127.0.0.1:0", {PATH: exposition.answer})
+    door = Endpoint("metrics.listen", "127.0.0.1:0", {PATH: exposition.handle})
     async with serving(door) as (_, urls), aiohttp.ClientSession() as session:
         yield session, urls[PATH]
 
@@ -137,7 +137,7 @@ async def test_a_part_that_fails_is_told_in_the_log_and_the_next_scrape_is_answe
             async with session.get(url) as answer:
                 assert answer.status == status
                 assert "broken" not in await answer.text()
-    assert "the metrics could not be read" in caplog.text
+    assert "metrics: unexpected failure" in caplog.text
 
 
 @pytest.mark.anyio
@@ -151,24 +151,24 @@ async def test_a_counter_keeps_its_name_in_either_format() -> None:
 
 @pytest.mark.anyio
 async def test_the_process_is_described_as_by_every_client_library() -> None:
-    text = (await Exposition(StillClock(), (), (OF_PROCESS,)).render())[0].decode()
+    text = (await Exposition(StillClock(), (), (PROCESS_COLLECTOR,)).render())[0].decode()
     for name in ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"):
         assert f"\n{name} " in text
 
 
-async def hello(request: web.BaseRequest, _: Bodies) -> web.Response:
+async def hello(request: web.BaseRequest, _: BodyReader) -> web.Response:
     return web.Response(text=request.path)
 
 
 @pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_port_that_is_taken_is_an_error_and_one_that_was_closed_is_free() -> None:
-    first = Servers([Door("metrics.listen", "127.0.0.1:0", {PATH: hello})], LoopClock())
+    first = Servers([Endpoint("metrics.listen", "127.0.0.1:0", {PATH: hello})], LoopClock())
     port = int((await first.open())[PATH].removesuffix(PATH).rpartition(":")[2])
     second = Servers(
         [
-            Door("metrics.listen", "127.0.0.1:0", {PATH: hello}),
-            Door("probes.listen", f"127.0.0.1:{port}", {"/healthz": hello}),
+            Endpoint("metrics.listen", "127.0.0.1:0", {PATH: hello}),
+            Endpoint("probes.listen", f"127.0.0.1:{port}", {"/healthz": hello}),
         ],
         LoopClock(),
     )
@@ -183,15 +183,15 @@ async def test_a_port_that_is_taken_is_an_error_and_one_that_was_closed_is_free(
 @pytest.mark.real_time
 @pytest.mark.parametrize(("second", "servers"), [("127.0.0.1:0", 1), ("localhost:0", 2), ("", 1)])
 async def test_two_doors_at_one_address_share_a_server(second: str, servers: int) -> None:
-    doors = (Door("a", "127.0.0.1:0", {"/a": hello}), Door("b", second, {"/b": hello}))
+    doors = (Endpoint("a", "127.0.0.1:0", {"/a": hello}), Endpoint("b", second, {"/b": hello}))
     async with serving(*doors) as (running, urls):
-        assert running.are_wanted
+        assert running.is_enabled
         assert len({url.rpartition("/")[0] for url in urls.values()}) == servers
         async with aiohttp.ClientSession() as session:
             for path, url in urls.items():
                 async with session.get(url) as answer:
                     assert await answer.text() == path
-    assert not Servers([Door("a", "", {"/a": hello})], LoopClock()).are_wanted
+    assert not Servers([Endpoint("a", "", {"/a": hello})], LoopClock()).is_enabled
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,21 @@ from gracectl.runtime.loop_monitor import LoopStatistics
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import ComponentStatistics
 from gracectl.runtime.timer_wheel import TimerWheelStatistics
-from gracectl.telemetry.connections import Bodies, Limits
+from gracectl.telemetry.connections import BodyReader, Limits
 from gracectl.telemetry.health import (
+    ALIVE,
+    READY,
     Check,
     check_of_components,
     check_of_event_loop,
     check_of_queues,
     check_of_timers,
+    probes,
     report,
 )
-from gracectl.telemetry.probes import ALIVE, READY, probes
 
 NOW, LIMIT = 1000.0, 900.0
-NO_BODIES = Bodies(Limits(), LoopClock())
+NO_BODIES = BodyReader(Limits(), LoopClock())
 
 
 @pytest.mark.parametrize(
@@ -86,4 +88,4 @@ async def test_a_check_that_cannot_be_made_has_failed_and_the_log_says_why(caplo
     answer = await probes(broken, broken)[ALIVE](make_mocked_request("GET", ALIVE), NO_BODIES)
     assert answer.status == 503
     assert "broken" not in (answer.text or "")
-    assert "/healthz could not be answered" in caplog.text
+    assert "/healthz: unexpected failure" in caplog.text

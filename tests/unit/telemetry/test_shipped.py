@@ -34,7 +34,7 @@ PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 BY_NAME = {metric.name: metric for metric in CATALOGUE}
 OF_TARGETS = {"namespace", "job", "pod", "instance"}
 """Labels that Prometheus gives to whatever it scrapes in a cluster."""
-OF_PROCESS = {
+PROCESS_COLLECTOR = {
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
     "process_open_fds",
@@ -87,7 +87,7 @@ def complaints(expression: str) -> Iterator[str]:
     """What in an expression does not exist."""
     known: set[str] = set(OF_TARGETS)
     for name, matchers in _SELECTOR.findall(expression):
-        if name in OF_PROCESS:
+        if name in PROCESS_COLLECTOR:
             continue
         metric, labels = metric_of(name)
         if metric is None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.telemetry.spans import Trace, known
+from gracectl.telemetry.spans import Trace, span_attributes
 
 UID, BEGAN = "0b1c7c2e-8d5f-4c4e-9a3e-6f1d2e3c4b5a", 1_767_225_600.0  # 2026-01-01T00:00:00Z
 TRACE = Trace.of(UID, BEGAN)
@@ -92,5 +92,7 @@ class TestTraceparent:
 
 
 def test_attributes_without_a_value_are_left_out_and_two_underscores_are_a_dot() -> None:
-    found = known(k8s__pod__name="web-1", gracectl__late_seconds=0, gracectl__deadline=None, gracectl__rewritten=False)
+    found = span_attributes(
+        k8s__pod__name="web-1", gracectl__late_seconds=0, gracectl__deadline=None, gracectl__rewritten=False
+    )
     assert found == {"k8s.pod.name": "web-1", "gracectl.late_seconds": 0, "gracectl.rewritten": False}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gracectl.telemetry.settings import wants_traces
+from gracectl.telemetry.settings import traces_enabled
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 OF_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://collector/v1/traces"}
@@ -47,7 +47,7 @@ OF_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://collector/v1/traces"
     ],
 )
 def test_who_wants_them(variables: dict[str, str], wanted: bool) -> None:
-    assert wants_traces(variables) is wanted
+    assert traces_enabled(variables) is wanted
 
 
 @pytest.mark.parametrize(
@@ -55,34 +55,34 @@ def test_who_wants_them(variables: dict[str, str], wanted: bool) -> None:
     [
         (
             {**ENDPOINT, "OTEL_TRACES_EXPORTER": "zipkin"},
-            "OTEL_TRACES_EXPORTER: 'zipkin' is not supported; choose otlp, or none for no traces",
+            "OTEL_TRACES_EXPORTER: 'zipkin' is not supported; set otlp, or none for no traces",
         ),
         (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"},
-            "OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4317' is no URL such as http://collector:4318",
+            "OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4317' is not a URL such as http://collector:4318",
         ),
         (
             {**ENDPOINT, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "collector"},
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'collector' is no URL such as http://collector:4318",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'collector' is not a URL such as http://collector:4318",
         ),
         (
             {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-            "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not supported; choose http/protobuf, which collectors take at port "
+            "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not supported; set http/protobuf, which collectors accept at port "
             "4318",
         ),
         (
             {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
-            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'grpc' is not supported; choose http/protobuf",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'grpc' is not supported; set http/protobuf",
         ),
     ],
 )
 def test_what_we_cannot_do_is_refused_with_the_variable_and_a_remedy(variables: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        wants_traces(variables)
+        traces_enabled(variables)
 
 
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"])
 def test_headers_that_are_none_are_refused_and_not_shown(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name}: write it as name=value") as refusal:
-        wants_traces({**ENDPOINT, name: "tenant=1,Bearer s3cret"})
+    with pytest.raises(ValueError, match=f"^{name}: not of the form name=value") as refusal:
+        traces_enabled({**ENDPOINT, name: "tenant=1,Bearer s3cret"})
     assert "s3cret" not in str(refusal.value)

@@ -16,7 +16,7 @@ from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from support.collector import read, tree
 
-from gracectl.telemetry.spans import Moment, Span, Trace
+from gracectl.telemetry.spans import Span, SpanEvent, Trace
 from gracectl.telemetry.tracefile import IDS, TraceFile
 from gracectl.telemetry.tracing import Tracing
 
@@ -31,7 +31,7 @@ DRAIN = Span(
     start=AT + 1,
     end=AT + 9,
     attributes={"gracectl.lane": ["a/b"], "count": 3, "late": 0.5, "rewritten": True},
-    moments=(Moment("evicted", AT + 2, {"code": 429}),),
+    events=(SpanEvent("evicted", AT + 2, {"code": 429}),),
 )
 
 

@@ -21,7 +21,7 @@ from support.collector import HANGING, Collector, Conduct, SeenEvent, collecting
 
 from gracectl import __version__
 from gracectl.telemetry import tracing as module
-from gracectl.telemetry.spans import Moment, Span, SpanStatistics, Trace
+from gracectl.telemetry.spans import Span, SpanEvent, SpanStatistics, Trace
 from gracectl.telemetry.tracing import Tracing, over_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -80,10 +80,10 @@ class Admitter(SpanExporter):
 class TestArrival:
     async def test_a_span_arrives_as_it_was(self, monkeypatch: pytest.MonkeyPatch) -> None:
         attributes = {"k8s.pod.name": "web-1", "attempts": 2, "late": 0.25, "rewritten": True, "lanes": ["a/b", "a/c"]}
-        moments = (Moment("evicted", AT + 0.5, {"code": 429}), Moment("gone", AT + 1))
+        events = (SpanEvent("evicted", AT + 0.5, {"code": 429}), SpanEvent("gone", AT + 1))
         with collecting() as collector:
             tracing = to(collector, monkeypatch)
-            tracing.emit(a_span(id=7, end=AT + 1.25, attributes=attributes, moments=moments, error="left behind"))
+            tracing.emit(a_span(id=7, end=AT + 1.25, attributes=attributes, events=events, error="left behind"))
             tracing.emit(a_span())
             tracing.emit(a_root())
             assert await tracing.close(LONG)
@@ -189,7 +189,9 @@ class TestVariables:
         monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "3")
         with collecting() as collector:
             tracing = to(collector, monkeypatch)
-            tracing.emit(a_span(attributes={"a": "12345", "b": ["67890"]}, moments=(Moment("m", AT, {"c": "12345"}),)))
+            tracing.emit(
+                a_span(attributes={"a": "12345", "b": ["67890"]}, events=(SpanEvent("m", AT, {"c": "12345"}),))
+            )
             await tracing.close(LONG)
             (found,) = collector.spans()
         assert found.attributes == {"a": "123", "b": ["678"]}
@@ -201,12 +203,16 @@ class TestVariables:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", "sometimes")
         tracing = Tracing([], lambda: 0.0)
         assert said(caplog) == ["traces: Couldn't recognize sampler sometimes."]
-        assert tracing.samples(TRACE)
+        assert tracing.is_sampled(TRACE)
 
     @pytest.mark.parametrize(
         ("name", "value", "message"),
         [
-            ("OTEL_BSP_MAX_QUEUE_SIZE", "many", "OTEL_BSP_MAX_QUEUE_SIZE: 'many' is no number of spans such as 16384"),
+            (
+                "OTEL_BSP_MAX_QUEUE_SIZE",
+                "many",
+                "OTEL_BSP_MAX_QUEUE_SIZE: 'many' is not a number of spans such as 16384",
+            ),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "OTEL_BSP_*: max_queue_size must be a positive integer."),
             (
                 "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
@@ -241,7 +247,7 @@ class TestSampling:
             tracing = to(collector, monkeypatch)
             for _ in range(3):
                 tracing.emit(a_span())
-            assert not tracing.samples(TRACE)
+            assert not tracing.is_sampled(TRACE)
             assert tracing.statistics() == SpanStatistics(exported=0, failed=0, dropped=0, waiting=0)
             await tracing.close(LONG)
             assert collector.headers == []
@@ -258,7 +264,7 @@ class TestSampling:
                 successor.emit(a_root(trace))
             for each in (tracing, successor):
                 assert await each.close(LONG)
-            wanted = {trace.hex for trace in traces if tracing.samples(trace)}
+            wanted = {trace.hex for trace in traces if tracing.is_sampled(trace)}
             assert set(collector.traces()) == wanted
             assert 25 <= len(wanted) <= 75
             for id_ in wanted:
@@ -270,11 +276,11 @@ class TestSampling:
         script = (
             "from gracectl.telemetry.spans import Trace; from gracectl.telemetry.tracing import Tracing\n"
             f"tracing = Tracing([], lambda: 0.0)\n"
-            f"print(*(int(tracing.samples(Trace.of(f'uid-{{number}}', {AT}))) for number in range(50)))"
+            f"print(*(int(tracing.is_sampled(Trace.of(f'uid-{{number}}', {AT}))) for number in range(50)))"
         )
         done = await anyio.run_process([sys.executable, "-c", script])
         here = Tracing([], lambda: 0.0)
-        assert done.stdout.split() == [b"%d" % here.samples(a_trace(number)) for number in range(50)]
+        assert done.stdout.split() == [b"%d" % here.is_sampled(a_trace(number)) for number in range(50)]
 
 
 class TestNobodyTakesThem:
@@ -327,7 +333,7 @@ class TestNobodyTakesThem:
         assert await tracing.close(LONG)
         assert tracing.statistics() == SpanStatistics(exported=0, failed=1, dropped=0, waiting=0)
         reason = "no reason given" if isinstance(result, SpanExportResult) else "RuntimeError: no such thing"
-        assert said(caplog) == [f"traces: 1 spans are lost so far: {reason}"]
+        assert said(caplog) == [f"traces: 1 spans lost so far: {reason}"]
 
     async def test_one_warning_in_a_minute_with_the_reason(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -341,7 +347,7 @@ class TestNobodyTakesThem:
             assert await tracing.close(LONG)
             assert len(collector.headers) == 5, "what is refused for good is not tried again"
         reason = "Failed to export spans batch code: 400, reason: Bad Request"
-        assert said(caplog) == [f"traces: {lost} spans are lost so far: {reason}" for lost in (1, 3, 5)]
+        assert said(caplog) == [f"traces: {lost} spans lost so far: {reason}" for lost in (1, 3, 5)]
         ours = [record for record in caplog.records if record.name.startswith("gracectl")]
         assert {record.levelno for record in ours} == {logging.WARNING}
         assert tracing.statistics() == SpanStatistics(exported=0, failed=5, dropped=0, waiting=0)
@@ -377,7 +383,7 @@ class TestNobodyTakesThem:
         assert await tracing.close(LONG)
         assert tracing.statistics() == SpanStatistics(exported=0, failed=1, dropped=0, waiting=0)
         (message,) = said(caplog)
-        assert message.startswith("traces: 1 spans are lost so far: ")
+        assert message.startswith("traces: 1 spans lost so far: ")
 
     async def test_a_collector_that_hangs_is_not_waited_for(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -387,7 +393,7 @@ class TestNobodyTakesThem:
             tracing.emit(a_span())
             await anyio.to_thread.run_sync(collector.wait_for_requests, 1)
             assert not await tracing.close(0.05)
-            assert said(caplog) == ["traces: 1 spans are not exported after 0.05 s, and lost"]
+            assert said(caplog) == ["traces: 1 spans lost: not exported after 0.05 s"]
 
 
 ENDING = """
@@ -405,8 +411,8 @@ asyncio.run(main(), debug=False)
 """
 
 
-LOST = "traces: 1 spans are lost so far: Failed to export spans batch code: 400, reason: Bad Request\n"
-NOT_EXPORTED = "traces: 1 spans are not exported after 0.1 s, and lost\n"
+LOST = "traces: 1 spans lost so far: Failed to export spans batch code: 400, reason: Bad Request\n"
+NOT_EXPORTED = "traces: 1 spans lost: not exported after 0.1 s\n"
 
 
 @pytest.mark.parametrize(
@@ -432,4 +438,4 @@ async def test_nothing_keeps_the_process_from_ending(
 
 
 def test_the_room_is_that_of_a_big_cluster() -> None:
-    assert (module.QUEUE, module.DELAY_MILLISECONDS, module.SECONDS_BETWEEN_COMPLAINTS) == (16_384, 1000, 60.0)
+    assert (module.QUEUE, module.DELAY_MILLISECONDS, module.SECONDS_BETWEEN_WARNINGS) == (16_384, 1000, 60.0)

@@ -1,4 +1,4 @@
-"""What the metrics say of the parts that know nothing of Kubernetes, nor of metrics: queues, timers, the event loop."""
+"""Metrics of queues, timers, the event loop, connections and traces."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from gracectl.telemetry.metrics import (
 from gracectl.telemetry.spans import SpanStatistics
 
 LISTENERS: Final = ("metrics", "probes", "admission")
-"""What is listened for; metrics and probes at one address are `metrics`."""
+"""Listeners; metrics and probes at one address are `metrics`."""
 
 NO_SPANS: Final = SpanStatistics(exported=0, failed=0, dropped=0, waiting=0)
-"""Where nobody wants traces."""
+"""Without traces."""
 
 
 def queue_samples(queues: Mapping[str, QueueStatistics]) -> Iterator[Sample]:
-    """Work queues by name."""
+    """Samples of work queues by name."""
     for name, queue in queues.items():
         labels = (name,)
         yield Sample(QUEUE_DEPTH, labels, queue.ready)
@@ -58,7 +58,7 @@ def queue_samples(queues: Mapping[str, QueueStatistics]) -> Iterator[Sample]:
 
 
 def timer_samples(wheel: TimerWheelStatistics) -> Iterator[Sample]:
-    """The timer wheel."""
+    """Samples of the timer wheel."""
     yield Sample(TIMERS, (), wheel.pending)
     for operation, number in (
         ("armed", wheel.armed),
@@ -71,9 +71,9 @@ def timer_samples(wheel: TimerWheelStatistics) -> Iterator[Sample]:
     yield Sample(TIMER_LATENESS_WORST, (), wheel.lateness_maximum)
 
 
-def process_samples(pulse: LoopStatistics, spans: SpanStatistics) -> Iterator[Sample]:
-    """The event loop, the build, and what has become of spans."""
-    yield Sample(LOOP_LAG, (), pulse.lag)
+def process_samples(loop: LoopStatistics, spans: SpanStatistics) -> Iterator[Sample]:
+    """Samples of the event loop, the build, and exported spans."""
+    yield Sample(LOOP_LAG, (), loop.lag)
     for outcome, number in (("exported", spans.exported), ("failed", spans.failed), ("dropped", spans.dropped)):
         yield Sample(TRACE_SPANS, (outcome,), number)
     yield Sample(TRACE_BACKLOG, (), spans.waiting)
@@ -81,9 +81,9 @@ def process_samples(pulse: LoopStatistics, spans: SpanStatistics) -> Iterator[Sa
 
 
 def connection_samples(listeners: Mapping[str, ConnectionStatistics]) -> Iterator[Sample]:
-    """Connections, by the setting that names the address: `metrics.listen`."""
+    """Samples of connections, by the setting with the address: `metrics.listen`."""
     for listener in LISTENERS:
-        found = listeners.get(f"{listener}.listen")
-        yield Sample(HTTP_CONNECTIONS, (listener,), found.open if found else 0)
+        statistics = listeners.get(f"{listener}.listen")
+        yield Sample(HTTP_CONNECTIONS, (listener,), statistics.open if statistics else 0)
         for cause in DROPPED:
-            yield Sample(HTTP_CONNECTIONS_DROPPED, (listener, cause), found.dropped[cause] if found else 0)
+            yield Sample(HTTP_CONNECTIONS_DROPPED, (listener, cause), statistics.dropped[cause] if statistics else 0)
