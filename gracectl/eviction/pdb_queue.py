@@ -16,7 +16,7 @@ import msgspec
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import FREE_PHASES, Allowance, BudgetKey, eviction_verdict
+from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict
 from gracectl.policy.eviction_queues import EvictionRank, eviction_rank
 from gracectl.runtime.backoff import Backoff
 
@@ -173,11 +173,11 @@ class PdbQueue:
         is_exhausted = now < self._exhausted_until and _versions(budgets) == self._exhausted_at
         ordinary: Allowance | None = None  # the same for every pod that is running and ready
         for candidate, pod in pods:
-            if pod.ready and pod.phase not in FREE_PHASES:
-                leave = ordinary = ordinary or eviction_verdict(pod, budgets, taken=len(self._unobserved)).leave
+            if pod.ready and pod.phase not in UNCHARGED_PHASES:
+                leave = ordinary = ordinary or eviction_verdict(pod, budgets, taken=len(self._unobserved)).allowance
             else:
-                leave = eviction_verdict(pod, budgets, taken=len(self._unobserved)).leave
-            is_uncharged = leave is Allowance.FREE
+                leave = eviction_verdict(pod, budgets, taken=len(self._unobserved)).allowance
+            is_uncharged = leave is Allowance.UNCHARGED
             if is_uncharged:
                 due = now
             elif leave in (Allowance.ALLOWED, Allowance.AMBIGUOUS):

@@ -216,7 +216,7 @@ def _pod_holding(
 
 def _is_blocked(pod: Pod, over: Mapping[str, PodDisruptionBudget]) -> bool:
     """Whether the eviction API would refuse it: a pod that is not Ready as well, unless its budget lets such go."""
-    return eviction_verdict(pod, tuple(over.values())).leave not in (Allowance.FREE, Allowance.ALLOWED)
+    return eviction_verdict(pod, tuple(over.values())).allowance not in (Allowance.UNCHARGED, Allowance.ALLOWED)
 
 
 def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> State:

@@ -54,7 +54,7 @@ class NodeOutlook(msgspec.Struct, frozen=True):
     @property
     def is_begun(self) -> bool:
         """Somebody has asked for it already."""
-        return self.is_ending or (self.is_maintenance and is_maintenance_requested(self.prospect.going.view.node))
+        return self.is_ending or (self.is_maintenance and is_maintenance_requested(self.prospect.draining.view.node))
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def under_budgets(told: Outlook, budgets: Collection[NodeDisruptionBudget], now:
     def cautioned(node: NodeOutlook) -> NodeOutlook:
         if node.is_maintenance:
             return node  # nobody deletes it
-        found = _forbidden(node.prospect.going.view.node, node.is_ending, budgets, now)
+        found = _forbidden(node.prospect.draining.view.node, node.is_ending, budgets, now)
         return msgspec.structs.replace(node, cautions=by_importance([*node.cautions, *found]))
 
     return msgspec.structs.replace(told, nodes=tuple(map(cautioned, told.nodes)))
@@ -193,7 +193,7 @@ def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -
             f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and "
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
         )
-    return PlanWarning(WarningKind.NOT_HELD, message)
+    return PlanWarning(WarningKind.FINALIZER_MISSING, message)
 
 
 def _forbidden(
@@ -204,9 +204,9 @@ def _forbidden(
     for budget in budgets:
         if selects_node(budget, node) and not is_ending:
             verdict = disruption_verdict(budget, alive, now)
-            if verdict.leave not in {Allowance.FREE, Allowance.ALLOWED}:
-                message = f"its deletion would be refused: {verdict.reason}; {remedy_of(budget, verdict.leave)}"
-                yield PlanWarning(WarningKind.NODE_BUDGET_FORBIDS, harmless(message, LONGEST), (budget.name,))
+            if verdict.allowance not in {Allowance.UNCHARGED, Allowance.ALLOWED}:
+                message = f"its deletion would be refused: {verdict.reason}; {remedy_of(budget, verdict.allowance)}"
+                yield PlanWarning(WarningKind.NODE_BUDGET_BLOCKS, harmless(message, LONGEST), (budget.name,))
 
 
 def obstacles_of(
@@ -231,4 +231,4 @@ def obstacles_of(
                 f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} is "{harmless(text)}", which is no instant '
                 "such as 2026-01-01T00:00:00Z, and does not count"
             )
-            yield PlanWarning(WarningKind.UNREADABLE_DEADLINE, message)
+            yield PlanWarning(WarningKind.INVALID_DEADLINE, message)

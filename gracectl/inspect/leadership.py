@@ -96,13 +96,13 @@ def with_leadership(found: Sequence[NodeStatus], leadership: Leadership) -> tupl
 
 
 def _told(standing: NodeStatus, leadership: Leadership) -> NodeStatus:
-    idle = [each for each in standing.obstacles if each.kind is WarningKind.NOBODY_ACTS]
-    others = [each for each in standing.obstacles if each.kind is not WarningKind.NOBODY_ACTS]
+    idle = [each for each in standing.obstacles if each.kind is WarningKind.NO_CONTROLLER]
+    others = [each for each in standing.obstacles if each.kind is not WarningKind.NO_CONTROLLER]
     if leadership.state is Lead.LEADS:
         question = f"; {leadership.holder} leads: does its nodeSelector match the node, and what does its log say?"
         told = [msgspec.structs.replace(each, message=each.message.replace(IS_IT_RUNNING, question)) for each in idle]
     elif leadership.state is Lead.NOBODY and _waits_for_a_controller(standing):
-        told = [PlanWarning(WarningKind.NOBODY_ACTS, f"no controller leads: {leadership.words}")]
+        told = [PlanWarning(WarningKind.NO_CONTROLLER, f"no controller leads: {leadership.words}")]
     else:
         return standing
     return msgspec.structs.replace(standing, obstacles=by_importance([*told, *others]))

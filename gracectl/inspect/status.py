@@ -298,19 +298,19 @@ def _obstacles(
     for caution in obstacles_of(observed, settings, node, keeps=is_maintenance_requested(node)):
         if caution.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
             yield PlanWarning(WarningKind.NOT_MANAGED, complaint(node)[1])
-        elif caution.kind is not WarningKind.NOT_HELD or not has_drained:
+        elif caution.kind is not WarningKind.FINALIZER_MISSING or not has_drained:
             # One that we have drained and let go is not one that nobody has ever held.
             yield caution
     asked = _asked_at(node, now)
     if is_draining(node, settings) and not is_disrupted(node) and now >= asked + ACTS_WITHIN_SECONDS:
         message = f"nobody has begun to drain this node: it is not cordoned{IS_IT_RUNNING}"
-        yield PlanWarning(WarningKind.NOBODY_ACTS, message)
+        yield PlanWarning(WarningKind.NO_CONTROLLER, message)
     left = () if decision is None else decision.left
     late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, asked, now))
     if late:
         them = "it" if len(late) == 1 else "them"
         message = f"the deadline demands the end of {listed(late)}, and nobody has deleted {them}{IS_IT_RUNNING}"
-        yield PlanWarning(WarningKind.NOBODY_ACTS, message, late)
+        yield PlanWarning(WarningKind.NO_CONTROLLER, message, late)
 
 
 def _is_late(entry: PodPlan, asked: float, now: float) -> bool:

@@ -204,13 +204,13 @@ class Admitter:
 
     def _refused(self, budget: NodeDisruptionBudget, node: Node) -> Refusal | None:
         verdict = self._verdict(budget, node)
-        return None if verdict.leave in {Allowance.FREE, Allowance.ALLOWED} else _refusal(budget, verdict)
+        return None if verdict.allowance in {Allowance.UNCHARGED, Allowance.ALLOWED} else _refusal(budget, verdict)
 
     def _verdict(self, budget: NodeDisruptionBudget, node: Node) -> EvictionVerdict:
         """What the ledger says, and what we see ourselves: while nobody leads, nobody counts the nodes that fail."""
         now = self._clock.now()
         verdict = disruption_verdict(budget, node, now)
-        if verdict.leave is Allowance.ALLOWED:
+        if verdict.allowance is Allowance.ALLOWED:
             seen = self.muster.count_nodes(budget, now)
             if not seen.allowed:
                 as_seen = msgspec.structs.replace(
@@ -219,15 +219,15 @@ class Admitter:
                     current_available=seen.available,
                     desired_available=seen.desired,
                 )
-                return EvictionVerdict(Allowance.SPENT, explain(as_seen))
+                return EvictionVerdict(Allowance.EXHAUSTED, explain(as_seen))
         return verdict
 
 
 def _refusal(budget: NodeDisruptionBudget, verdict: EvictionVerdict) -> Refusal:
-    retry_after = COUNTED_SECONDS if verdict.leave is Allowance.UNOBSERVED else None
-    return Refusal(budget.name, verdict.leave, verdict.reason, remedy_of(budget, verdict.leave), retry_after)
+    retry_after = COUNTED_SECONDS if verdict.allowance is Allowance.NOT_OBSERVED else None
+    return Refusal(budget.name, verdict.allowance, verdict.reason, remedy_of(budget, verdict.allowance), retry_after)
 
 
 def _contended(name: str) -> Refusal:
     reason = f"node disruption budget {name} is being written by too many at once"
-    return Refusal(name, Allowance.UNOBSERVED, reason, "try again in a moment", COUNTED_SECONDS)
+    return Refusal(name, Allowance.NOT_OBSERVED, reason, "try again in a moment", COUNTED_SECONDS)

@@ -12,9 +12,9 @@ from gracectl.telemetry.metrics import NODE_ADMISSIONS, NODE_BUDGETS, Sample
 
 STATES = {
     Allowance.ALLOWED: "allowing",
-    Allowance.SPENT: "spent",
-    Allowance.UNCOUNTED: "uncounted",
-    Allowance.UNOBSERVED: "unobserved",
+    Allowance.EXHAUSTED: "spent",
+    Allowance.NOT_COUNTABLE: "uncounted",
+    Allowance.NOT_OBSERVED: "unobserved",
 }
 """How a budget stands, in the word that metrics and `gracectl budgets` have for it."""
 
@@ -22,8 +22,8 @@ STATES = {
 def gate_samples(gate: Admitter) -> Iterator[Sample]:
     """For every value of every label."""
     node_statuses = Counter(allowance_of(budget) for budget in gate.budgets.values())
-    for leave, state in STATES.items():
-        yield Sample(NODE_BUDGETS, (state,), node_statuses[leave])
+    for allowance, state in STATES.items():
+        yield Sample(NODE_BUDGETS, (state,), node_statuses[allowance])
     answers = gate.statistics()
     for answer in ANSWERS:
         yield Sample(NODE_ADMISSIONS, (answer,), answers[answer])

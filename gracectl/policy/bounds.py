@@ -1,8 +1,7 @@
-"""What becomes of each pod, from several courses that its node can take.
+"""Bounds of a forecast: between which instants each pod is removed and terminated, from several simulations.
 
-Every course is one possibility, and there are infinitely many: between them pods may stop, and others have their turn,
-earlier or later than in any one that was followed. So the instants of a pod lie between bounds that follow from those
-of the pods that it waits for.
+Every simulation is one possibility among infinitely many: pods may terminate, and others be removed, earlier or later
+than in any of them. So the bounds of a pod also follow from those of the pods that it waits for.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gracectl.policy.budgets import FREE_PHASES
+from gracectl.policy.budgets import UNCHARGED_PHASES
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.plan import Outcome, Plan, PodPlan
-from gracectl.policy.simulation import PodResult, Removal, RemovalMethod, SimulationResult
+from gracectl.policy.simulation import PodRemoval, PodResult, RemovalMethod, SimulationResult
 
 SAME_SECONDS = 1.0
-"""Two instants that lie less apart are one for people."""
+"""Two instants that are less apart are shown as one."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -34,25 +33,25 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class PodForecast(msgspec.Struct, frozen=True):
-    """What becomes of a pod. `entry`: what is decided about it at the beginning.
+    """Forecast of one pod. `entry`: its plan at the beginning.
 
-    `told`: when it is told to leave for the first time; None: never, or it was told before. `gone`: when it has
-    stopped; None: not before its node ends, or never. `ways`: how it may be told; if there are two, nobody knows which.
-    `orders`: all it is told if it takes its time: to leave, and perhaps again with less grace. `kept`: what is decided
-    about it in the end, if it may be that it never leaves.
+    `removal`: when it is evicted or deleted for the first time; None: never, or that was before. `terminated`: when its
+    containers have stopped; None: not before its node ends, or never. `methods`: how it may be removed; with two it is
+    not known which. `removals`: all requests if it takes its time: the first, and perhaps others with less grace.
+    `final_entry`: its plan in the end, if it may be that it is never removed.
     """
 
     entry: PodPlan
-    told: Window | None = None
-    gone: Window | None = None
-    ways: tuple[RemovalMethod, ...] = ()
-    orders: tuple[Removal, ...] = ()
-    kept: PodPlan | None = None
+    removal: Window | None = None
+    terminated: Window | None = None
+    methods: tuple[RemovalMethod, ...] = ()
+    removals: tuple[PodRemoval, ...] = ()
+    final_entry: PodPlan | None = None
 
     @property
     def is_certain(self) -> bool:
-        """How and when it is told to leave is known to the second."""
-        return self.told is None or (self.told.is_certain and len(self.ways) == 1)
+        """How and when it is removed is known to the second."""
+        return self.removal is None or (self.removal.is_certain and len(self.methods) == 1)
 
     @property
     def is_waited_for(self) -> bool:
@@ -61,28 +60,28 @@ class PodForecast(msgspec.Struct, frozen=True):
 
 
 def forecast_pods(
-    decision: Plan, courses: Sequence[SimulationResult], rivals: dict[str, tuple[str, ...]]
+    decision: Plan, results: Sequence[SimulationResult], simultaneous: dict[str, tuple[str, ...]]
 ) -> tuple[PodForecast, ...]:
-    """What becomes of the pods of one node, in the plan's order. `rivals`: see `simultaneous_pods`."""
-    joined = [_from_simulations(entry, courses, rivals.get(entry.pod.uid, ())) for entry in decision.pods]
+    """Forecast the pods of one node, in the plan's order. `simultaneous`: see `simultaneous_pods`."""
+    joined = [_from_simulations(entry, results, simultaneous.get(entry.pod.uid, ())) for entry in decision.pods]
     alone = [_with_grace(each, decision.deadline) for each in joined]
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
-        return tuple(alone)  # who waits for such a pod waits for nothing else
+        return tuple(alone)  # all wait for that pod, and for nothing else
     behind = (
-        _after_earlier_waves(each, [other for other in alone if _is_before(other, each)], courses) for each in alone
+        _after_earlier_waves(each, [other for other in alone if _is_before(other, each)], results) for each in alone
     )
     return tuple(_with_grace(each, decision.deadline) for each in behind)
 
 
-def simultaneous_pods(plans: Iterable[Plan], courses: Iterable[SimulationResult]) -> dict[str, tuple[str, ...]]:
-    """By pod uid, those whose turn under the same budgets comes in the same instant on several nodes, itself included:
-    each may have the place of any other, as nobody knows whose node is looked at first."""
+def simultaneous_pods(plans: Iterable[Plan], results: Iterable[SimulationResult]) -> dict[str, tuple[str, ...]]:
+    """By pod UID, the pods of several nodes that join the queue of the same budgets in the same instant, itself
+    included: each may have the position of any other, as the order in which nodes are reconciled is not known."""
     entries = [(number, entry) for number, decision in enumerate(plans) for entry in decision.pods if entry.budgets]
     found: dict[str, tuple[str, ...]] = {}
-    for course in courses:
+    for result in results:
         together: dict[tuple[object, float], list[tuple[int, str]]] = {}
         for number, entry in entries:
-            at = course.turns.get(entry.pod.uid)
+            at = result.queued_at.get(entry.pod.uid)
             if at is not None:
                 together.setdefault((entry.budgets, at), []).append((number, entry.pod.uid))
         for group in together.values():
@@ -93,58 +92,68 @@ def simultaneous_pods(plans: Iterable[Plan], courses: Iterable[SimulationResult]
 
 
 def window_of(instants: Sequence[float | None]) -> Window | None:
-    """From the first to the last; what is fast for one may be slow for another, who waits for the same budget."""
+    """From the first to the last; a scenario that is fast for one pod may be slow for another under the same budget."""
     known = [at for at in instants if at is not None]
     if not known:
         return None
     return Window(min(known), None if len(known) < len(instants) else max(known))
 
 
-def _from_simulations(entry: PodPlan, courses: Sequence[SimulationResult], rivals: Sequence[str]) -> PodForecast:
-    """What the courses say, where each rival's place may be the pod's own."""
-    mine = [course.fates.get(entry.pod.uid, PodResult()) for course in courses]
-    told = window_of(_first_removals(mine))
-    if rivals and told is not None:
-        theirs = [course.fates.get(uid, PodResult()) for course in courses for uid in rivals]
-        told = _capped(window_of(_first_removals(theirs)) or told, told, entry)
+def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Sequence[str]) -> PodForecast:
+    """What the simulations say, where the position of each simultaneous pod may be that of this one."""
+    own = [result.pods.get(entry.pod.uid, PodResult()) for result in results]
+    removal = window_of(_first_removals(own))
+    if simultaneous and removal is not None:
+        others = [result.pods.get(uid, PodResult()) for result in results for uid in simultaneous]
+        removal = _capped(window_of(_first_removals(others)) or removal, removal, entry)
+    finals = (result.final_entries[entry.pod.uid] for result in results if entry.pod.uid in result.final_entries)
     return PodForecast(
         entry=entry,
-        told=told,
-        gone=window_of([fate.gone for fate in mine]),
-        ways=tuple(dict.fromkeys(fate.told[0].how for fate in mine if fate.told)),
-        orders=max((fate.told for fate in mine), key=lambda orders: orders[0].at if orders else -math.inf),
-        kept=next((course.kept[entry.pod.uid] for course in courses if entry.pod.uid in course.kept), None),
+        removal=removal,
+        terminated=window_of([pod.terminated for pod in own]),
+        methods=tuple(dict.fromkeys(pod.removals[0].method for pod in own if pod.removals)),
+        removals=max((pod.removals for pod in own), key=lambda removals: removals[0].at if removals else -math.inf),
+        final_entry=next(finals, None),
     )
 
 
 def _after_earlier_waves(
-    pod: PodForecast, before: Sequence[PodForecast], courses: Sequence[SimulationResult]
+    pod: PodForecast, before: Sequence[PodForecast], results: Sequence[SimulationResult]
 ) -> PodForecast:
-    """The same, if those who leave before it are gone as early or as late as they can be."""
-    if pod.told is None or not before or RemovalMethod.EVICTED not in pod.ways:
+    """Widen the removal of a pod to the bounds of the pods `before` it, which are those of earlier waves.
+
+    ::
+
+        earlier waves are gone     freed.earliest ├───────────────┬───────────┤ freed.latest
+        in the latest simulation                                  │ simulated
+        this pod, simulated                                       └─▶ removal.latest
+        this pod, bounds     freed.earliest (or the end of      removal.latest + (freed.latest - simulated)
+                             its protection, if that is later)
+    """
+    if pod.removal is None or not before or RemovalMethod.EVICTED not in pod.methods:
         return pod
-    freed = _last_of([each.gone for each in before])
-    earliest = min(pod.told.earliest, max(freed.earliest, _protected_until(pod)))
+    freed = _last_of([each.terminated for each in before])
+    earliest = min(pod.removal.earliest, max(freed.earliest, _protected_until(pod)))
     latest = None
-    if pod.told.latest is not None and freed.latest is not None:
-        in_courses = max(_freed(before, course) for course in courses)
-        latest = pod.told.latest + max(freed.latest - in_courses, 0.0)
-    return msgspec.structs.replace(pod, told=_capped(Window(earliest, latest), pod.told, pod.entry))
+    if pod.removal.latest is not None and freed.latest is not None:
+        simulated = max(_last_terminated(before, result) for result in results)
+        latest = pod.removal.latest + max(freed.latest - simulated, 0.0)
+    return msgspec.structs.replace(pod, removal=_capped(Window(earliest, latest), pod.removal, pod.entry))
 
 
 def _is_before(other: PodForecast, pod: PodForecast) -> bool:
     return other.is_waited_for and other.entry.wave < pod.entry.wave
 
 
-def _last_of(spans: Sequence[Window | None]) -> Window:
-    """When all of it has happened; what is not known to happen may do so at once, or never."""
-    latest = [math.inf if span is None or span.latest is None else span.latest for span in spans]
-    earliest = max((span.earliest for span in spans if span is not None), default=-math.inf)
+def _last_of(windows: Sequence[Window | None]) -> Window:
+    """When all of it has happened; what has no known window may happen at once, or never."""
+    latest = [math.inf if each is None or each.latest is None else each.latest for each in windows]
+    earliest = max((each.earliest for each in windows if each is not None), default=-math.inf)
     return Window(earliest, None if math.inf in latest else max(latest))
 
 
-def _freed(before: Sequence[PodForecast], course: SimulationResult) -> float:
-    instants = (course.fates.get(pod.entry.pod.uid, PodResult()).gone for pod in before)
+def _last_terminated(pods: Sequence[PodForecast], result: SimulationResult) -> float:
+    instants = (result.pods.get(pod.entry.pod.uid, PodResult()).terminated for pod in pods)
     return max((at for at in instants if at is not None), default=-math.inf)
 
 
@@ -155,25 +164,25 @@ def _protected_until(pod: PodForecast) -> float:
     return math.inf if protection.until is None else protection.until
 
 
-def _capped(span: Window, own: Window, entry: PodPlan) -> Window:
-    """A span that followed from others, but not beyond the pod's own deletion for the deadline."""
+def _capped(window: Window, own: Window, entry: PodPlan) -> Window:
+    """A window derived from other pods, but not beyond the pod's own deletion for the deadline."""
     if entry.delete_at is None or own.latest is None:
-        return span
+        return window
     last = max(entry.delete_at, own.latest)
-    return Window(span.earliest, last if span.latest is None else min(span.latest, last))
+    return Window(window.earliest, last if window.latest is None else min(window.latest, last))
 
 
 def _with_grace(pod: PodForecast, deadline: float | None) -> PodForecast:
-    """The same, stopping at once or when its grace is over, whenever it is told; no later than the node's deadline."""
-    told, gone = pod.told, pod.gone
-    if told is None or gone is None or pod.entry.pod.phase in FREE_PHASES:
+    """The pod terminates at once or when its grace is over, whenever it is removed; by the node's deadline at most."""
+    removal, terminated = pod.removal, pod.terminated
+    if removal is None or terminated is None or pod.entry.pod.phase in UNCHARGED_PHASES:
         return pod
     latest = None
-    if told.latest is not None and gone.latest is not None:
-        latest = max(gone.latest, told.latest + grace_of(pod.entry.pod))
-        latest = latest if deadline is None else min(latest, max(deadline, gone.latest))
-    return msgspec.structs.replace(pod, gone=Window(min(gone.earliest, told.earliest), latest))
+    if removal.latest is not None and terminated.latest is not None:
+        latest = max(terminated.latest, removal.latest + grace_of(pod.entry.pod))
+        latest = latest if deadline is None else min(latest, max(deadline, terminated.latest))
+    return msgspec.structs.replace(pod, terminated=Window(min(terminated.earliest, removal.earliest), latest))
 
 
-def _first_removals(fates: Iterable[PodResult]) -> list[float | None]:
-    return [fate.told[0].at if fate.told else None for fate in fates]
+def _first_removals(pods: Iterable[PodResult]) -> list[float | None]:
+    return [pod.removals[0].at if pod.removals else None for pod in pods]

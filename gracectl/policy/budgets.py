@@ -1,8 +1,8 @@
-"""What a PodDisruptionBudget says about one pod, as the eviction API will decide it.
+"""Verdict of PodDisruptionBudgets about one pod, as the eviction API will give it.
 
-The API server has the last word; this is the same arithmetic over what the watch has shown, so that a lane asks when
-the answer will be yes, and `status` can say why it will not be. Source: recordings `eviction` and `pdb-status`, and
-`unhealthyPodEvictionPolicy` as Kubernetes documents it.
+The API server has the last word; this is the same arithmetic over what the watch has shown, so that an eviction is
+requested when it will succeed, and `status` can say why it will not. Sources: recordings `eviction` and `pdb-status`,
+and `unhealthyPodEvictionPolicy` as Kubernetes documents it.
 """
 
 from __future__ import annotations
@@ -22,43 +22,45 @@ BudgetKey = tuple[str, str]
 """(namespace, name)"""
 
 LONGEST_FAILURE = 300
-"""Characters of what a server says about a budget that it cannot count."""
+"""Characters of the message of a SyncFailed condition that are shown."""
 
-TOO_MANY: Final = 2
-"""So many budgets over one pod are a misconfiguration: the eviction API refuses it."""
+TOO_MANY_BUDGETS: Final = 2
+"""With so many budgets over one pod the eviction API refuses it."""
 
-FREE_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
+UNCHARGED_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
 
 
 class Allowance(Enum):
-    """How the eviction API would take a request for a pod just now."""
+    """How the eviction API would treat a request for a pod now."""
 
-    FREE = auto()
-    """No budget is asked, or it is asked and not charged."""
+    UNCHARGED = auto()
+    """No budget applies, or it is not charged."""
     ALLOWED = auto()
     """The budget has a disruption left, and the eviction takes it."""
-    SPENT = auto()
-    """The budget allows none now: wait until it does."""
-    UNCOUNTED = auto()
-    """The budget allows none, as the server cannot tell how many pods it expects: wait until somebody mends that."""
-    UNOBSERVED = auto()
-    """The budget was just created or edited, its controller has not looked at it yet: wait for that."""
+    EXHAUSTED = auto()
+    """The budget allows none now."""
+    NOT_COUNTABLE = auto()
+    """The budget allows none, as the server cannot tell how many pods it expects, until that is fixed."""
+    NOT_OBSERVED = auto()
+    """The budget was just created or edited, and the disruption controller has not observed it yet."""
     AMBIGUOUS = auto()
-    """Several budgets select the pod: the API refuses until somebody mends that."""
+    """Several budgets select the pod: the API refuses until one is left."""
 
 
 class EvictionVerdict(msgspec.Struct, frozen=True):
-    """The answer and, for people, its reason."""
+    """Whether a pod may be evicted, and the reason if not."""
 
-    leave: Allowance
+    allowance: Allowance
     reason: str = ""
 
 
 def matching_budgets(
     labels: Mapping[str, str], budgets: Iterable[PodDisruptionBudget]
 ) -> Generator[int, None, tuple[PodDisruptionBudget, ...]]:
-    """Those of `budgets`, all of one namespace and sorted by name, that select a pod with these labels: the first two,
-    as a third changes nothing. Yields the effort of each match before it."""
+    """The budgets that select a pod with these labels: the first two, as a third changes nothing.
+
+    `budgets` are all of one namespace and sorted by name. Yields the effort of each match before it.
+    """
     found: list[PodDisruptionBudget] = []
     for budget in budgets:
         if budget.selector is None:
@@ -66,7 +68,7 @@ def matching_budgets(
         yield budget.selector.effort(labels)
         if budget.selector.matches(labels):
             found.append(budget)
-            if len(found) == TOO_MANY:
+            if len(found) == TOO_MANY_BUDGETS:
                 break
     return tuple(found)
 
@@ -74,41 +76,43 @@ def matching_budgets(
 def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int = 0) -> EvictionVerdict:
     """What `budgets` (those that select the pod) say about evicting it now.
 
-    `taken` disruptions are already spoken for: asked for in this round, or granted and not yet shown by the watch.
+    `taken` disruptions are spoken for: requested in this round, or granted and not yet shown by the watch.
     """
-    if not budgets or pod.phase in FREE_PHASES or pod.deletion_timestamp is not None:
-        return EvictionVerdict(Allowance.FREE)
-    if len(budgets) >= TOO_MANY:
-        listed = " and ".join(_called(b) for b in budgets[:TOO_MANY])
+    if not budgets or pod.phase in UNCHARGED_PHASES or pod.deletion_timestamp is not None:
+        return EvictionVerdict(Allowance.UNCHARGED)
+    if len(budgets) >= TOO_MANY_BUDGETS:
+        listed = " and ".join(_called(b) for b in budgets[:TOO_MANY_BUDGETS])
         reason = f"budgets {listed} both select it: the eviction API refuses such a pod"
         return EvictionVerdict(Allowance.AMBIGUOUS, reason)
     budget = budgets[0]
     if not pod.ready and allows_unready(budget):
-        return EvictionVerdict(Allowance.FREE)
+        return EvictionVerdict(Allowance.UNCHARGED)
     if budget.observed_generation < budget.generation:
-        return EvictionVerdict(Allowance.UNOBSERVED, f"budget {_called(budget)} has just changed and is being counted")
+        return EvictionVerdict(
+            Allowance.NOT_OBSERVED, f"budget {_called(budget)} has just changed and is being counted"
+        )
     if budget.disruptions_allowed <= 0:
         if (failure := failure_of(budget)) is not None:
             return EvictionVerdict(
-                Allowance.UNCOUNTED, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
+                Allowance.NOT_COUNTABLE, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
             )
         health = f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} required"
-        return EvictionVerdict(Allowance.SPENT, f"budget {_called(budget)} allows no disruption now ({health})")
+        return EvictionVerdict(Allowance.EXHAUSTED, f"budget {_called(budget)} allows no disruption now ({health})")
     if budget.disruptions_allowed <= taken:
         reason = f"waits for its turn under budget {_called(budget)}, which allows {budget.disruptions_allowed} now"
-        return EvictionVerdict(Allowance.SPENT, reason)
+        return EvictionVerdict(Allowance.EXHAUSTED, reason)
     return EvictionVerdict(Allowance.ALLOWED)
 
 
 def allows_unready(budget: PodDisruptionBudget) -> bool:
-    """Whether pods that are not ready leave uncharged (unhealthyPodEvictionPolicy)."""
+    """Whether pods that are not ready are evicted uncharged (unhealthyPodEvictionPolicy)."""
     if budget.unhealthy_pod_eviction_policy == names.ALWAYS_ALLOW:
         return True
     return 0 < budget.desired_healthy <= budget.current_healthy
 
 
 def failure_of(budget: PodDisruptionBudget) -> str | None:
-    """Why the server cannot tell how many pods this budget expects, and so allows nothing; None if it can."""
+    """Why the server cannot count the pods of this budget, and so allows nothing; None if it can."""
     verdict = budget.verdict
     if verdict is None or verdict.reason != names.SYNC_FAILED:
         return None

@@ -87,11 +87,11 @@ def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySett
 
 
 class DeadlineOrigin(msgspec.Struct, frozen=True):
-    """Where a deadline comes from: a TGP, of a claim or of a node group, or an annotation. `holder` has it: `NodeClaim
+    """Where a deadline comes from: a TGP, of a claim or of a node group, or an annotation. `object` has it: `NodeClaim
     a`, `Node n1`, `nodeGroups[0]`."""
 
     source: Literal["claim", "nodeGroup", "annotation"]
-    holder: str
+    object: str
 
 
 def deadline_origin(

@@ -1,7 +1,7 @@
-"""Who leaves before whom under the same budget, over all nodes (DESIGN 3.6).
+"""Order of evictions under the same budgets, over all nodes.
 
-Pods that share a budget leave one by one. The evictor keeps such lanes; whoever explains or foretells what it does asks
-the same question here.
+Pods that share a budget are evicted one by one. The evictor keeps such queues; forecasts and status ask for the order
+here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.plan import Plan, PodPlan
 
 EvictionRank = tuple[float, float, str, str]
-"""Sorts those who wait: less is earlier."""
+"""Sort key of queued pods: less is earlier."""
 
 
 def eviction_rank(key: tuple[str, str], deadline: float | None, since: float) -> EvictionRank:
@@ -24,54 +24,54 @@ def eviction_rank(key: tuple[str, str], deadline: float | None, since: float) ->
 
 
 class QueuedPod(msgspec.Struct, frozen=True):
-    """A pod whose turn on its node has come; `since`: when the termination of that node began."""
+    """Pod that is to be evicted now; `since`: when the termination of its node began."""
 
     node: str
     since: float
     entry: PodPlan
 
     @property
-    def turn(self) -> EvictionRank:
-        """Its place among all who wait for the same."""
+    def rank(self) -> EvictionRank:
+        """Sort key among the pods of its queue."""
         return eviction_rank(self.entry.pod.key, self.entry.deadline, self.since)
 
 
 def queues_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey, ...], tuple[QueuedPod, ...]]:
-    """Those whose turn has come, by the budgets that select them and in the order in which they leave.
+    """Queues by the budgets that select the pods, in order.
 
-    `plans`: since when a node ends, its name, and what is decided about it.
+    `plans`: the beginning of a node's termination, its name and its plan.
     """
     found: dict[tuple[BudgetKey, ...], list[QueuedPod]] = {}
     for since, node, decision in plans:
         for entry in decision.leaving:
             found.setdefault(entry.budgets, []).append(QueuedPod(node, since, entry))
-    return {budgets: tuple(sorted(lane, key=lambda waiting: waiting.turn)) for budgets, lane in found.items()}
+    return {budgets: tuple(sorted(queue, key=lambda queued: queued.rank)) for budgets, queue in found.items()}
 
 
 class QueuePosition(msgspec.Struct, frozen=True):
-    """Where a pod stands in its lane: it is the `number`th (from 1) `of` so many, right behind `ahead`.
+    """Position of a pod in its queue: the `number`th (from 1) `of` so many, right behind `ahead`.
 
-    `is_open`: pods of several nodes have the same turn but for their names. Whose node is looked at first then goes
-    first, so nobody can say beforehand which of them has which place.
+    `is_undecided`: pods of several nodes rank alike but for their names. The node that is reconciled first then goes
+    first, so the order is not known beforehand.
     """
 
     number: int
     of: int
     ahead: QueuedPod | None = None
-    is_open: bool = False
+    is_undecided: bool = False
 
 
-def positions_of(lane: Sequence[QueuedPod]) -> dict[str, QueuePosition]:
-    """By pod uid, the places of those who wait in this order."""
+def positions_of(queue: Sequence[QueuedPod]) -> dict[str, QueuePosition]:
+    """Positions in this queue, by pod UID."""
     nodes: dict[tuple[float, float], set[str]] = {}
-    for waiting in lane:
-        nodes.setdefault(waiting.turn[:2], set()).add(waiting.node)
+    for queued in queue:
+        nodes.setdefault(queued.rank[:2], set()).add(queued.node)
     return {
-        waiting.entry.pod.uid: QueuePosition(
+        queued.entry.pod.uid: QueuePosition(
             number=number,
-            of=len(lane),
-            ahead=lane[number - 2] if number > 1 else None,
-            is_open=len(nodes[waiting.turn[:2]]) > 1,
+            of=len(queue),
+            ahead=queue[number - 2] if number > 1 else None,
+            is_undecided=len(nodes[queued.rank[:2]]) > 1,
         )
-        for number, waiting in enumerate(lane, start=1)
+        for number, queued in enumerate(queue, start=1)
     }

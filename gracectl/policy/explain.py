@@ -89,7 +89,7 @@ def explain_pod(entry: PodPlan) -> str:
 def _reason(entry: PodPlan) -> str:
     until = f" until {format_time(entry.until)}" if entry.until is not None else ""
     if entry.protection is not None:
-        until += entry.protection.limit
+        until += entry.protection.limit_note
     forced = ""
     if entry.delete_at is not None and entry.outcome in HELD:
         forced = f"; it is deleted at {format_time(entry.delete_at)} at the latest"

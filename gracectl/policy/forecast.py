@@ -1,8 +1,8 @@
-"""What will happen to nodes if they end: beforehand, by the very decisions that will be taken then.
+"""Forecast of drains: computed beforehand, by the very decisions that will be taken then.
 
-Nobody knows how long a pod takes to stop, or when its replacement is Ready. So several courses are followed: one in
-which all goes as fast as it can, one in which every pod uses all of its grace, and some in between. What all of them
-agree on is certain, as far as nobody interferes; of everything else it is known between which instants it lies.
+How long a pod takes to terminate, or its replacement to become Ready, is not known. So several scenarios are
+simulated: the fastest, the slowest, in which every pod uses all of its grace, and some in between. What they agree on
+is certain unless something interferes; for everything else there is a window.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gracectl.policy.plan import NodeView, Plan, plan, settled_at
 from gracectl.policy.simulation import DrainingNode, EvictionRate, Scenario, simulate
 
 MIXED_SCENARIOS = 2
-"""Courses in which some are quick and others slow."""
+"""Scenarios in which some pods are quick and others slow."""
 
 
 class Assumptions(msgspec.Struct, frozen=True):
-    """What a forecast rests on beside the cluster's objects.
+    """Assumptions of a forecast beside the cluster's objects.
 
-    `replacement_seconds`: the longest that a replacement takes from its creation until it is Ready.
+    `replacement_seconds`: the longest time from the creation of a replacement until it is Ready.
     """
 
     replacement_seconds: float = 30.0
@@ -32,55 +32,57 @@ class Assumptions(msgspec.Struct, frozen=True):
 
 
 class NodeForecast(msgspec.Struct, frozen=True):
-    """What becomes of a node. `drained`: when nothing is left to wait for; None: never."""
+    """Forecast of one node. `drained`: when nothing is left to wait for; None: never."""
 
-    going: DrainingNode
+    draining: DrainingNode
     plan: Plan
     pods: tuple[PodForecast, ...]
     drained: Window | None
 
     @property
     def name(self) -> str:
-        """The node's."""
-        return self.going.view.node.name
+        """Name of the node."""
+        return self.draining.view.node.name
 
     @property
     def held(self) -> tuple[PodForecast, ...]:
-        """Those that keep it for ever, if nobody interferes: not even the fastest course is rid of them."""
+        """The pods that hold it for ever unless something changes: not even the fastest scenario removes them."""
         if self.drained is not None:
             return ()
-        return tuple(pod for pod in self.pods if pod.is_waited_for and pod.gone is None and not pod.ways)
+        return tuple(pod for pod in self.pods if pod.is_waited_for and pod.terminated is None and not pod.methods)
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What becomes of nodes that end together from the instant `at` on. `lanes`: who waits for whom at that instant."""
+    """Forecast of nodes that are drained together from the instant `at` on, and the queues of budgets at that
+    instant.
+    """
 
     at: float
     nodes: tuple[NodeForecast, ...]
-    lanes: dict[tuple[BudgetKey, ...], tuple[QueuedPod, ...]]
+    queues: dict[tuple[BudgetKey, ...], tuple[QueuedPod, ...]]
     assumptions: Assumptions
 
 
-def forecast(going: Iterable[DrainingNode], now: float, assumptions: Assumptions) -> Forecast:
-    """Let these nodes end in several ways, and join what comes of it. `now` is the server's time."""
-    nodes = tuple(going)
+def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumptions) -> Forecast:
+    """Simulate the drain of these nodes in several scenarios, and join the results. `now` is the server's time."""
+    nodes = tuple(draining)
     plans = [plan(each.view, now) for each in nodes]
-    courses = [simulate(nodes, now, pace, assumptions.rate) for pace in _scenarios(plans, assumptions)]
-    rivals = simultaneous_pods(plans, courses)
+    results = [simulate(nodes, now, scenario, assumptions.rate) for scenario in _scenarios(plans, assumptions)]
+    simultaneous = simultaneous_pods(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
-        pods = forecast_pods(decision, courses, rivals)
-        drained = _drained([course.drained.get(each.view.node.name) for course in courses], each.view, pods)
+        pods = forecast_pods(decision, results, simultaneous)
+        drained = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
         found.append(NodeForecast(each, decision, pods, drained))
     begun = ((each.since, each.view.node.name, decision) for each, decision in zip(nodes, plans, strict=True))
     return Forecast(now, tuple(found), queues_of(begun), assumptions)
 
 
 def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario]:
-    quick = Scenario(uses_grace=False, replacement_seconds=0.0, heals=True)
-    slow = Scenario(uses_grace=True, replacement_seconds=assumptions.replacement_seconds, heals=False)
+    quick = Scenario(uses_grace=False, replacement_seconds=0.0, pods_recover=True)
+    slow = Scenario(uses_grace=True, replacement_seconds=assumptions.replacement_seconds, pods_recover=False)
     is_contested = len(plans) > 1 and any(entry.budgets for decision in plans for entry in decision.pods)
-    contested = [msgspec.structs.replace(pace, last_first=True) for pace in (quick, slow) if is_contested]
+    contested = [msgspec.structs.replace(scenario, last_first=True) for scenario in (quick, slow) if is_contested]
     mixtures = [msgspec.structs.replace(slow, mixture=number + 1) for number in range(MIXED_SCENARIOS)]
     return [quick, slow, *contested, *mixtures]
 
@@ -90,10 +92,10 @@ def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[Po
     found, settled = window_of(instants), settled_at(view)
     if found is None or settled is None:
         return found
-    gone = [pod.gone for pod in pods if pod.gone is not None and pod.is_waited_for]
-    soonest = max([settled, *(span.earliest for span in gone)])
+    terminated = [pod.terminated for pod in pods if pod.terminated is not None and pod.is_waited_for]
+    soonest = max([settled, *(window.earliest for window in terminated)])
     latest = found.latest
     if latest is not None:
-        latest = max([latest, *(span.latest for span in gone if span.latest is not None)])
+        latest = max([latest, *(window.latest for window in terminated if window.latest is not None)])
         latest = latest if view.deadline is None else min(latest, max(view.deadline, found.earliest))
     return Window(min(found.earliest, soonest), latest)

@@ -128,28 +128,28 @@ def disruption_verdict(budget: NodeDisruptionBudget, node: Node, now: float) -> 
     """What the ledger of a budget that governs the node says about ending it now. FREE: it changes no count, or has
     been counted before; ALLOWED: it has to be written into the ledger first."""
     if not is_available(node) or is_admitted(budget, node, now):
-        return EvictionVerdict(Allowance.FREE)
-    leave = allowance_of(budget)
-    match leave:
-        case Allowance.UNOBSERVED:
+        return EvictionVerdict(Allowance.UNCHARGED)
+    allowance = allowance_of(budget)
+    match allowance:
+        case Allowance.NOT_OBSERVED:
             reason = f"node disruption budget {budget.name} has just changed and is being counted"
-        case Allowance.UNCOUNTED:
+        case Allowance.NOT_COUNTABLE:
             problem = invalid_reason(budget)
             reason = f"node disruption budget {budget.name} allows nothing, as nobody can count by it: {problem}"
-        case Allowance.SPENT:
+        case Allowance.EXHAUSTED:
             reason = explain(budget)
         case _:
             reason = ""
-    return EvictionVerdict(leave, reason)
+    return EvictionVerdict(allowance, reason)
 
 
 def allowance_of(budget: NodeDisruptionBudget) -> Allowance:
     """What the budget says to the end of an available node that it has not counted yet."""
     if budget.observed_generation < budget.generation:
-        return Allowance.UNOBSERVED
+        return Allowance.NOT_OBSERVED
     if invalid_reason(budget) is not None:
-        return Allowance.UNCOUNTED
-    return Allowance.ALLOWED if budget.disruptions_allowed > 0 else Allowance.SPENT
+        return Allowance.NOT_COUNTABLE
+    return Allowance.ALLOWED if budget.disruptions_allowed > 0 else Allowance.EXHAUSTED
 
 
 def may_unblock(old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> bool:
@@ -168,11 +168,11 @@ def explain(budget: NodeDisruptionBudget) -> str:
     return f"node disruption budget {budget.name} allows no node to end now ({figures})"
 
 
-def remedy_of(budget: NodeDisruptionBudget, leave: Allowance) -> str:
+def remedy_of(budget: NodeDisruptionBudget, allowance: Allowance) -> str:
     """What would let a node end that the budget holds back."""
-    if leave is Allowance.UNOBSERVED:
+    if allowance is Allowance.NOT_OBSERVED:
         return "try again in a moment (a gracectl controller counts it)"
-    if leave is Allowance.UNCOUNTED:
+    if allowance is Allowance.NOT_COUNTABLE:
         return "mend or delete the budget"
     if budget.expected_nodes and budget.desired_available >= budget.expected_nodes:
         return "change or delete the budget, which lets no Ready node end"

@@ -50,7 +50,7 @@ class Protection(msgspec.Struct, frozen=True):
         return "forever" if self.until is None and self.value == "true" else "time"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """`protected by do-not-disrupt "4h"`, for people; until when is for the caller to say."""
         if not self.is_valid:
             means = 'which is neither "true" nor a duration and so means for ever'
@@ -60,7 +60,7 @@ class Protection(msgspec.Struct, frozen=True):
         return f'protected by {self.kind} "{printable(self.value)}"'
 
     @property
-    def limit(self) -> str:
+    def limit_note(self) -> str:
         """` (the most that protection.maximumSeconds grants)`, behind the instant at which it ends; else empty."""
         return " (the most that protection.maximumSeconds grants)" if self.is_capped else ""
 

@@ -20,91 +20,95 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import FREE_PHASES, Allowance, BudgetKey, eviction_verdict, failure_of
+from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict, failure_of
 from gracectl.policy.deadlines import grace_of, granted, granted_already
 from gracectl.policy.eviction_queues import QueuedPod
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 
-NAMESAKE_SECONDS = 120.0
-"""For so long a budget does not count a pod of the name of one that was evicted, if it has not seen that one go
-(DeletionTimeout of kube-controller-manager's disruption controller)."""
+NAMESAKE_TIMEOUT_SECONDS = 120.0
+"""For so long a budget does not count a pod with the name of an evicted one if it has not seen that one go
+(DeletionTimeout of kube-controller-manager's disruption controller).
+"""
 
-RECREATED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
-"""Whose pods are replaced as soon as one is told to end; a StatefulSet's, and anybody else's, when it is gone."""
+RECREATED_IMMEDIATELY = frozenset({"ReplicaSet", "ReplicationController", "Job"})
+"""Controllers that replace a pod as soon as it terminates; a StatefulSet, like any other, replaces it when it is
+gone.
+"""
 
 
 class DrainingNode(msgspec.Struct, frozen=True):
-    """A node that ends, as the caches show it; `since` when (Unix seconds)."""
+    """Node that is drained from `since` on (Unix seconds), as the caches show it."""
 
     view: NodeView
     since: float
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """How the world around the controller behaves in one course.
+    """Assumptions about everything but the controller.
 
-    `uses_grace`: pods need all of their grace to stop, else they stop at once. `replacement_seconds`: from the moment
-    in which a pod is replaced until its replacement is Ready. `heals`: pods that are not Ready now are so at once, else
-    never. `last_first`: of those whose turn comes in the same instant the last one is the first, as nobody knows whose
-    node is seen first. `mixture`: unless 0, about half of the waves, and of the budgets' replacements, are quick all
-    the same; another number, another half.
+    `uses_grace`: pods need all of their grace to terminate, otherwise none. `replacement_seconds`: from the moment in
+    which a pod is replaced until its replacement is Ready. `pods_recover`: pods that are not Ready now become Ready
+    at once, otherwise never. `last_first`: of pods queued in the same instant the last goes first, as the order in
+    which nodes are reconciled is not known. `mixture`: unless 0, about half of the waves, and of the budgets'
+    replacements, take no time; another number selects another half.
     """
 
     uses_grace: bool
     replacement_seconds: float
-    heals: bool
+    pods_recover: bool
     last_first: bool = False
     mixture: int = 0
 
     def is_quick(self, *names: object) -> bool:
-        """Whether those who go by these names do not need the time that they have."""
+        """Whether the wave or budget of these names takes no time."""
         if not self.mixture:
             return not self.uses_grace
         return bool(crc32(repr((self.mixture, *names)).encode()) & 1)
 
 
 class RemovalMethod(StrEnum):
-    """How a pod is told to leave."""
+    """How a pod is removed."""
 
     EVICTED = "evicted"
     DELETED = "deleted"
 
 
-class Removal(msgspec.Struct, frozen=True):
-    """A pod is told to leave, with so many seconds of grace."""
+class PodRemoval(msgspec.Struct, frozen=True):
+    """Eviction or deletion of a pod, with so many seconds of grace."""
 
     at: float
-    how: RemovalMethod
+    method: RemovalMethod
     grace: int
 
 
 class PodResult(msgspec.Struct, frozen=True):
-    """What becomes of a pod that holds its node. Instants are Unix seconds.
+    """Removals and end of a pod. Instants are Unix seconds.
 
-    `gone`: when its containers have stopped; None: not before the node ends, or never.
+    `terminated`: when its containers have stopped; None: not before the node ends, or never.
     """
 
-    told: tuple[Removal, ...] = ()
-    gone: float | None = None
+    removals: tuple[PodRemoval, ...] = ()
+    terminated: float | None = None
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
-    """What has happened: `fates` by pod uid, `drained` by node (missing: never), `turns`: by pod uid, when its turn on
-    its node came. `kept`: by pod uid, what is decided in the end about those that keep their nodes for ever."""
+    """Course of events: `pods` by UID, `drained` by node (missing: never), `queued_at`: by pod UID, when it
+    joined its queue. `final_entries`: by pod UID, the last plan of those that hold their nodes for ever.
+    """
 
-    fates: dict[str, PodResult]
+    pods: dict[str, PodResult]
     drained: dict[str, float]
-    turns: dict[str, float]
-    kept: dict[str, PodPlan]
+    queued_at: dict[str, float]
+    final_entries: dict[str, PodPlan]
 
 
-def simulate(going: Iterable[DrainingNode], now: float, pace: Scenario, rate: EvictionRate) -> SimulationResult:
-    """Let these nodes end from `now` on, until nothing changes any more."""
-    return _Simulation(tuple(going), now, pace, rate).run()
+def simulate(nodes: Iterable[DrainingNode], now: float, scenario: Scenario, rate: EvictionRate) -> SimulationResult:
+    """Drain these nodes from `now` on, until nothing changes any more."""
+    return _Simulation(tuple(nodes), now, scenario, rate).run()
 
 
 class _Event(msgspec.Struct, frozen=True, order=True):
-    """Something that comes by itself: a pod has stopped, or a budget has one more healthy pod."""
+    """Event that comes by itself: a pod has stopped, or a budget has one more healthy pod."""
 
     at: float
     number: int
@@ -113,104 +117,113 @@ class _Event(msgspec.Struct, frozen=True, order=True):
 
 
 class _Simulation:
-    def __init__(self, going: tuple[DrainingNode, ...], now: float, pace: Scenario, rate: EvictionRate) -> None:
+    def __init__(self, nodes: tuple[DrainingNode, ...], now: float, scenario: Scenario, rate: EvictionRate) -> None:
         self._now = now
-        self._pace = pace
-        self._going = {each.view.node.name: each for each in going}
+        self._scenario = scenario
+        self._nodes = {each.view.node.name: each for each in nodes}
         self._pods: dict[str, dict[str, Pod]] = {
-            name: {pod.uid: pod for pod in each.view.pods} for name, each in self._going.items()
+            name: {pod.uid: pod for pod in each.view.pods} for name, each in self._nodes.items()
         }
         self._node_of = {uid: name for name, pods in self._pods.items() for uid in pods}
         self._plans: dict[str, Plan] = {}
         self._budgets: dict[BudgetKey, PodDisruptionBudget] = {}
         self._keys: dict[str, tuple[BudgetKey, ...]] = {}  # by pod uid
-        self._lanes: dict[tuple[BudgetKey, ...], SimulatedQueue] = defaultdict(SimulatedQueue)
-        self._moving: set[tuple[BudgetKey, ...]] = set()  # lanes in which somebody may be able to go now
-        self._told: dict[str, list[Removal]] = defaultdict(list)
-        self._gone: dict[str, float] = {}
-        self._ends: dict[str, float] = {}  # when a pod that was told to leave has stopped
-        self._ordered: dict[tuple[str, BudgetKey], float] = {}  # when the last heir of an owner is Ready
+        self._queues: dict[tuple[BudgetKey, ...], SimulatedQueue] = defaultdict(SimulatedQueue)
+        self._unblocked: set[tuple[BudgetKey, ...]] = set()  # queues in which a pod may be allowed now
+        self._removals: dict[str, list[PodRemoval]] = defaultdict(list)
+        self._terminated: dict[str, float] = {}
+        self._terminates_at: dict[str, float] = {}  # by pod uid, once removed
+        self._replacement_ready: dict[tuple[str, BudgetKey], float] = {}  # by owner and budget
         self._drained: dict[str, float] = {}
         self._events: list[_Event] = []
         self._numbers = count()
-        self._bucket = RateLimit(rate, now)
-        self._wake: float | None = None  # when the bucket has tokens again
+        self._rate_limit = RateLimit(rate, now)
+        self._wake: float | None = None  # when there are tokens again
         in_order = sorted((pod.key, pod.uid) for pods in self._pods.values() for pod in pods.values())
-        self._by_name = {uid: number for number, (_, uid) in enumerate(in_order)}  # instead of names
-        self._turns: dict[str, float] = {}
-        for each in going:
+        self._name_rank = {uid: number for number, (_, uid) in enumerate(in_order)}  # by uid: names as numbers
+        self._queued_at: dict[str, float] = {}
+        for each in nodes:
             for uid, budgets in each.view.budgets.items():
                 self._keys[uid] = tuple(budget.key for budget in budgets)
                 self._budgets.update({budget.key: budget for budget in budgets})
 
     def run(self) -> SimulationResult:
-        self._begin()
-        dirty = set(self._going)
+        self._start()
+        changed = set(self._nodes)
         while True:
-            while dirty or self._moving:
-                for name in sorted(dirty):
+            while changed or self._unblocked:
+                for name in sorted(changed):
                     self._plan(name)
-                dirty = self._delete(dirty) or self._evict()
-            following = self._next()
-            if following is None:
+                changed = self._delete(changed) or self._evict()
+            next_instant = self._next()
+            if next_instant is None:
                 break
-            self._now = following
-            dirty = self._happen()
-        fates = {uid: PodResult(tuple(self._told[uid]), self._gone.get(uid)) for uid in {*self._told, *self._gone}}
-        kept = {entry.pod.uid: entry for name in self._going if name not in self._drained for entry in self._kept(name)}
-        return SimulationResult(fates, self._drained, self._turns, kept)
+            self._now = next_instant
+            changed = self._handle_events()
+        uids = {*self._removals, *self._terminated}
+        pods = {uid: PodResult(tuple(self._removals[uid]), self._terminated.get(uid)) for uid in uids}
+        undrained = [name for name in self._nodes if name not in self._drained]
+        final_entries = {entry.pod.uid: entry for name in undrained for entry in self._final_entries(name)}
+        return SimulationResult(pods, self._drained, self._queued_at, final_entries)
 
-    def _kept(self, name: str) -> Iterator[PodPlan]:
-        """Who is still there on a node; of budgets what they say by now."""
+    def _final_entries(self, name: str) -> Iterator[PodPlan]:
+        """Pods that are left on a node, with the final verdicts of their budgets."""
         for entry in self._plans[name].left:
             pod = entry.pod
-            if pod.deletion_timestamp is None and entry.wants_out:
+            if pod.deletion_timestamp is None and entry.is_queued:
                 verdict = eviction_verdict(pod, tuple(self._budgets[key] for key in entry.budgets))
                 yield msgspec.structs.replace(entry, outcome=Outcome.BLOCKED, reason=verdict.reason)
             else:
                 yield entry
 
-    # -- what is so at the beginning -----------------------------------------------------------------------------------
+    # -- beginning -----------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """Those on their way come to their end; what budgets lack at present comes back as the pace says."""
+    def _start(self) -> None:
+        """Let terminating pods terminate; what budgets lack at present recovers as the scenario says."""
         replaced: dict[BudgetKey, list[float]] = defaultdict(list)
         for pods in self._pods.values():
             for pod in pods.values():
                 if pod.deletion_timestamp is not None:
-                    # One that is still there after its time may be there for ever.
-                    self._stop(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
+                    # A pod that is still there after its time may stay for ever.
+                    self._terminate(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
                     for key in self._keys.get(pod.uid, ()):
-                        replaced[key].append(self._replaced_at(pod, key))
+                        replaced[key].append(self._replacement_ready_at(pod, key))
         for key, budget in self._budgets.items():
             self._budgets[key] = msgspec.structs.replace(budget, observed_generation=budget.generation)
             missing = max(budget.expected_pods - budget.current_healthy, 0)
-            for at in [self._now] * missing if self._pace.heals else sorted(replaced[key])[:missing]:
+            for at in [self._now] * missing if self._scenario.pods_recover else sorted(replaced[key])[:missing]:
                 self._push(at, budget=key)
 
-    def _replaced_at(self, pod: Pod, key: BudgetKey) -> float:
-        """When the replacement of a pod that was told to leave is Ready; infinity if there will be none."""
+    def _replacement_ready_at(self, pod: Pod, key: BudgetKey) -> float:
+        """When the replacement of a removed pod is Ready; infinity if there will be none.
+
+        ::
+
+            ReplicaSet, Job   removed ─▶ replacement_seconds ─▶ Ready
+            StatefulSet       removed ─▶ terminated ─▶ the one replaced before is Ready ─▶ replacement_seconds ─▶ Ready
+            none, DaemonSet   never
+        """
         controller = next((owner for owner in pod.owners if owner.controller), None)
         if controller is None or controller.kind == names.DAEMON_SET:
             return math.inf
-        takes = 0.0 if self._pace.mixture and self._pace.is_quick(key) else self._pace.replacement_seconds
-        if controller.kind in RECREATED_AT_ONCE:
+        takes = 0.0 if self._scenario.mixture and self._scenario.is_quick(key) else self._scenario.replacement_seconds
+        if controller.kind in RECREATED_IMMEDIATELY:
             return self._now + takes
-        # A StatefulSet makes the next pod when all before it are Ready, and none while one of them still terminates.
-        begins = max(self._ends.get(pod.uid, math.inf), self._ordered.get((controller.uid, key), -math.inf))
-        ready = begins + takes
-        if self._is_mistaken_for(pod) and takes:
-            ready = max(ready, self._now + NAMESAKE_SECONDS)
-        self._ordered[controller.uid, key] = ready
+        previous_ready = self._replacement_ready.get((controller.uid, key), -math.inf)
+        ready = max(self._terminates_at.get(pod.uid, math.inf), previous_ready) + takes
+        if self._is_mistaken_for_successor(pod) and takes:
+            ready = max(ready, self._now + NAMESAKE_TIMEOUT_SECONDS)
+        self._replacement_ready[controller.uid, key] = ready
         return ready
 
-    def _is_mistaken_for(self, pod: Pod) -> bool:
-        """Whether a budget may take the heir, who has the same name, for the evicted pod itself: one without grace is
-        gone before anybody has seen it terminate."""
-        told = self._told[pod.uid]
-        return bool(told) and told[-1].how is RemovalMethod.EVICTED and grace_of(pod) == 0
+    def _is_mistaken_for_successor(self, pod: Pod) -> bool:
+        """Whether a budget may take the replacement, which has the same name, for the evicted pod: a pod without
+        grace is gone before the disruption controller has seen it terminate.
+        """
+        removals = self._removals[pod.uid]
+        return bool(removals) and removals[-1].method is RemovalMethod.EVICTED and grace_of(pod) == 0
 
-    # -- what happens by itself ----------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def _push(self, at: float, *, uid: str = "", budget: BudgetKey | None = None) -> None:
         if at < math.inf:
@@ -222,46 +235,46 @@ class _Simulation:
         instants += [self._wake, self._events[0].at if self._events else None]
         return min((at for at in instants if at is not None), default=None)
 
-    def _happen(self) -> set[str]:
-        """Whatever is due now; the nodes that have to be looked at again."""
-        dirty = {
+    def _handle_events(self) -> set[str]:
+        """Apply all that is due now; returns the nodes to plan anew."""
+        changed = {
             name
             for name, decision in self._plans.items()
             if name not in self._drained and decision.next_change is not None and decision.next_change <= self._now
         }
         if self._wake is not None and self._wake <= self._now:
             self._wake = None
-            self._moving.add(())
+            self._unblocked.add(())
         while self._events and self._events[0].at <= self._now:
             event = heapq.heappop(self._events)
             if event.budget is not None:
-                self._count(event.budget, 1)
-            elif self._ends.get(event.uid) == event.at and event.uid not in self._gone:
+                self._adjust_healthy(event.budget, 1)
+            elif self._terminates_at.get(event.uid) == event.at and event.uid not in self._terminated:
                 name = self._node_of[event.uid]
-                self._gone[event.uid] = self._now
+                self._terminated[event.uid] = self._now
                 del self._pods[name][event.uid]
-                dirty.add(name)
-        return dirty
+                changed.add(name)
+        return changed
 
-    def _count(self, key: BudgetKey, change: int) -> None:
-        """So many pods more, or fewer, are healthy under a budget: it allows accordingly.
+    def _adjust_healthy(self, key: BudgetKey, change: int) -> None:
+        """Change the number of healthy pods of a budget, and what it allows.
 
-        Never more than it expects: the heir of one that was not Ready may be the one that has been missing.
+        Never more than it expects: the replacement of a pod that was not Ready may be the one that was missing.
         """
         budget = self._budgets[key]
         most = max(budget.expected_pods, budget.current_healthy)
         healthy = min(max(budget.current_healthy + change, 0), most)
         allowed = max(healthy - budget.desired_healthy, 0) if failure_of(budget) is None else 0
         self._budgets[key] = msgspec.structs.replace(budget, current_healthy=healthy, disruptions_allowed=allowed)
-        self._moving.update(keys for keys in self._lanes if key in keys)
+        self._unblocked.update(keys for keys in self._queues if key in keys)
 
-    # -- what is decided -----------------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _plan(self, name: str) -> None:
         if name in self._drained:
             return
-        going = self._going[name]
-        decision = plan(msgspec.structs.replace(going.view, pods=tuple(self._pods[name].values())), self._now)
+        node = self._nodes[name]
+        decision = plan(msgspec.structs.replace(node.view, pods=tuple(self._pods[name].values())), self._now)
         before = {entry.pod.uid: entry for entry in self._plans[name].leaving} if name in self._plans else {}
         self._plans[name] = decision
         if decision.drained:
@@ -269,66 +282,66 @@ class _Simulation:
         for entry in () if decision.drained else decision.leaving:
             known = before.pop(entry.pod.uid, None)
             if known is None or known.deadline != entry.deadline:
-                waiting = QueuedPod(name, going.since, entry)
-                self._turns.setdefault(entry.pod.uid, self._now)
-                self._lanes[entry.budgets].join(waiting, self._place(waiting))
-                self._moving.add(entry.budgets)
+                queued = QueuedPod(name, node.since, entry)
+                self._queued_at.setdefault(entry.pod.uid, self._now)
+                self._queues[entry.budgets].add(queued, self._rank(queued))
+                self._unblocked.add(entry.budgets)
         for uid, entry in before.items():
-            self._lanes[entry.budgets].leave(uid)
+            self._queues[entry.budgets].remove(uid)
 
-    def _delete(self, looked_at: Iterable[str]) -> set[str]:
-        """Delete whose time has come for a deadline; their nodes."""
-        dirty = set()
-        for name in looked_at:
+    def _delete(self, nodes: Iterable[str]) -> set[str]:
+        """Delete the pods whose time before the deadline has come; returns their nodes."""
+        changed = set()
+        for name in nodes:
             for entry in self._plans[name].left:
                 pod = self._pods[name].get(entry.pod.uid)
                 if entry.outcome is not Outcome.DELETE or pod is None or entry.deadline is None:
                     continue
                 grace = granted(pod, entry.deadline, self._now)
-                if grace is not None and self._tell(pod, RemovalMethod.DELETED, grace):
-                    dirty.add(name)
-        return dirty
+                if grace is not None and self._remove(pod, RemovalMethod.DELETED, grace):
+                    changed.add(name)
+        return changed
 
     def _evict(self) -> set[str]:
-        """Evict whom budgets and rate let go, lane by lane; their nodes."""
-        dirty: set[str] = set()
-        for keys in sorted(self._moving):
-            lane = self._lanes[keys]
-            stay = []
-            for waiting in lane.in_order():
-                pod = self._pods[waiting.node].get(waiting.entry.pod.uid)
+        """Evict what budgets and rate allow, queue by queue; returns the nodes."""
+        changed: set[str] = set()
+        for keys in sorted(self._unblocked):
+            queue = self._queues[keys]
+            blocked = []
+            for queued in queue.in_order():
+                pod = self._pods[queued.node].get(queued.entry.pod.uid)
                 if pod is None or pod.deletion_timestamp is not None:
                     continue
-                if self._may_go(keys, pod):
-                    self._tell(pod, RemovalMethod.EVICTED, grace_of(pod))
-                    dirty.add(waiting.node)
+                if self._is_allowed(keys, pod):
+                    self._remove(pod, RemovalMethod.EVICTED, grace_of(pod))
+                    changed.add(queued.node)
                     continue
-                stay.append(waiting)
+                blocked.append(queued)
                 if not keys:
                     break  # the others wait for the same tokens
-            for waiting in stay:
-                lane.join(waiting, self._place(waiting))
-        self._moving.clear()
-        return dirty
+            for queued in blocked:
+                queue.add(queued, self._rank(queued))
+        self._unblocked.clear()
+        return changed
 
-    def _place(self, waiting: QueuedPod) -> Rank:
-        uid = waiting.entry.pod.uid
-        place = (*waiting.turn[:2], self._by_name[uid])
-        if self._pace.last_first and self._turns[uid] == self._now:
+    def _rank(self, queued: QueuedPod) -> Rank:
+        uid = queued.entry.pod.uid
+        place = (*queued.rank[:2], self._name_rank[uid])
+        if self._scenario.last_first and self._queued_at[uid] == self._now:
             return (1, *(-each for each in place))
         return (0, *place)
 
-    def _may_go(self, keys: tuple[BudgetKey, ...], pod: Pod) -> bool:
+    def _is_allowed(self, keys: tuple[BudgetKey, ...], pod: Pod) -> bool:
         if not keys:
-            at = self._bucket.take(self._now)
+            at = self._rate_limit.take(self._now)
             if at is not None:
                 self._wake = at
             return at is None
         verdict = eviction_verdict(pod, tuple(self._budgets[key] for key in keys))
-        return verdict.leave in (Allowance.FREE, Allowance.ALLOWED)
+        return verdict.allowance in (Allowance.UNCHARGED, Allowance.ALLOWED)
 
-    def _tell(self, pod: Pod, how: RemovalMethod, grace: int) -> bool:
-        """The pod is told to leave, for the first time or with less grace; whether that changes anything."""
+    def _remove(self, pod: Pod, method: RemovalMethod, grace: int) -> bool:
+        """Remove a pod, for the first time or with less grace; returns whether that changes anything."""
         if pod.deletion_timestamp is None:
             ends = math.floor(self._now) + grace
         elif grace < granted_already(pod):
@@ -336,50 +349,50 @@ class _Simulation:
             ends = max(math.floor(first) + grace, math.floor(self._now))
         else:
             return False
-        self._told[pod.uid].append(Removal(self._now, how, grace))
-        going = msgspec.structs.replace(pod, deletion_timestamp=float(ends), deletion_grace_seconds=grace)
-        self._pods[self._node_of[pod.uid]][pod.uid] = going
-        self._stop(going, self._now + grace)
+        self._removals[pod.uid].append(PodRemoval(self._now, method, grace))
+        terminating = msgspec.structs.replace(pod, deletion_timestamp=float(ends), deletion_grace_seconds=grace)
+        self._pods[self._node_of[pod.uid]][pod.uid] = terminating
+        self._terminate(terminating, self._now + grace)
         if pod.deletion_timestamp is None:
-            self._leave_budgets(pod)
+            self._charge_budgets(pod)
         return True
 
-    def _leave_budgets(self, pod: Pod) -> None:
+    def _charge_budgets(self, pod: Pod) -> None:
         for key in self._keys.get(pod.uid, ()):
             if pod.ready:
-                self._count(key, -1)
-            # Nobody knows whether the heir of a pod that is not Ready will be.
-            if pod.ready or self._pace.heals:
-                self._push(self._replaced_at(pod, key), budget=key)
+                self._adjust_healthy(key, -1)
+            # Whether the replacement of a pod that is not Ready becomes Ready is not known.
+            if pod.ready or self._scenario.pods_recover:
+                self._push(self._replacement_ready_at(pod, key), budget=key)
 
-    def _stop(self, pod: Pod, latest: float) -> None:
-        """A pod that was told to leave stops; its kubelet kills it at `latest`, if there is one that does."""
-        view = self._going[self._node_of[pod.uid]].view
+    def _terminate(self, pod: Pod, latest: float) -> None:
+        """Terminate a removed pod: by `latest`, when its kubelet kills it, if the node has one that works."""
+        view = self._nodes[self._node_of[pod.uid]].view
         at = latest if view.node.ready else math.inf
         wave = view.settings.order_of(view.node.labels).wave_of(pod)
-        if pod.phase in FREE_PHASES or self._pace.is_quick(view.node.name, wave):
+        if pod.phase in UNCHARGED_PHASES or self._scenario.is_quick(view.node.name, wave):
             at = self._now
-        if at != self._ends.get(pod.uid):
-            self._ends[pod.uid] = at
+        if at != self._terminates_at.get(pod.uid):
+            self._terminates_at[pod.uid] = at
             self._push(at, uid=pod.uid)
 
 
 ROUNDING = 1e-9
-"""Of an eviction: the allowance has come, but for rounding."""
+"""Part of an eviction: less than this is missing only by rounding."""
 
 SHORTEST_WAIT_SECONDS = 0.1
-"""Thousands of pods that wait for a rate are let go in small groups; no instant is off by more than this."""
+"""Thousands of pods that wait for a rate are evicted in small groups; no instant is off by more than this."""
 
 
 class EvictionRate(msgspec.Struct, frozen=True):
-    """How fast pods without a budget are evicted: so many a second, after a burst; 0 means no limit."""
+    """Rate limit of evictions without a budget: `qps`, after a burst; 0 means no limit."""
 
     qps: float = 0.0
     burst: int = 1
 
 
 class RateLimit:
-    """Evictions of pods without a budget, as the rate limit lets them pass."""
+    """Token bucket for evictions without a budget."""
 
     def __init__(self, rate: EvictionRate, now: float) -> None:
         self._rate = rate
@@ -387,7 +400,7 @@ class RateLimit:
         self._at = now
 
     def take(self, now: float) -> float | None:
-        """None: one may go; else the instant at which the next one may."""
+        """Take a token: None if there was one, else the instant of the next."""
         if self._rate.qps == 0:
             return None
         self._tokens = min(self._rate.burst, self._tokens + (now - self._at) * self._rate.qps)
@@ -399,28 +412,28 @@ class RateLimit:
 
 
 Rank = tuple[float, ...]
-"""Sorts those in a lane: less is earlier."""
+"""Position in a queue: less is earlier."""
 
 
 class SimulatedQueue:
-    """Those who wait under the same budgets, in their order."""
+    """Pods that wait under the same budgets, in order."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Rank, str]] = []
         self._waiting: dict[str, tuple[Rank, QueuedPod]] = {}
 
-    def join(self, waiting: QueuedPod, place: Rank) -> None:
-        """Add one, or give him another place."""
-        uid = waiting.entry.pod.uid
+    def add(self, queued: QueuedPod, place: Rank) -> None:
+        """Add a pod, or move it."""
+        uid = queued.entry.pod.uid
         heapq.heappush(self._heap, (place, uid))
-        self._waiting[uid] = (place, waiting)
+        self._waiting[uid] = (place, queued)
 
-    def leave(self, uid: str) -> None:
-        """He does not wait any more."""
+    def remove(self, uid: str) -> None:
+        """Remove a pod."""
         self._waiting.pop(uid, None)
 
     def in_order(self) -> Iterator[QueuedPod]:
-        """The first one first; whoever is put back with `join` waits on."""
+        """Take the pods out one by one, in order; a pod that is added again meanwhile waits on."""
         while self._heap:
             place, uid = heapq.heappop(self._heap)
             found = self._waiting.get(uid)

@@ -33,10 +33,10 @@ from gracectl.policy.settings import PolicySettings
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
 
 REMEDIES: Final = {
-    Allowance.SPENT: "give the budget more healthy pods or a wider bound",
-    Allowance.UNCOUNTED: "mend what its condition names, or take the budget away",
+    Allowance.EXHAUSTED: "give the budget more healthy pods or a wider bound",
+    Allowance.NOT_COUNTABLE: "mend what its condition names, or take the budget away",
     Allowance.AMBIGUOUS: "change their selectors so that one is left",
-    Allowance.UNOBSERVED: "wait for the disruption controller",
+    Allowance.NOT_OBSERVED: "wait for the disruption controller",
 }
 """What would let a pod leave whose budget blocks."""
 
@@ -50,11 +50,11 @@ class Cause(StrEnum):
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """From `at` (Unix seconds) on a node is to end; `words` say why, to people who read them then."""
+    """From `at` (Unix seconds) on a node is to end; `message` say why, to people who read them then."""
 
     cause: Cause
     at: float
-    words: str
+    message: str
 
 
 def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: PolicySettings) -> tuple[Trigger, ...]:
@@ -200,7 +200,7 @@ def explain_blockers(holds: tuple[VoluntaryBlocker, ...]) -> str:
     first = holds[0]
     until = f" until {format_time(first.until)}" if first.until is not None else ""
     if first.protection is not None:
-        until += first.protection.limit
+        until += first.protection.limit_note
     more = len(holds) - 1
     others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
     return (
@@ -216,7 +216,7 @@ def explain_elapsed(holds: Sequence[VoluntaryBlocker]) -> str:
     last = holds[-1]
     assert last.protection is not None
     assert last.until is not None
-    protection = f"was {last.protection.words} until {format_time(last.until)}{last.protection.limit}"
+    protection = f"was {last.protection.description} until {format_time(last.until)}{last.protection.limit_note}"
     others = f"; {len(holds) - 1} more had ended before" if len(holds) > 1 else ""
     return f"pod {last.pod.namespace}/{last.pod.name} {protection}{others}"
 
@@ -230,7 +230,7 @@ def _hold(
         return None
     if protection := protection_of(pod, now, settings.protection):
         way_out = f"take {protection.kind} off the pod"
-        return VoluntaryBlocker(pod, f"is {protection.words}", protection.until, way_out, protection)
+        return VoluntaryBlocker(pod, f"is {protection.description}", protection.until, way_out, protection)
     verdict = eviction_verdict(pod, budgets)
-    remedy = REMEDIES.get(verdict.leave)
+    remedy = REMEDIES.get(verdict.allowance)
     return None if remedy is None else VoluntaryBlocker(pod, f"may not leave: {verdict.reason}", None, remedy)

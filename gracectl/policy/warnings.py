@@ -1,7 +1,7 @@
-"""What people should know before a node ends, or is drained and stays: who holds it for ever, who loses something, and
-what would help.
+"""Warnings about a node before it is terminated or drained: what blocks it for ever, what is lost, and what would
+help.
 
-A caution is a verdict with its reason, like every other here; who prints it adds nothing.
+A warning is a value with its message, like every other verdict here; printing adds nothing.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from gracectl.policy.waves import period_share
 
 
 class WarningKind(StrEnum):
-    """What a caution is about; machines filter by it. What matters most comes first."""
+    """Kind of a warning, for machines; the most important first."""
 
     NOT_MANAGED = "NotManaged"
-    NOT_HELD = "NotHeld"
-    NOBODY_ACTS = "NobodyActs"
-    NODE_BUDGET_FORBIDS = "NodeBudgetForbids"
+    FINALIZER_MISSING = "FinalizerMissing"
+    NO_CONTROLLER = "NoController"
+    NODE_BUDGET_BLOCKS = "NodeBudgetBlocks"
     NEVER_DRAINS = "NeverDrains"
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
     MACHINE_SHUTS_DOWN = "MachineShutsDown"
     NOT_READY = "NotReady"
     SEVERAL_CLAIMS = "SeveralNodeClaims"
-    UNREADABLE_DEADLINE = "UnreadableDeadline"
-    SEVERAL_BUDGETS = "SeveralBudgets"
+    INVALID_DEADLINE = "InvalidDeadline"
+    MULTIPLE_BUDGETS = "MultipleBudgets"
     BUDGET_NOT_COUNTED = "BudgetNotCounted"
     BUDGET_ALLOWS_NOTHING = "BudgetAllowsNothing"
-    BUDGET_OVERSTEPPED = "BudgetOverstepped"
-    GRACE_CUT = "GraceCut"
-    PROTECTION_CUT = "ProtectionCut"
+    BUDGET_VIOLATED = "BudgetViolated"
+    GRACE_SHORTENED = "GraceShortened"
+    PROTECTION_OVERRIDDEN = "ProtectionOverridden"
     INVALID_PROTECTION = "InvalidProtection"
     WAVES_TOO_LONG = "WavesTooLong"
-    BEFORE_ITS_TURN = "BeforeItsTurn"
-    DATA_LOST = "DataLost"
+    OUT_OF_ORDER = "OutOfOrder"
+    DATA_LOSS = "DataLoss"
     NOT_RECREATED = "NotRecreated"
 
     @property
-    def is_grave(self) -> bool:
+    def is_blocking(self) -> bool:
         """The node will not be drained, or not gracefully."""
         return self in _BLOCKING
 
@@ -63,22 +63,22 @@ class WarningKind(StrEnum):
 _BLOCKING = frozenset(
     {
         WarningKind.NOT_MANAGED,
-        WarningKind.NOT_HELD,
-        WarningKind.NOBODY_ACTS,
-        WarningKind.NODE_BUDGET_FORBIDS,
+        WarningKind.FINALIZER_MISSING,
+        WarningKind.NO_CONTROLLER,
+        WarningKind.NODE_BUDGET_BLOCKS,
         WarningKind.NEVER_DRAINS,
         WarningKind.MAY_NEVER_DRAIN,
         WarningKind.OVERDUE,
     }
 )
 LONGEST_MESSAGE = 300
-"""Characters of what somebody else has written of a node."""
+"""Characters of what others have written on a node that are shown."""
 
 _WEIGHT = {kind: number for number, kind in enumerate(WarningKind)}
 
 
 class PlanWarning(msgspec.Struct, frozen=True):
-    """One thing to know; `objects`: the pods or budgets that it is about, as `namespace/name`."""
+    """One warning; `objects`: the pods or budgets that it is about, as `namespace/name`."""
 
     kind: WarningKind
     message: str
@@ -86,12 +86,12 @@ class PlanWarning(msgspec.Struct, frozen=True):
 
 
 def warnings_of(node: NodeForecast) -> tuple[PlanWarning, ...]:
-    """All there is to know of a node that ends as foretold; what matters most comes first."""
-    return by_importance(caution for look in _CHECKS for caution in look(node))
+    """All warnings of a forecast, the most important first."""
+    return by_importance(warning for look in _CHECKS for warning in look(node))
 
 
 def shutdown_warnings(node: Node) -> Iterator[PlanWarning]:
-    """That the machine of a node shuts down, as its agent says."""
+    """Whether the machine of a node shuts down, as its agent says."""
     condition = condition_of(node.conditions, names.SHUTTING_DOWN)
     if condition is not None and condition.status == names.TRUE:
         told = harmless(condition.message, LONGEST_MESSAGE)
@@ -100,9 +100,9 @@ def shutdown_warnings(node: Node) -> Iterator[PlanWarning]:
         )
 
 
-def by_importance(cautions: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
-    """What matters most comes first; else as they came."""
-    return tuple(sorted(cautions, key=lambda caution: _WEIGHT[caution.kind]))
+def by_importance(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
+    """The most important first, otherwise in the given order."""
+    return tuple(sorted(warnings, key=lambda warning: _WEIGHT[warning.kind]))
 
 
 def _never(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -115,10 +115,10 @@ def _never(node: NodeForecast) -> Iterator[PlanWarning]:
 
 
 def _remedy(node: NodeForecast) -> str:
-    if node.going.view.is_maintenance:
-        return "; a node that stays has no deadline: mend that, or delete the pod by hand"
+    if node.draining.view.is_maintenance:
+        return "; maintenance has no deadline: fix that, or delete the pod by hand"
     return (
-        "; there is no deadline: mend that, or give the node one (a terminationGracePeriod, or the annotation "
+        "; there is no deadline: fix that, or give the node one (a terminationGracePeriod, or the annotation "
         f"{names.TERMINATION_TIMESTAMP})"
     )
 
@@ -126,7 +126,7 @@ def _remedy(node: NodeForecast) -> str:
 def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.drained is None or node.drained.latest is not None:
         return
-    waiting = [pod for pod in node.pods if pod.told is not None and pod.told.latest is None]
+    waiting = [pod for pod in node.pods if pod.removal is not None and pod.removal.latest is None]
     for reason, pods in _by_reason(_roots(waiting)):
         message = (
             f"this node drains only if something changes: {listed(pods)} {_stay(pods)} until then ({reason}), and it "
@@ -136,10 +136,10 @@ def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
 
 
 def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:
-    if not node.going.view.node.ready:
+    if not node.draining.view.node.ready:
         message = (
-            "the node is not Ready: without its kubelet no pod on it stops, and each that was told to leave is waited "
-            "for until a minute after its grace"
+            "the node is not Ready: without its kubelet no pod on it stops, and each one that is removed is waited for "
+            "until a minute after its grace"
         )
         yield PlanWarning(WarningKind.NOT_READY, message)
 
@@ -147,14 +147,14 @@ def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:
 def _overdue(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.plan.overdue and node.plan.deadline is not None:
         message = (
-            f"its deadline {format_time(node.plan.deadline)} has passed: everything on it gets one second, whatever "
-            "holds it, and its instance is ended at once"
+            f"its deadline {format_time(node.plan.deadline)} has passed: every pod on it gets one second, and its "
+            "instance is terminated at once"
         )
         yield PlanWarning(WarningKind.OVERDUE, message)
 
 
 def _waves_too_long(node: NodeForecast) -> Iterator[PlanWarning]:
-    deadline, began = node.plan.deadline, node.going.view.node.deletion_timestamp
+    deadline, began = node.plan.deadline, node.draining.view.node.deletion_timestamp
     if deadline is None or node.plan.overdue:
         return
     share = period_share(node.plan.order, deadline, began)
@@ -167,30 +167,30 @@ def _waves_too_long(node: NodeForecast) -> Iterator[PlanWarning]:
         yield PlanWarning(WarningKind.WAVES_TOO_LONG, message)
 
 
-def _grace_cut(node: NodeForecast) -> Iterator[PlanWarning]:
+def _grace_shortened(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.plan.overdue:
         return
-    cut = [pod for pod in _deleted(node) if pod.orders[0].grace < grace_of(pod.entry.pod)]
+    cut = [pod for pod in _deleted(node) if pod.removals[0].grace < grace_of(pod.entry.pod)]
     running = [pod for pod in cut if pod.entry.pod.deletion_timestamp is None]
     if running:
-        worst = max(running, key=lambda pod: grace_of(pod.entry.pod) - pod.orders[0].grace)
+        worst = max(running, key=lambda pod: grace_of(pod.entry.pod) - pod.removals[0].grace)
         others = f" ({len(running) - 1} more lose grace, too)" if len(running) > 1 else ""
         message = (
-            f"{_called(worst)} has {grace_of(worst.entry.pod)} s of grace, but there are only {worst.orders[0].grace} "
-            f"s for it: it is told at once, and cut off when they are over{others}"
+            f"{_called(worst)} has {grace_of(worst.entry.pod)} s of grace, but only {worst.removals[0].grace} s are "
+            f"left: it is deleted at once, with shortened grace{others}"
         )
-        yield PlanWarning(WarningKind.GRACE_CUT, message, tuple(map(_called, running)))
+        yield PlanWarning(WarningKind.GRACE_SHORTENED, message, tuple(map(_called, running)))
     ending = tuple(_called(pod) for pod in cut if pod.entry.pod.deletion_timestamp is not None)
     if ending and node.plan.deadline is not None:
         message = (
-            f"{listed(ending)} {_are(ending)} terminating, and {_have(ending)} more grace than there is time: "
-            f"{_it(ending)} {_are(ending)} cut off by the deadline {format_time(node.plan.deadline)}"
+            f"{listed(ending)} {_are(ending)} terminating, and {_have(ending)} more grace than time: "
+            f"shortened to end by the deadline {format_time(node.plan.deadline)}"
         )
-        yield PlanWarning(WarningKind.GRACE_CUT, message, ending)
+        yield PlanWarning(WarningKind.GRACE_SHORTENED, message, ending)
 
 
-def _before_its_turn(node: NodeForecast) -> Iterator[PlanWarning]:
-    """A range that has less time than a pod of it: the pod leaves while the ranges before it are still there."""
+def _out_of_order(node: NodeForecast) -> Iterator[PlanWarning]:
+    """Ranges that have less time than one of their pods: it is deleted while the ranges before it are still there."""
     waves = node.plan.order.waves
     early = [
         pod
@@ -206,22 +206,22 @@ def _before_its_turn(node: NodeForecast) -> Iterator[PlanWarning]:
             f"{_called(first)} has {grace_of(first.entry.pod)} s of grace, but {wave.pods} have {wave.period:g} s: to "
             f"have all of it, it may be deleted before its turn{_and_more(early)}"
         )
-        yield PlanWarning(WarningKind.BEFORE_ITS_TURN, message, tuple(map(_called, early)))
+        yield PlanWarning(WarningKind.OUT_OF_ORDER, message, tuple(map(_called, early)))
 
 
-def _protection_cut(node: NodeForecast) -> Iterator[PlanWarning]:
+def _protection_overridden(node: NodeForecast) -> Iterator[PlanWarning]:
     found: dict[tuple[str, float], list[str]] = {}
     for pod in _deleted(node):
         protection = pod.entry.protection
-        at = pod.orders[0].at
+        at = pod.removals[0].at
         if protection is not None and (protection.until is None or protection.until > at):
-            found.setdefault((f"{protection.words}{_until(protection)}", at), []).append(_called(pod))
+            found.setdefault((f"{protection.description}{_until(protection)}", at), []).append(_called(pod))
     for (words, at), pods in found.items():
         message = (
             f"{listed(pods)} {_are(pods)} {words}, but the deadline comes first: {_it(pods)} {_are(pods)} deleted at "
             f"{format_time(at)}"
         )
-        yield PlanWarning(WarningKind.PROTECTION_CUT, message, tuple(pods))
+        yield PlanWarning(WarningKind.PROTECTION_OVERRIDDEN, message, tuple(pods))
 
 
 def _invalid_protection(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -229,7 +229,7 @@ def _invalid_protection(node: NodeForecast) -> Iterator[PlanWarning]:
     for pod in node.pods:
         protection = pod.entry.protection
         if protection is not None and not protection.is_valid:
-            found.setdefault(protection.words, []).append(_called(pod))
+            found.setdefault(protection.description, []).append(_called(pod))
     for words, pods in found.items():
         message = (
             f"{listed(pods)} {_are(pods)} {words}; give {_them(pods)} a duration such as 4h or 1h30m, or take "
@@ -238,7 +238,7 @@ def _invalid_protection(node: NodeForecast) -> Iterator[PlanWarning]:
         yield PlanWarning(WarningKind.INVALID_PROTECTION, message, tuple(pods))
 
 
-def _several_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
+def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
     found: dict[tuple[BudgetKey, ...], list[str]] = {}
     for pod in node.pods:
         if len(pod.entry.budgets) > 1:
@@ -249,14 +249,14 @@ def _several_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
             f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod; change "
             "their selectors so that one is left"
         )
-        yield PlanWarning(WarningKind.SEVERAL_BUDGETS, message, tuple(pods))
+        yield PlanWarning(WarningKind.MULTIPLE_BUDGETS, message, tuple(pods))
 
 
 def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
     for budget in sorted(_budgets_over(node), key=lambda each: each.key):
         called = f"{budget.namespace}/{budget.name}"
         if (failure := failure_of(budget)) is not None:
-            message = f"budget {called} allows nothing, as it cannot be counted: {failure}; mend it, or delete it"
+            message = f"budget {called} cannot be counted and allows nothing: {failure}; fix or delete it"
             yield PlanWarning(WarningKind.BUDGET_NOT_COUNTED, message, (called,))
         elif 0 < budget.expected_pods <= budget.desired_healthy:
             message = (
@@ -266,31 +266,31 @@ def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
             yield PlanWarning(WarningKind.BUDGET_ALLOWS_NOTHING, message, (called,))
 
 
-def _overstepped(node: NodeForecast) -> Iterator[PlanWarning]:
-    """Pods that count as healthy, and may be deleted for the deadline: then their budgets are not asked."""
+def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:
+    """Pods that count as healthy and may be deleted for the deadline, which ignores their budgets."""
     forced = [
         pod
         for pod in node.pods
-        if RemovalMethod.DELETED in pod.ways and pod.entry.budgets and pod.entry.pod.ready and _is_running(pod)
+        if RemovalMethod.DELETED in pod.methods and pod.entry.budgets and pod.entry.pod.ready and _is_running(pod)
     ]
     for is_sure in (True, False):
-        found = [pod for pod in forced if (pod.ways == (RemovalMethod.DELETED,)) is is_sure]
+        found = [pod for pod in forced if (pod.methods == (RemovalMethod.DELETED,)) is is_sure]
         pods = tuple(map(_called, found))
         budgets = sorted({"/".join(key) for pod in found for key in pod.entry.budgets})
         if not found:
             continue
-        condition = f"if {_it(pods)} {_have(pods)} not been let go by then"
+        condition = f"if {_it(pods)} {_have(pods)} not been evicted by then"
         if is_sure:
             condition = f"whatever the budget{' says' if len(budgets) == 1 else 's say'}"
         message = (
-            f"budget{'' if len(budgets) == 1 else 's'} {listed(budgets)} may be overstepped for the deadline: "
+            f"budget{'' if len(budgets) == 1 else 's'} {listed(budgets)} may be violated for the deadline: "
             f"{listed(pods)} {_are(pods)} deleted {condition}"
         )
-        yield PlanWarning(WarningKind.BUDGET_OVERSTEPPED, message, pods)
+        yield PlanWarning(WarningKind.BUDGET_VIOLATED, message, pods)
 
 
 def data_loss(plan: Plan) -> PlanWarning | None:
-    """What is lost with the pods that leave a node which stays; of one that ends nobody expects its disks back."""
+    """What is lost with the pods of a node that stays; disks of a node that is terminated are not expected back."""
     running = [entry.pod for entry in plan.left if entry.pod.deletion_timestamp is None]
     pods = tuple(f"{pod.namespace}/{pod.name}" for pod in running if pod.empty_dir)
     if not pods:
@@ -299,23 +299,23 @@ def data_loss(plan: Plan) -> PlanWarning | None:
         f"{listed(pods)} {_have(pods)} data in an emptyDir, which stays behind when {_it(pods)} {_leave(pods)}, and is "
         "lost"
     )
-    return PlanWarning(WarningKind.DATA_LOST, message, pods)
+    return PlanWarning(WarningKind.DATA_LOSS, message, pods)
 
 
 def _data_lost(node: NodeForecast) -> Iterator[PlanWarning]:
-    if node.going.view.is_maintenance and (caution := data_loss(node.plan)):
-        yield caution
+    if node.draining.view.is_maintenance and (warning := data_loss(node.plan)):
+        yield warning
 
 
 def _not_recreated(node: NodeForecast) -> Iterator[PlanWarning]:
     alone = [
         pod
         for pod in node.pods
-        if pod.told is not None and _is_running(pod) and not any(owner.controller for owner in pod.entry.pod.owners)
+        if pod.removal is not None and _is_running(pod) and not any(owner.controller for owner in pod.entry.pod.owners)
     ]
     pods = tuple(map(_called, alone))
     if pods:
-        message = f"{listed(pods)} {_have(pods)} no controller: nobody makes {_them(pods)} again elsewhere"
+        message = f"{listed(pods)} {_have(pods)} no controller: {_it(pods)} {_are(pods)} not recreated elsewhere"
         yield PlanWarning(WarningKind.NOT_RECREATED, message, pods)
 
 
@@ -324,39 +324,39 @@ _CHECKS: tuple[Callable[[NodeForecast], Iterator[PlanWarning]], ...] = (
     _may_never,
     _overdue,
     _not_ready,
-    _several_budgets,
+    _multiple_budgets,
     _budgets,
-    _overstepped,
-    _grace_cut,
-    _protection_cut,
+    _budget_violated,
+    _grace_shortened,
+    _protection_overridden,
     _invalid_protection,
     _waves_too_long,
-    _before_its_turn,
+    _out_of_order,
     _data_lost,
     _not_recreated,
 )
 
 
 def _roots(pods: Sequence[PodForecast]) -> Sequence[PodForecast]:
-    """Those who hold the others in the end."""
-    return [pod for pod in pods if _in_the_end(pod).outcome is not Outcome.WAITING] or pods
+    """The pods that block the others in the end."""
+    return [pod for pod in pods if _final(pod).outcome is not Outcome.WAITING] or pods
 
 
 def _by_reason(pods: Iterable[PodForecast]) -> Iterable[tuple[str, tuple[str, ...]]]:
     found: dict[str, list[str]] = {}
     for pod in pods:
-        entry = _in_the_end(pod)
+        entry = _final(pod)
         found.setdefault(entry.reason or entry.outcome.value, []).append(_called(pod))
     return ((reason, tuple(called)) for reason, called in found.items())
 
 
-def _in_the_end(pod: PodForecast) -> PodPlan:
-    return pod.kept or pod.entry
+def _final(pod: PodForecast) -> PodPlan:
+    return pod.final_entry or pod.entry
 
 
 def _deleted(node: NodeForecast) -> Iterator[PodForecast]:
-    """Those that are deleted for the deadline, whatever else happens."""
-    return (pod for pod in node.pods if pod.ways == (RemovalMethod.DELETED,))
+    """Pods that are deleted for the deadline, whatever else happens."""
+    return (pod for pod in node.pods if pod.methods == (RemovalMethod.DELETED,))
 
 
 def _holds(pod: PodForecast) -> bool:
@@ -365,7 +365,7 @@ def _holds(pod: PodForecast) -> bool:
 
 def _budgets_over(node: NodeForecast) -> Iterable[PodDisruptionBudget]:
     wanted = {key for pod in node.pods if _holds(pod) for key in pod.entry.budgets}
-    found = {budget.key: budget for each in node.going.view.budgets.values() for budget in each}
+    found = {budget.key: budget for each in node.draining.view.budgets.values() for budget in each}
     return [budget for key, budget in found.items() if key in wanted]
 
 

@@ -100,13 +100,13 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         ),
         (
             (a_good_node(finalizers=()),),
-            WarningKind.NOT_HELD,
+            WarningKind.FINALIZER_MISSING,
             "the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at once, and "
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         ),
         (
             (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
-            WarningKind.NOT_HELD,
+            WarningKind.FINALIZER_MISSING,
             "this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and nobody "
             "can put the finalizer on it any more",
         ),
@@ -117,7 +117,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         ),
         (
             (a_good_node(annotations={names.TERMINATION_TIMESTAMP: "tomorrow"}),),
-            WarningKind.UNREADABLE_DEADLINE,
+            WarningKind.INVALID_DEADLINE,
             'annotation karpenter.sh/nodeclaim-termination-timestamp of n1 is "tomorrow", which is no instant such as '
             "2026-01-01T00:00:00Z, and does not count",
         ),
@@ -131,7 +131,7 @@ def test_what_keeps_a_node_from_ending_as_foretold_is_said(
 
 def test_what_matters_most_is_said_first_whoever_says_it() -> None:
     node = of_n1(a_good_node(finalizers=(), conditions=()))
-    assert [caution.kind for caution in node.cautions] == [WarningKind.NOT_HELD, WarningKind.NOT_READY]
+    assert [caution.kind for caution in node.cautions] == [WarningKind.FINALIZER_MISSING, WarningKind.NOT_READY]
 
 
 def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about_are_answered() -> None:
@@ -144,17 +144,17 @@ def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about
     )
     assert [node.name for node in told.nodes] == ["n1"]
     assert [node.name for node in told.whole.nodes] == ["n1", "n2"]
-    assert [node.going.since for node in told.whole.nodes] == [NOW, NOW - 60]
+    assert [node.draining.since for node in told.whole.nodes] == [NOW, NOW - 60]
 
 
 def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_only_if_they_are_asked_about() -> None:
     kept = a_good_node("n2", annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
     told = foretold(a_good_node("n1"), kept, asked=("n1",), node_groups=GROUPS)
-    assert [(each.name, each.going.since, each.plan.deadline) for each in told.whole.nodes] == [
+    assert [(each.name, each.draining.since, each.plan.deadline) for each in told.whole.nodes] == [
         ("n1", NOW, NOW + 1800),
         ("n2", NOW - 60, None),
     ]
-    assert told.whole.nodes[1].going.view.is_maintenance
+    assert told.whole.nodes[1].draining.view.is_maintenance
     told = foretold(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
     assert [(each.name, each.plan.deadline) for each in told.whole.nodes] == [("n2", NOW + 1800)]
 
@@ -172,17 +172,17 @@ def test_a_node_that_is_to_stay_has_no_deadline_and_claims_do_not_matter() -> No
     node = foretold(a_good_node(annotations=annotated(NOW + 60)), *claims, keeps=True, node_groups=GROUPS).nodes[0]
     assert (node.deadline, node.origin, node.cautions) == (None, None, ())
     assert (node.is_maintenance, node.is_ending, node.is_begun) == (True, False, False)
-    assert node.prospect.going.view.is_maintenance
-    assert node.prospect.going.since == NOW
+    assert node.prospect.draining.view.is_maintenance
+    assert node.prospect.draining.since == NOW
 
 
 def test_one_that_is_kept_already_is_foretold_from_its_request_on() -> None:
     kept = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
     (node,) = foretold(kept, keeps=True).nodes
-    assert (node.is_begun, node.prospect.going.since) == (True, NOW - 60)
+    assert (node.is_begun, node.prospect.draining.since) == (True, NOW - 60)
     back = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60), names.CORDONED: "unschedulable"})
     (node,) = foretold(back, keeps=True).nodes
-    assert (node.is_begun, node.prospect.going.since) == (False, NOW)
+    assert (node.is_begun, node.prospect.draining.since) == (False, NOW)
 
 
 def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
@@ -193,14 +193,14 @@ def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
 
 def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
     told = foretold(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), keeps=True)
-    assert [each.going.view.is_maintenance for each in told.whole.nodes] == [True, False]
+    assert [each.draining.view.is_maintenance for each in told.whole.nodes] == [True, False]
 
 
 def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
     (node,) = foretold(a_good_node(finalizers=()), keeps=True).nodes
     assert [(caution.kind, caution.message) for caution in node.cautions] == [
         (
-            WarningKind.NOT_HELD,
+            WarningKind.FINALIZER_MISSING,
             "the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl manages: "
             "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
         )
@@ -225,12 +225,12 @@ def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_n
     asked = ("held", "other", "deleted")
     told = under_budgets(outlook(observed(*nodes), TerminationSettings(), asked, NOW, Assumptions()), (budget,), NOW)
     found = {
-        node.name: [each for each in node.cautions if each.kind is WarningKind.NODE_BUDGET_FORBIDS]
+        node.name: [each for each in node.cautions if each.kind is WarningKind.NODE_BUDGET_BLOCKS]
         for node in told.nodes
     }
     assert (found["other"], found["deleted"]) == ([], [])
     [caution] = found["held"]
-    assert caution.kind.is_grave
+    assert caution.kind.is_blocking
     assert caution.objects == ("pool-a",)
     assert caution.message == (
         "its deletion would be refused: node disruption budget pool-a allows no node to end now (1 of 1 available, 1 "

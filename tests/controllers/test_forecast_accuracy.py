@@ -91,33 +91,33 @@ def _grace(executed: Executed) -> int | None:
 
 def differences(pod: PodForecast, happened: Happened | None, now: float) -> list[str]:
     """What happened to a pod, held against what was foretold."""
-    name, told = pod.entry.pod.name, pod.told
+    name, told = pod.entry.pod.name, pod.removal
     if told is None:
         return [f"{name}: not foretold, but {happened}"] if happened else []
     earliest, latest = told.earliest - now, None if told.latest is None else told.latest - now
     if happened is None:
-        return [f"{name}: {pod.ways} at {earliest} to {latest}, but nothing happened"] if latest is not None else []
+        return [f"{name}: {pod.methods} at {earliest} to {latest}, but nothing happened"] if latest is not None else []
     found = []
-    if happened.how not in pod.ways:
-        found.append(f"{name}: {pod.ways} foretold, {happened}")
+    if happened.how not in pod.methods:
+        found.append(f"{name}: {pod.methods} foretold, {happened}")
     if not earliest - SLACK <= happened.at <= (float("inf") if latest is None else latest + SLACK):
         found.append(f"{name}: at {earliest} to {latest} foretold, {happened}")
-    if pod.is_certain and happened.how is RemovalMethod.DELETED and pod.orders[0].grace != happened.grace:
-        found.append(f"{name}: {pod.orders[0]} foretold, {happened}")
+    if pod.is_certain and happened.how is RemovalMethod.DELETED and pod.removals[0].grace != happened.grace:
+        found.append(f"{name}: {pod.removals[0]} foretold, {happened}")
     return found
 
 
 def disorder(pods: list[PodForecast], happened: dict[str, Happened]) -> list[str]:
     """Pairs that were foretold in one order, and left in the other."""
-    told = [pod for pod in pods if pod.told is not None and pod.entry.pod.uid in happened]
+    told = [pod for pod in pods if pod.removal is not None and pod.entry.pod.uid in happened]
     return [
         f"{first.entry.pod.name} was to leave before {second.entry.pod.name}"
         for first in told
         for second in told
-        if first.told
-        and second.told
-        and first.told.latest is not None
-        and first.told.latest < second.told.earliest
+        if first.removal
+        and second.removal
+        and first.removal.latest is not None
+        and first.removal.latest < second.removal.earliest
         and happened[first.entry.pod.uid].at > happened[second.entry.pod.uid].at + 0.01
     ]
 
@@ -172,4 +172,4 @@ async def test_what_is_foretold_of_nodes_that_stay_happens(seed: int) -> None:
             told, at_rest = await kept_through(stage, controller, world)
         found = errors(stage, told, lambda node: at_rest.get(node.name))
         assert not found, "\n".join(found)
-        assert not [each for pod in told.whole.nodes for each in pod.pods if RemovalMethod.DELETED in each.ways]
+        assert not [each for pod in told.whole.nodes for each in pod.pods if RemovalMethod.DELETED in each.methods]

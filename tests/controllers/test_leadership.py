@@ -66,7 +66,7 @@ def told(standing: NodeStatus, leadership: Leadership) -> list[tuple[WarningKind
 
 GONE = Leadership(Lead.NOBODY, "shop/gracectl", "host_1", 0.0)
 HERE = Leadership(Lead.LEADS, "shop/gracectl", "host_1", NOW)
-LATE = PlanWarning(WarningKind.NOBODY_ACTS, f"nobody has begun{IS_IT_RUNNING}")
+LATE = PlanWarning(WarningKind.NO_CONTROLLER, f"nobody has begun{IS_IT_RUNNING}")
 SEVERAL = PlanWarning(WarningKind.SEVERAL_CLAIMS, "two of them")
 STRANGE = PlanWarning(WarningKind.NOT_MANAGED, "not ours")
 
@@ -74,9 +74,9 @@ STRANGE = PlanWarning(WarningKind.NOT_MANAGED, "not ours")
 @pytest.mark.parametrize("state", [State.ENDING, State.KEPT, State.RETURNING])
 def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: State) -> None:
     words = "no controller leads: host_1 has the Lease shop/gracectl, and has renewed it last at 1970-01-01T00:00:00Z"
-    assert told(a_standing(state), GONE) == [(WarningKind.NOBODY_ACTS, words)]
+    assert told(a_standing(state), GONE) == [(WarningKind.NO_CONTROLLER, words)]
     assert told(a_standing(state, SEVERAL, LATE), GONE) == [
-        (WarningKind.NOBODY_ACTS, words),
+        (WarningKind.NO_CONTROLLER, words),
         (WarningKind.SEVERAL_CLAIMS, "two of them"),
     ]
 
@@ -92,7 +92,7 @@ def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(stat
     ],
 )
 def test_how_it_came_that_nobody_leads_is_told(leadership: Leadership, words: str) -> None:
-    assert told(a_standing(State.ENDING), leadership) == [(WarningKind.NOBODY_ACTS, f"no controller leads: {words}")]
+    assert told(a_standing(State.ENDING), leadership) == [(WarningKind.NO_CONTROLLER, f"no controller leads: {words}")]
 
 
 def test_nodes_that_wait_for_no_controller_are_not_told() -> None:
@@ -104,13 +104,13 @@ def test_where_somebody_leads_and_does_not_act_people_are_sent_to_him() -> None:
     assert told(a_standing(State.ENDING), HERE) == []
     words = "nobody has begun; host_1 leads: does its nodeSelector match the node, and what does its log say?"
     assert told(a_standing(State.ENDING, SEVERAL, LATE), HERE) == [
-        (WarningKind.NOBODY_ACTS, words),
+        (WarningKind.NO_CONTROLLER, words),
         (WarningKind.SEVERAL_CLAIMS, "two of them"),
     ]
 
 
 def test_where_nothing_is_known_nothing_is_added() -> None:
-    assert told(a_standing(State.ENDING, LATE), NOTHING_KNOWN) == [(WarningKind.NOBODY_ACTS, LATE.message)]
+    assert told(a_standing(State.ENDING, LATE), NOTHING_KNOWN) == [(WarningKind.NO_CONTROLLER, LATE.message)]
 
 
 async def with_lease(server: ApiServer, clock: LoopClock, namespace: str) -> None:

@@ -218,11 +218,11 @@ def kinds(node: Node, *pods: Pod, **caches: Any) -> list[WarningKind]:
     ("node", "expected"),
     [
         (going(since=14, taints=()), []),
-        (going(since=15, taints=()), [WarningKind.NOBODY_ACTS]),
+        (going(since=15, taints=()), [WarningKind.NO_CONTROLLER]),
         (going(since=15), []),
-        (kept(since=15, taints=()), [WarningKind.NOBODY_ACTS]),
+        (kept(since=15, taints=()), [WarningKind.NO_CONTROLLER]),
         (kept(since=15, taints=(), unschedulable=False), []),
-        (going(finalizers=("a.io/x",)), [WarningKind.NOT_HELD]),
+        (going(finalizers=("a.io/x",)), [WarningKind.FINALIZER_MISSING]),
         (going(finalizers=("a.io/x",), conditions=(DRAINED,)), []),
         (going(labels={names.CONTROL_PLANE_ROLE: ""}, taints=()), [WarningKind.NOT_MANAGED]),
         (kept(labels={names.CONTROL_PLANE_ROLE: ""}), [WarningKind.NOT_MANAGED]),
@@ -266,7 +266,7 @@ def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
     deadline: float, since: float, pod: Pod, expected: list[str]
 ) -> None:
     node = going(since=since, annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + deadline)})
-    found = [each for each in standing(node, pod).obstacles if each.kind is WarningKind.NOBODY_ACTS]
+    found = [each for each in standing(node, pod).obstacles if each.kind is WarningKind.NO_CONTROLLER]
     assert [name for each in found for name in each.objects] == expected
     assert all("is `gracectl controller` running?" in each.message for each in found)
 

@@ -114,7 +114,7 @@ async def test_status_says_at_once_that_nobody_leads_any_more(story: Story) -> N
     told = msgspec.json.decode(done.stdout)
     assert (told["controller"]["state"], told["controller"]["lease"]) == ("nobody", f"{story.namespace}/gracectl")
     [caution] = told["nodes"][0]["cautions"]
-    assert caution["kind"] == "NobodyActs"
+    assert caution["kind"] == "NoController"
     assert "was released at" in caution["message"]
     await story.controller()
     await story.until_gone(leaving)

@@ -61,6 +61,6 @@ async def test_a_node_that_nobody_begins_to_drain_is_told_of(story: Story) -> No
     assert (told["step"], [caution["kind"] for caution in told["cautions"]]) == ("cordon", [])
     await story.clock.sleep(max(0.0, 16.0 - told["sinceSeconds"]))
     told = await status(story, leaving)
-    assert [caution["kind"] for caution in told["cautions"]] == ["NobodyActs"]
+    assert [caution["kind"] for caution in told["cautions"]] == ["NoController"]
     await story.controller()
     await story.until_gone(leaving)

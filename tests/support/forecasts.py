@@ -32,14 +32,14 @@ def foretold(*going: DrainingNode, asked: tuple[str, ...] | None = None, **assum
 
 
 def _outlook(prospect: NodeForecast) -> NodeOutlook:
-    at, since = prospect.plan.deadline, prospect.going.since
+    at, since = prospect.plan.deadline, prospect.draining.since
     return NodeOutlook(
         prospect=prospect,
         deadline=None if at is None else Deadline(at, at - since),
         origin=None if at is None else DeadlineOrigin("claim", f"NodeClaim {prospect.name}"),
         cautions=warnings_of(prospect),
-        is_ending=since < NOW and not prospect.going.view.is_maintenance,
-        is_maintenance=prospect.going.view.is_maintenance,
+        is_ending=since < NOW and not prospect.draining.view.is_maintenance,
+        is_maintenance=prospect.draining.view.is_maintenance,
     )
 
 

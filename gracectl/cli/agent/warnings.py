@@ -21,7 +21,7 @@ class Kind(StrEnum):
     LOGIND = "Logind"
     TOO_LITTLE_TIME = "TooLittleTime"
     STILL_THERE = "StillThere"
-    GRACE_CUT = "GraceCut"
+    GRACE_SHORTENED = "GraceShortened"
     DAEMON_SET_PODS = "DaemonSetPods"
 
     @property
@@ -88,7 +88,7 @@ def _cut(of: RehearsedRange, told: Rehearsed) -> Iterator[Caution]:
     figures = [f"{called(pod)} ({pod.grace} s of {grace_without(pod.pod)} s)" for pod in cut]
     has = "has" if len(cut) == 1 else "have"
     message = f"{listed(figures)} {has} less than the whole grace: {_limit(of, cut, told)}"
-    yield Caution(Kind.GRACE_CUT, message, tuple(map(called, cut)))
+    yield Caution(Kind.GRACE_SHORTENED, message, tuple(map(called, cut)))
 
 
 def _limit(of: RehearsedRange, cut: Sequence[RehearsedPod], told: Rehearsed) -> str:

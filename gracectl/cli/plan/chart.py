@@ -122,7 +122,7 @@ def _row(group: Group, ground: Ground) -> Row:
     deletions = [
         pod.entry.delete_at
         for pod in group.pods
-        if RemovalMethod.DELETED in pod.ways and pod.entry.delete_at is not None
+        if RemovalMethod.DELETED in pod.methods and pod.entry.delete_at is not None
     ]
     return Row(
         name=group.name,

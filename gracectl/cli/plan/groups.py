@@ -102,7 +102,7 @@ def _by(likeness: Callable[[PodForecast], Any], pods: Iterable[PodForecast]) -> 
 
 
 def _grouped(pods: Sequence[PodForecast]) -> Group:
-    return Group(tuple(pods), _around([pod.told for pod in pods]), _around([pod.gone for pod in pods]))
+    return Group(tuple(pods), _around([pod.removal for pod in pods]), _around([pod.terminated for pod in pods]))
 
 
 def _around(spans: Sequence[Window | None]) -> Window | None:
@@ -116,7 +116,7 @@ def _around(spans: Sequence[Window | None]) -> Window | None:
 
 
 def _order(pod: PodForecast, ground: Ground) -> tuple[float, float, int, str]:
-    told = pod.told or (pod.gone if pod.entry.outcome is Outcome.TERMINATING else None)
+    told = pod.removal or (pod.terminated if pod.entry.outcome is Outcome.TERMINATING else None)
     place = ground.places.get(pod.entry.pod.uid)
     earliest, latest = (math.inf, None) if told is None else (told.earliest, told.latest)
     return earliest, math.inf if latest is None else latest, place.number if place else 0, called(pod)
@@ -127,14 +127,16 @@ def _likeness(pod: PodForecast) -> Any:
     if is_free(pod):
         return "free"
     entry = pod.entry
-    protection = entry.protection and (entry.protection.words, entry.protection.until)
+    protection = entry.protection and (entry.protection.description, entry.protection.until)
     # A budget says of each how many it allows just now: who waits for the same is alike all the same.
     reason = "" if entry.budgets else entry.reason
     deadline: Any = None
-    if RemovalMethod.DELETED in pod.ways or (entry.delete_at is not None and not pod.is_certain):
-        orders = [(order.at, order.grace) for order in pod.orders if order.how is RemovalMethod.DELETED]
+    if RemovalMethod.DELETED in pod.methods or (entry.delete_at is not None and not pod.is_certain):
+        orders = [(order.at, order.grace) for order in pod.removals if order.method is RemovalMethod.DELETED]
         deadline = (entry.delete_at, grace_of(entry.pod), orders)
-    return repr((entry.outcome, pod.ways, entry.budgets, protection, reason, deadline, pod.told is None, entry.until))
+    return repr(
+        (entry.outcome, pod.methods, entry.budgets, protection, reason, deadline, pod.removal is None, entry.until)
+    )
 
 
 def _likeness_in_the_large(pod: PodForecast) -> Any:

@@ -89,7 +89,7 @@ def _node(node: NodeTelling) -> Iterator[str]:
     if node.cautions:
         yield '<ul class="cautions">'
         for caution in node.cautions:
-            kind = ' class="grave"' if caution.kind.is_grave else ""
+            kind = ' class="grave"' if caution.kind.is_blocking else ""
             yield f"<li{kind}><b>{caution.kind.value}</b> {escape(caution.message)}</li>"
         yield "</ul>"
     if node.waves:

@@ -22,7 +22,7 @@ from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, grace_of
 from gracectl.policy.eviction_queues import QueuePosition, positions_of
 from gracectl.policy.plan import Outcome, PodPlan
-from gracectl.policy.simulation import Removal, RemovalMethod
+from gracectl.policy.simulation import PodRemoval, RemovalMethod
 from gracectl.policy.warnings import WarningKind
 
 
@@ -40,7 +40,7 @@ class Ground(msgspec.Struct, frozen=True):
 def ground_of(outlook: Outlook) -> Ground:
     """The one on which all nodes of an outlook stand."""
     places: dict[str, QueuePosition] = {}
-    for budgets, lane in outlook.whole.lanes.items():
+    for budgets, lane in outlook.whole.queues.items():
         if budgets:
             places |= positions_of(lane)
     return Ground(outlook.whole.at, places)
@@ -69,11 +69,11 @@ def how(pod: PodForecast, ground: Ground, *, of_many: bool = False) -> str:
         return pod.entry.reason
     if pod.entry.pod.deletion_timestamp is not None:
         return _on_its_way(pod, ground)
-    if RemovalMethod.EVICTED in pod.ways:
+    if RemovalMethod.EVICTED in pod.methods:
         return _eviction(pod, ground, of_many) + _deletion(pod, ground)
-    if RemovalMethod.DELETED in pod.ways:
+    if RemovalMethod.DELETED in pod.methods:
         return held(pod.entry) + _deletion(pod, ground)
-    return f"stays: {held(pod.kept or pod.entry)}"
+    return f"stays: {held(pod.final_entry or pod.entry)}"
 
 
 def how_in_short(pod: PodForecast) -> str:
@@ -87,11 +87,11 @@ def how_in_short(pod: PodForecast) -> str:
         kept = "two budgets select each" if entry.is_ambiguous else ""
     ways = (
         [f"evicted{' when their budgets allow it' if entry.budgets else ''}"]
-        if RemovalMethod.EVICTED in pod.ways
+        if RemovalMethod.EVICTED in pod.methods
         else []
     )
-    ways += ["deleted for the deadline"] if RemovalMethod.DELETED in pod.ways else []
-    ways += ["stay"] if not pod.ways and entry.outcome not in (Outcome.IGNORED, Outcome.TERMINATING) else []
+    ways += ["deleted for the deadline"] if RemovalMethod.DELETED in pod.methods else []
+    ways += ["stay"] if not pod.methods and entry.outcome not in (Outcome.IGNORED, Outcome.TERMINATING) else []
     return "; ".join(filter(None, (kept, " or ".join(ways))))
 
 
@@ -99,7 +99,7 @@ def held(entry: PodPlan) -> str:
     """What keeps a pod where it is; empty if nothing does."""
     if entry.protection is not None:
         until = "" if entry.protection.until is None else f" until {format_time(entry.protection.until)}"
-        return f"{entry.protection.words}{until}{entry.protection.limit}"
+        return f"{entry.protection.description}{until}{entry.protection.limit_note}"
     return "" if entry.outcome is Outcome.DELETE else entry.reason
 
 
@@ -120,7 +120,7 @@ def in_lane(entry: PodPlan, place: QueuePosition | None, *, of_many: bool = Fals
         return ""
     if of_many:
         return f"{place.of} in its lane, one after another"
-    if place.is_open:
+    if place.is_undecided:
         return f"{place.of} in its lane; whose node is looked at first goes first"
     if place.ahead is None:
         return f"1st of {place.of} in its lane"
@@ -138,12 +138,12 @@ def ordinal(number: int) -> str:
 
 def _deletion(pod: PodForecast, ground: Ground) -> str:
     """What the deadline does to it, behind what was said before."""
-    order = next((order for order in pod.orders if order.how is RemovalMethod.DELETED), None)
-    if RemovalMethod.DELETED not in pod.ways or order is None:
+    order = next((order for order in pod.removals if order.method is RemovalMethod.DELETED), None)
+    if RemovalMethod.DELETED not in pod.methods or order is None:
         if pod.entry.delete_at is None or pod.is_certain:
             return ""
         return f"; deleted at {ground.clock(pod.entry.delete_at)} at the latest"
-    lead = ", or " if RemovalMethod.EVICTED in pod.ways else "; " if held(pod.entry) else ""
+    lead = ", or " if RemovalMethod.EVICTED in pod.methods else "; " if held(pod.entry) else ""
     when = f"at {ground.clock(order.at)}"
     first = max(pod.entry.delete_at or order.at, ground.at)
     if order.at - first >= SAME_SECONDS:  # later, if those are gone for whom time is kept
@@ -151,7 +151,7 @@ def _deletion(pod: PodForecast, ground: Ground) -> str:
     return f"{lead}deleted {when} for the deadline, {_granted(order, grace_of(pod.entry.pod))}"
 
 
-def _granted(order: Removal, asked: int) -> str:
+def _granted(order: PodRemoval, asked: int) -> str:
     if order.grace >= asked:
         return f"with all of its {asked} s"
     return f"with {order.grace} of its {asked} s"
@@ -162,7 +162,7 @@ def _on_its_way(pod: PodForecast, ground: Ground) -> str:
     words = "terminating already"
     if pod.entry.until is not None:
         words += f", until {ground.clock(pod.entry.until)} at the latest"
-    for order in pod.orders:
+    for order in pod.removals:
         words += (
             f"; told again at {ground.clock(order.at)} for the deadline, {_granted(order, grace_of(pod.entry.pod))}"
         )
@@ -172,7 +172,7 @@ def _on_its_way(pod: PodForecast, ground: Ground) -> str:
 # -- of a node ---------------------------------------------------------------------------------------------------------
 
 
-UNHELD = frozenset({WarningKind.NOT_MANAGED, WarningKind.NOT_HELD})
+UNHELD = frozenset({WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING})
 """Of such a node nothing comes true of what is foretold."""
 
 
@@ -212,7 +212,7 @@ def deadline(node: NodeOutlook, at: float) -> str:
 
 def cause_of(deadline: Deadline, origin: DeadlineOrigin | None) -> str:
     """`termination grace period 15m0s of NodeClaim worker-1`, or the annotation that demands it."""
-    holder = "" if origin is None else f" of {origin.holder}"
+    holder = "" if origin is None else f" of {origin.object}"
     if deadline.grace_period is None:
         return f"annotation {names.TERMINATION_TIMESTAMP}{holder}"
     period = format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)
@@ -223,7 +223,7 @@ def ending(node: NodeOutlook, at: float) -> str:
     """Since when it has been ending, or drained; empty if nobody has asked for it yet."""
     if not node.is_begun:
         return ""
-    since, what = node.prospect.going.since, "drained for maintenance" if node.is_maintenance else "ending"
+    since, what = node.prospect.draining.since, "drained for maintenance" if node.is_maintenance else "ending"
     return f"{what} since {format_time(since)} ({elapsed(at - since)} ago)"
 
 
@@ -260,7 +260,7 @@ def budgets_of(outlook: Outlook) -> list[PodDisruptionBudget]:
     """Those over pods that the nodes which were asked about wait for, by name."""
     found: dict[BudgetKey, PodDisruptionBudget] = {}
     for node in outlook.nodes:
-        budgets = {budget.key: budget for each in node.prospect.going.view.budgets.values() for budget in each}
+        budgets = {budget.key: budget for each in node.prospect.draining.view.budgets.values() for budget in each}
         wanted = {key for pod in node.prospect.pods if pod.is_waited_for for key in pod.entry.budgets}
         found |= {key: budgets[key] for key in wanted}
     return [found[key] for key in sorted(found)]
@@ -273,7 +273,7 @@ def budget_line(outlook: Outlook, budget: PodDisruptionBudget) -> BudgetLine:
         for pod in node.pods
         if budget.key in pod.entry.budgets and pod.is_waited_for
     ]
-    waiting = [entry for entry in under if entry.wants_out]
+    waiting = [entry for entry in under if entry.is_queued]
     later = [entry for entry in under if entry.outcome in (Outcome.WAITING, Outcome.PROTECTED)]
     # What each node may do for itself may be too much for all of them together.
     beyond = sum(entry.pod.ready for entry in waiting) - budget.disruptions_allowed

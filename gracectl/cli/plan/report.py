@@ -19,7 +19,7 @@ from gracectl.policy.budgets import failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuePosition
 from gracectl.policy.protection import Protection
-from gracectl.policy.simulation import Removal
+from gracectl.policy.simulation import PodRemoval
 from gracectl.policy.warnings import PlanWarning
 
 
@@ -197,7 +197,7 @@ def _node(node: NodeOutlook, ground: Ground) -> NodeReport:
     return NodeReport(
         name=node.name,
         ending=node.is_ending,
-        deleted_at=format_time(prospect.going.since),
+        deleted_at=format_time(prospect.draining.since),
         deadline=_deadline(node, ground),
         drained=_span(prospect.drained, ground),
         cautions=tuple(map(caution_of, node.cautions)),
@@ -217,18 +217,18 @@ def _pod(pod: PodForecast, wave: str, ground: Ground) -> PodReport:
         reason=entry.reason,
         until=instant(entry.until),
         how=how(pod, ground),
-        told=_span(pod.told, ground),
-        gone=_span(pod.gone, ground),
+        told=_span(pod.removal, ground),
+        gone=_span(pod.terminated, ground),
         certain=pod.is_certain,
-        ways=tuple(way.value for way in pod.ways),
-        orders=tuple(_order(order, ground) for order in pod.orders),
+        ways=tuple(way.value for way in pod.methods),
+        orders=tuple(_order(order, ground) for order in pod.removals),
         grace_seconds=grace_of(entry.pod),
         delete_at=instant(entry.delete_at),
         deadline=instant(entry.deadline),
         budgets=tuple("/".join(key) for key in entry.budgets),
         lane=lane_of(ground.places.get(entry.pod.uid)),
         protection=protection_of(entry.protection),
-        kept=None if pod.kept is None else held(pod.kept),
+        kept=None if pod.final_entry is None else held(pod.final_entry),
     )
 
 
@@ -237,7 +237,7 @@ def lane_of(place: QueuePosition | None) -> LaneReport | None:
     if place is None:
         return None
     ahead = None if place.ahead is None else "/".join(place.ahead.entry.pod.key)
-    return LaneReport(place.number, place.of, ahead, place.is_open)
+    return LaneReport(place.number, place.of, ahead, place.is_undecided)
 
 
 def protection_of(protection: Protection | None) -> ProtectionReport | None:
@@ -250,7 +250,7 @@ def protection_of(protection: Protection | None) -> ProtectionReport | None:
 
 def caution_of(caution: PlanWarning) -> CautionReport:
     """One thing to know."""
-    return CautionReport(caution.kind.value, caution.kind.is_grave, caution.message, caution.objects)
+    return CautionReport(caution.kind.value, caution.kind.is_blocking, caution.message, caution.objects)
 
 
 def _deadline(node: NodeOutlook, ground: Ground) -> DeadlineReport | None:
@@ -260,13 +260,13 @@ def _deadline(node: NodeOutlook, ground: Ground) -> DeadlineReport | None:
         at=format_time(node.deadline.at),
         at_seconds=_seconds(node.deadline.at, ground),
         source=node.origin.source,
-        holder=node.origin.holder,
+        holder=node.origin.object,
         grace_period_seconds=node.deadline.grace_period,
     )
 
 
 def _budget(budget: PodDisruptionBudget, outlook: Outlook) -> BudgetReport:
-    waiting = [each for keys, lane in outlook.whole.lanes.items() if budget.key in keys for each in lane]
+    waiting = [each for keys, lane in outlook.whole.queues.items() if budget.key in keys for each in lane]
     return BudgetReport(
         namespace=budget.namespace,
         name=budget.name,
@@ -291,8 +291,8 @@ def _span(span: Window | None, ground: Ground) -> SpanReport | None:
     )
 
 
-def _order(order: Removal, ground: Ground) -> OrderReport:
-    return OrderReport(format_time(order.at), _seconds(order.at, ground), order.how.value, order.grace)
+def _order(order: PodRemoval, ground: Ground) -> OrderReport:
+    return OrderReport(format_time(order.at), _seconds(order.at, ground), order.method.value, order.grace)
 
 
 def instant(at: float | None) -> str | None:

@@ -69,12 +69,12 @@ def foot(told: Telling) -> Iterator[RenderableType]:
 
 
 def _style(node: NodeTelling) -> str:
-    return "bold red" if any(caution.kind.is_grave for caution in node.cautions) else "bold"
+    return "bold red" if any(caution.kind.is_blocking for caution in node.cautions) else "bold"
 
 
 def caution_line(caution: PlanWarning) -> RenderableType:
     """One thing to know."""
-    return marked(caution.message, is_grave=caution.kind.is_grave)
+    return marked(caution.message, is_grave=caution.kind.is_blocking)
 
 
 def marked(message: str, *, is_grave: bool) -> RenderableType:

@@ -181,7 +181,7 @@ def _ignored(pods: Iterable[PodForecast]) -> str:
 
 
 def _remarks(outlook: Outlook, terms: Terms, nodes: Iterable[NodeTelling]) -> Iterator[str]:
-    told = [pod.told for node in outlook.nodes for pod in node.prospect.pods if pod.told is not None]
+    told = [pod.removal for node in outlook.nodes for pod in node.prospect.pods if pod.removal is not None]
     is_endless = any(span.latest is None for span in told) or any(
         each.prospect.drained is None for each in outlook.nodes
     )

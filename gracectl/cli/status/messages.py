@@ -131,7 +131,7 @@ def ends_in(node: NodeStatus, at: float) -> str:
 
 def waits_for(node: NodeStatus) -> str:
     """In one line what a node waits for; empty for nothing that anybody knows."""
-    grave = next((each.message for each in node.obstacles if each.kind.is_grave), "")
+    grave = next((each.message for each in node.obstacles if each.kind.is_blocking), "")
     return grave or node.waits_for
 
 
@@ -169,7 +169,7 @@ def _first_of_each(things: Iterable[T], kind: Callable[[T], object], most: int) 
 def _likeness(pod: PodStatus) -> tuple[object, ...]:
     """Equal for pods that the same holds."""
     entry = pod.entry
-    return entry.outcome, entry.budgets, entry.protection and entry.protection.words
+    return entry.outcome, entry.budgets, entry.protection and entry.protection.description
 
 
 def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
@@ -204,7 +204,7 @@ def _outcome(alike: Sequence[tuple[str, PodStatus]]) -> Outcome:
 
 def _cause(pod: PodStatus) -> str:
     """Of pods whose instants differ."""
-    return pod.entry.reason if pod.entry.protection is None else pod.entry.protection.words
+    return pod.entry.reason if pod.entry.protection is None else pod.entry.protection.description
 
 
 def _headline(node: NodeStatus, at: float) -> str:

@@ -184,7 +184,7 @@ def _deadline(deadline: Deadline | None, at: float, node: NodeStatus | None = No
         at=format_time(deadline.at),
         in_seconds=round(deadline.at - at, 3),
         source=None if origin is None else origin.source,
-        holder=None if origin is None else origin.holder,
+        holder=None if origin is None else origin.object,
         grace_period_seconds=deadline.grace_period,
     )
 

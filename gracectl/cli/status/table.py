@@ -69,7 +69,7 @@ def _summary(scene: Scene, width: int) -> Table:
         found.add_column(head, width=most, no_wrap=True, justify="left" if head == "step" else "right")
     found.add_column("waits for", no_wrap=True, overflow="ellipsis", ratio=1)
     for node, row in zip(scene.nodes, rows, strict=True):
-        is_grave = any(each.kind.is_grave for each in node.obstacles)
+        is_grave = any(each.kind.is_blocking for each in node.obstacles)
         step = Text(row[1], "red" if is_grave else "green" if node.is_done else "cyan")
         found.add_row(Text(row[0]), step, *row[2:], Text(words.waits_for(node), "red" if is_grave else ""))
     return found
@@ -78,7 +78,7 @@ def _summary(scene: Scene, width: int) -> Table:
 def _causes(scene: Scene) -> Iterator[RenderableType]:
     """What holds them all in all, and of which nodes somebody has to know."""
     for node in scene.nodes:
-        if any(each.kind.is_grave for each in node.obstacles):
+        if any(each.kind.is_blocking for each in node.obstacles):
             yield Text()
             yield Text(f"{node.name}:", "bold")
             for caution in node.obstacles:

@@ -41,7 +41,7 @@ class DisruptionEvents:
         self, candidate: DisruptionCandidate, status: CandidateStatus, due: Sequence[Trigger], *, is_forced: bool
     ) -> None:
         """The server has accepted the DELETE."""
-        message = "terminating: " + "; ".join(trigger.words for trigger in due)
+        message = "terminating: " + "; ".join(trigger.message for trigger in due)
         if is_forced:
             message += "; at once, with everything on it (health.force)"
         is_expired_claim = due[0].cause is Cause.EXPIRED and candidate.claim is not None
@@ -58,7 +58,7 @@ class DisruptionEvents:
     ) -> None:
         """Too many nodes are unhealthy to terminate this one for its health."""
         message = (
-            f"not terminated for its health: {tally} (health.maximumUnhealthy); {sick.words}; terminated when fewer "
+            f"not terminated for its health: {tally} (health.maximumUnhealthy); {sick.message}; terminated when fewer "
             "nodes are unhealthy, or when you delete it"
         )
         self._emit(candidate, status, EventReason.UNHEALTHY_NODES_HELD, message)
@@ -150,4 +150,4 @@ class DisruptionEvents:
 
 
 def _due(due: Sequence[Trigger]) -> str:
-    return f"termination due ({due[0].words})"
+    return f"termination due ({due[0].message})"

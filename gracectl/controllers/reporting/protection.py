@@ -101,15 +101,15 @@ def _explain(pod: ProtectedPod, plan: Plan) -> str:
         is_evicted_first = pod.delete_at is None or pod.delete_at > protection.until
         return f"{_until(pod)}{'; evicted after that as budgets allow' if is_evicted_first else ''}{by_deadline}"
     if protection.lasting == "time":
-        return f"{protection.words}, which counts from its start; not started yet{by_deadline}"
+        return f"{protection.description}, which counts from its start; not started yet{by_deadline}"
     extent = ", which blocks the whole node" if protection.holds_node else ""
-    return f"{protection.words}{extent}; stays until you remove that{by_deadline}"
+    return f"{protection.description}{extent}; stays until you remove that{by_deadline}"
 
 
 def _until(pod: ProtectedPod) -> str:
     protection = pod.protection
     assert protection.until is not None
-    return f"{protection.words} until {format_time(protection.until)}{protection.limit}"
+    return f"{protection.description} until {format_time(protection.until)}{protection.limit_note}"
 
 
 def _emit_elapsed(context: StepContext, state: NodeState, elapsed: Sequence[ProtectedPod]) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 WORKERS = LabelSelector({}, (Requirement(names.CONTROL_PLANE_ROLE, "DoesNotExist"),))
 creation = NodeFinalizerInjector(WORKERS)
 REASON = "node disruption budget pool-a allows no node to end now (8 of 10 available, 8 required by minAvailable 80%)"
-SPENT = Refusal("pool-a", Allowance.SPENT, REASON, "wait until more of its nodes are Ready, or change the budget")
+SPENT = Refusal("pool-a", Allowance.EXHAUSTED, REASON, "wait until more of its nodes are Ready, or change the budget")
 
 
 def born(**metadata: Any) -> dict[str, Any]:
@@ -132,7 +132,7 @@ async def test_a_spent_budget_is_named_with_its_figures_and_what_to_do_and_no_ti
 
 
 async def test_a_budget_that_is_being_counted_says_when_to_come_again() -> None:
-    refusal = Refusal("pool-a", Allowance.UNOBSERVED, "it has just changed", "try again in a moment", retry_after=1)
+    refusal = Refusal("pool-a", Allowance.NOT_OBSERVED, "it has just changed", "try again in a moment", retry_after=1)
     answer = await ask(
         NodeDeletionValidator(StandInGate(refusal), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
     )

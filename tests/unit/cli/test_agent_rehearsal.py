@@ -194,7 +194,7 @@ def test_too_little_time_is_shared_and_said_so() -> None:
     assert "priority below 1000: 6 s of 60 s, from 0:00 to 0:06 shop/web 0 6 s of 30 s 0:00 0:06" in text
     assert warned(told) == {
         Kind.TOO_LITTLE_TIME: "there are 66 s for all ranges instead of 660 s: each has its share of them",
-        Kind.GRACE_CUT: (
+        Kind.GRACE_SHORTENED: (
             "shop/web (6 s of 30 s) has less than the whole grace: priority below 1000 has 6 s of its 60 s"
         ),
     }
@@ -290,7 +290,7 @@ def test_the_report_has_all_that_the_table_says() -> None:
     }
     assert [(each["kind"], each["grave"], each["objects"]) for each in found["cautions"]] == [
         ("Logind", False, []),
-        ("GraceCut", False, ["shop/ledger-0", "shop/late-0"]),
+        ("GraceShortened", False, ["shop/ledger-0", "shop/late-0"]),
         ("DaemonSetPods", False, ["shop/exporter-x2x4z"]),
     ]
 

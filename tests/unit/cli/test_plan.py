@@ -129,11 +129,11 @@ def test_a_budget_for_nodes_that_would_refuse_is_told_to_who_may_see_it(place: P
     try:
         told = foretold(place.admin, "worker-1", "plain")
         cautions = {node["name"]: [each["kind"] for each in node["cautions"]] for node in told["nodes"]}
-        assert "NodeBudgetForbids" in cautions["worker-1"]
-        assert "NodeBudgetForbids" not in cautions["plain"]
+        assert "NodeBudgetBlocks" in cautions["worker-1"]
+        assert "NodeBudgetBlocks" not in cautions["plain"]
         assert "its deletion would be refused: node disruption budget pool" in plan(place.admin, "worker-1").stdout
         (unseen,) = foretold(place.reader, "worker-1")["nodes"]
-        assert "NodeBudgetForbids" not in [each["kind"] for each in unseen["cautions"]]
+        assert "NodeBudgetBlocks" not in [each["kind"] for each in unseen["cautions"]]
     finally:
         cluster.call("DELETE", f"{path}/pool")
 

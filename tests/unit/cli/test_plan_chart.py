@@ -70,8 +70,8 @@ def test_a_pod_of_a_later_wave_waits_until_it_may_leave() -> None:
     first, last = a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "60s"}), a_replica("dns", priority=CRITICAL)
     assert drawn(row_of(last, first)) == [("WAITING", 0, 60), ("MAY_LEAVE", 60, 90), ("ENDING", 90, 120)]
     assert [stretch.why for stretch in row_of(last, first).stretches] == [
-        "waits until the non-critical pods are gone",
-        "told to leave at 1:00-1:30: waits until the non-critical pods are gone, then evicted",
+        "waiting for the non-critical pods",
+        "told to leave at 1:00-1:30: waiting for the non-critical pods, then evicted",
         "told to leave by 1:30, gone by 2:00",
     ]
 

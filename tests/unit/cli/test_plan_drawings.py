@@ -82,8 +82,8 @@ THREE = """\
 node-1: drained between 0:02 and 15:00 after its deletion
   deadline 15:00 (1970-01-12T14:01:40Z): termination grace period 15m0s of
   NodeClaim node-1
-  ! budget shop/orders may be overstepped for the deadline:
-    shop/orders-7d4b9c6f5-5qtvx is deleted if it has not been let go by then
+  ! budget shop/orders may be violated for the deadline:
+    shop/orders-7d4b9c6f5-5qtvx is deleted if it has not been evicted by then
 
   when       pod                           how and why
   0:00-5:00  shop/orders-7d4b9c6f5-5qtvx   evicted when budget shop/orders
@@ -99,7 +99,7 @@ def test_a_node_as_a_table() -> None:
 def test_the_summary_stands_before_the_nodes() -> None:
     lines = as_table(three_replicas(), 80).splitlines()
     head = lines.index("node    drained     deadline  pods  cautions")
-    assert lines[head + 1] == "node-1  0:02-15:00  15:00        1  BudgetOverstepped"
+    assert lines[head + 1] == "node-1  0:02-15:00  15:00        1  BudgetViolated"
     assert head < lines.index("node-1: drained between 0:02 and 15:00 after its deletion")
     assert "cautions" not in as_table(crowd(), 80).partition("\n\n")[2].splitlines()[0]
 

@@ -135,7 +135,7 @@ def test_of_a_pod_is_said_when_it_leaves_how_and_why(pod: Pod, world: dict[str, 
 
 def test_a_pod_of_a_later_wave_waits_and_has_its_budget_still_before_it() -> None:
     last = a_replica("dns", priority=CRITICAL)
-    words = "waits until the non-critical pods are gone, then evicted"
+    words = "waiting for the non-critical pods, then evicted"
     assert line(last, a_replica()) == ("0:00-0:30", words)
     when, how = line(last, a_replica(), budgets={"dns": (a_budget(),)}, deadline=900)
     assert (when, how) == ("0:00-0:30", f"{words} when budget shop/web allows it; deleted at 14:30 at the latest")
@@ -143,7 +143,7 @@ def test_a_pod_of_a_later_wave_waits_and_has_its_budget_still_before_it() -> Non
 
 def test_who_waits_for_a_pod_that_holds_the_node_is_told_which() -> None:
     holder = a_replica("holder", labels={names.DO_NOT_EVICT: "true"})
-    how = "stays: the node is held by shop/holder, which asks not to be evicted (do-not-evict)"
+    how = "stays: blocked by do-not-evict of shop/holder"
     assert line(a_replica(), holder) == ("never", how)
 
 
@@ -301,7 +301,7 @@ def test_of_a_node_that_stays_no_deadline_is_told() -> None:
     )
     assert node.headline == "drained between 0:02 and 0:30 from now"
     assert node.facts == ()
-    assert [caution.kind for caution in node.cautions] == [WarningKind.DATA_LOST]
+    assert [caution.kind for caution in node.cautions] == [WarningKind.DATA_LOSS]
     assert node.ignored == "not waited for: 1 pod (1 DaemonSet pod: it stays, as its node does)"
     assert (
         "Drained means that no pod is waited for any more; volumes come after that, and then the node is kept so until "
@@ -327,7 +327,7 @@ def test_several_nodes_have_a_summary() -> None:
     told = telling(three_replicas(), Terms())
     assert told.title == "What happens if 3 nodes are deleted now (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
     assert [(each.node, each.drained, each.deadline, each.pods, each.kinds) for each in told.summary] == [
-        (f"node-{n}", "0:02-15:00", "15:00", 1, ("BudgetOverstepped",)) for n in (1, 2, 3)
+        (f"node-{n}", "0:02-15:00", "15:00", 1, ("BudgetViolated",)) for n in (1, 2, 3)
     ]
 
 
@@ -339,7 +339,9 @@ def test_a_node_that_never_drains_or_perhaps_never() -> None:
 
 def test_of_a_node_that_nobody_would_drain_that_is_said_first() -> None:
     outlook = three_replicas()
-    first = msgspec.structs.replace(outlook.nodes[0], cautions=(PlanWarning(WarningKind.NOT_HELD, "not held"),))
+    first = msgspec.structs.replace(
+        outlook.nodes[0], cautions=(PlanWarning(WarningKind.FINALIZER_MISSING, "not held"),)
+    )
     told = telling(msgspec.structs.replace(outlook, nodes=(first, *outlook.nodes[1:])), Terms())
     assert told.nodes[0].headline == (
         "nobody would drain it, as things stand; else drained between 0:02 and 15:00 after its deletion"

@@ -97,7 +97,7 @@ def test_each_pod_that_is_held_says_why_and_for_how_long() -> None:
         "deleted in 9:30 at the latest",
         "2nd of 2 in its lane, after shop/web-7d4b9c6f5-2zltl on ip-10-0-1-17.eu-central-1.compute.internal",
         'protected 1:00:00 protected by do-not-disrupt "4h" until 1970-01-12T16:46:40Z, in 3:00:00',
-        "shop/dns waiting 1:00:00 waits until the non-critical pods are gone",
+        "shop/dns waiting 1:00:00 waiting for the non-critical pods",
         "shop/quick terminating 0:10 its grace ends in 0:20",
         "shop/late terminating 0:39 its grace ended 0:09 ago",
         "deadline in 10:00 (1970-01-12T13:56:40Z): annotation karpenter.sh/nodeclaim-termination-timestamp of Node ip",

@@ -33,10 +33,10 @@ def test_what_is_foretold_of_the_three_replicas_is_what_then_happens(foretold: F
         (pod,) = node.prospect.pods
         (leaver,) = [each for each in history.leavers if each.node == node.name]
         assert leaver.name == pod.entry.pod.name
-        assert pod.told is not None
-        assert pod.told.latest is not None
-        assert pod.told.earliest - at <= leaver.asked[0].at <= pod.told.latest - at
-        assert leaver.asked[0].how in [way.value for way in pod.ways]
+        assert pod.removal is not None
+        assert pod.removal.latest is not None
+        assert pod.removal.earliest - at <= leaver.asked[0].at <= pod.removal.latest - at
+        assert leaver.asked[0].how in [way.value for way in pod.methods]
         assert leaver.asked[0].grace == 600
         assert node.deadline is not None
         assert node.deadline.at - at == history.deadline

@@ -79,7 +79,7 @@ async def test_a_refusal_names_the_budget_its_figures_and_what_would_help() -> N
         refusal = await gate.admit(seen(stage, "n1"))
         assert refusal == Refusal(
             "pool-a",
-            Allowance.SPENT,
+            Allowance.EXHAUSTED,
             "node disruption budget pool-a allows no node to end now (10 of 10 available, 10 required by minAvailable "
             "100%)",
             "change or delete the budget, which lets no Ready node end",
@@ -142,7 +142,7 @@ async def test_a_budget_that_nobody_has_counted_yet_asks_for_a_second_of_patienc
         await stage.clock.sleep(1)
         refusal = await gate.admit(seen(stage, "n0"))
         assert refusal is not None
-        assert (refusal.leave, refusal.retry_after) == (Allowance.UNOBSERVED, 1)
+        assert (refusal.leave, refusal.retry_after) == (Allowance.NOT_OBSERVED, 1)
 
 
 async def test_a_no_of_the_cache_is_asked_of_the_server_unless_the_caller_is_watching() -> None:

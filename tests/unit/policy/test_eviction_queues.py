@@ -28,14 +28,14 @@ def test_the_places_of_a_lane_are_numbered_and_each_knows_who_goes_before() -> N
     assert [(name, place.number, place.of) for name, place in found.items()] == [("c", 1, 3), ("a", 2, 3), ("b", 3, 3)]
     assert [place.ahead and place.ahead.entry.pod.name for place in found.values()] == [None, "c", "a"]
     assert [place.ahead and place.ahead.node for place in found.values()] == [None, "n2", "n1"]
-    assert not any(place.is_open for place in found.values())
+    assert not any(place.is_undecided for place in found.values())
 
 
 def test_nobody_knows_the_places_of_pods_whose_nodes_were_deleted_together() -> None:
     found = places(begun("n1", a_pod("a")), begun("n2", a_pod("b")), begun("n3", a_pod("c"), since=NOW - 60))
-    assert {name: place.is_open for name, place in found.items()} == {"c": False, "a": True, "b": True}
+    assert {name: place.is_undecided for name, place in found.items()} == {"c": False, "a": True, "b": True}
 
 
 def test_an_earlier_deadline_goes_first_and_is_no_matter_of_chance() -> None:
     found = places(begun("n1", a_pod("a"), deadline=NOW + 900), begun("n2", a_pod("b"), deadline=NOW + 600))
-    assert [(name, place.is_open) for name, place in found.items()] == [("b", False), ("a", False)]
+    assert [(name, place.is_undecided) for name, place in found.items()] == [("b", False), ("a", False)]

@@ -36,15 +36,15 @@ def span(found: Window | None) -> tuple[float, float | None] | None:
 
 def tell(told: Forecast) -> dict[str, tuple[float, float | None] | None]:
     """When each pod is told."""
-    return {pod.entry.pod.name: span(pod.told) for node in told.nodes for pod in node.pods}
+    return {pod.entry.pod.name: span(pod.removal) for node in told.nodes for pod in node.pods}
 
 
 def test_pods_that_nothing_holds_are_told_at_once_and_for_certain() -> None:
     told = foretold(ending("n1", a_pod("a"), a_pod("b", grace_seconds=60)))
     assert tell(told) == {"a": (0, 0), "b": (0, 0)}
     assert of(told, "a").is_certain
-    assert of(told, "a").ways == (RemovalMethod.EVICTED,)
-    assert span(of(told, "b").gone) == (0, 60)
+    assert of(told, "a").methods == (RemovalMethod.EVICTED,)
+    assert span(of(told, "b").terminated) == (0, 60)
     assert span(told.nodes[0].drained) == (2, 60)  # the minimum drain time; all of the longest grace
     assert told.nodes[0].held == ()
 
@@ -93,7 +93,7 @@ def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, lat
         replacement_seconds=20.0,
     )
     assert tell(told) == {f"web-{n}": (0, latest[-1]) for n in range(3)}
-    [(keys, lane)] = told.lanes.items()
+    [(keys, lane)] = told.queues.items()
     assert keys == (("shop", "web"),)
     assert [(waiting.node, waiting.entry.pod.name) for waiting in lane] == [
         ("n1", "web-0"),
@@ -145,7 +145,7 @@ def test_what_a_budget_lacks_because_a_pod_is_leaving_comes_back_in_time() -> No
     leaving = a_pod("leaving", owners=REPLICA, deletion_timestamp=NOW + 10, deletion_grace_seconds=30)
     told = foretold(ending("n1", leaving, a_pod("web", owners=REPLICA), budgets=(budget,)), replacement_seconds=15.0)
     assert tell(told) == {"leaving": None, "web": (0, 15)}
-    assert span(of(told, "leaving").gone) == (0, 10)
+    assert span(of(told, "leaving").terminated) == (0, 10)
 
 
 def test_a_pod_that_is_not_ready_leaves_as_the_budget_s_policy_says() -> None:
@@ -161,15 +161,15 @@ def test_two_budgets_hold_a_pod_until_the_deadline() -> None:
     assert foretold(ending("n1", a_pod("web"), budgets=both)).nodes[0].drained is None
     told = foretold(ending("n1", a_pod("web"), budgets=both, deadline=900))
     assert tell(told) == {"web": (870, 870)}
-    assert of(told, "web").ways == (RemovalMethod.DELETED,)
-    assert [(order.at - NOW, order.grace) for order in of(told, "web").orders] == [(870, 30)]
+    assert of(told, "web").methods == (RemovalMethod.DELETED,)
+    assert [(order.at - NOW, order.grace) for order in of(told, "web").removals] == [(870, 30)]
 
 
 def test_a_deadline_ends_what_a_budget_holds_and_nobody_knows_which_comes_first() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     told = foretold(ending("n1", a_pod("web", owners=REPLICA, grace_seconds=600), budgets=(budget,), deadline=900))
     assert tell(told) == {"web": (0, 300)}
-    assert of(told, "web").ways == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
+    assert of(told, "web").methods == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
     assert span(told.nodes[0].drained) == (2, 900)
 
 
@@ -180,15 +180,15 @@ def test_three_replicas_and_fifteen_minutes() -> None:
     told = foretold(*nodes, replacement_seconds=600.0)
     # One of them, nobody knows which, is evicted at once; the others when the deadline leaves them just their grace.
     assert tell(told) == dict.fromkeys("abc", (0, 300))
-    assert of(told, "b").ways == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
-    assert [(o.at - NOW, o.how, o.grace) for o in of(told, "b").orders] == [(300, RemovalMethod.DELETED, 600)]
+    assert of(told, "b").methods == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
+    assert [(o.at - NOW, o.method, o.grace) for o in of(told, "b").removals] == [(300, RemovalMethod.DELETED, 600)]
     assert [span(node.drained) for node in told.nodes] == [(2, 900)] * 3
 
 
 def test_a_pod_with_more_grace_than_there_is_time_is_deleted_at_once_with_what_is_left() -> None:
     told = foretold(ending("n1", a_pod("slow", grace_seconds=3600), deadline=900))
     assert of(told, "slow").is_certain
-    assert [(o.at - NOW, o.how, o.grace) for o in of(told, "slow").orders] == [(0, RemovalMethod.DELETED, 900)]
+    assert [(o.at - NOW, o.method, o.grace) for o in of(told, "slow").removals] == [(0, RemovalMethod.DELETED, 900)]
 
 
 def test_at_the_deadline_who_is_left_is_told_again_and_the_node_is_over() -> None:
@@ -214,7 +214,7 @@ def test_a_range_whose_deadline_may_move_is_told_early_or_late_and_may_stop_at_o
     told = foretold(ending("n1", kept, slow, deadline=3600, settings=settings))
     # `slow` leaves at 3200. Is it gone by 3450, nothing is kept for its range, and `kept` has until 3600.
     assert tell(told) == {"kept": (3450, 3510), "slow": (3200, 3200)}
-    assert span(of(told, "kept").gone) == (3450, 3600)
+    assert span(of(told, "kept").terminated) == (3450, 3600)
     assert span(told.nodes[0].drained) == (3450, 3600)
 
 
@@ -228,7 +228,7 @@ def test_the_heir_of_a_pod_that_was_not_ready_is_not_one_more_than_there_should_
 def test_pods_of_a_node_without_a_kubelet_are_waited_for_until_they_count_as_stuck() -> None:
     told = foretold(ending("n1", a_pod("web"), conditions=(Condition("Ready", "Unknown"),)))
     assert span(told.nodes[0].drained) == (2, 90)
-    assert span(of(told, "web").gone) == (0, None)
+    assert span(of(told, "web").terminated) == (0, None)
 
 
 def test_do_not_evict_holds_everybody_until_the_holder_is_gone() -> None:
@@ -249,7 +249,7 @@ def test_the_administrator_s_maximum_ends_a_protection_to_the_second() -> None:
 def test_pods_without_a_budget_leave_as_fast_as_the_rate_allows() -> None:
     pods = [a_pod(f"p{n:03}") for n in range(250)]
     told = foretold(ending("n1", *pods), rate=EvictionRate(qps=50.0, burst=100))
-    first, last = of(told, "p000").told, of(told, "p249").told
+    first, last = of(told, "p000").removal, of(told, "p249").removal
     assert span(first) == (0, 0)
     assert last is not None
     assert last.earliest - NOW == pytest.approx(3.0, abs=0.2)
@@ -265,7 +265,7 @@ def test_nodes_share_nothing_but_budgets() -> None:
 
 
 def kept(told: Forecast, name: str) -> tuple[str, str] | None:
-    found = of(told, name).kept
+    found = of(told, name).final_entry
     return None if found is None else (found.outcome.value, found.reason)
 
 
@@ -289,7 +289,7 @@ def test_who_waits_for_one_that_stays_is_kept_by_him() -> None:
     told = foretold(
         ending("n1", a_pod("last", priority=2_000_000_000), a_pod("job", annotations={names.DO_NOT_DISRUPT: "true"}))
     )
-    assert kept(told, "last") == ("waiting", "waits until the non-critical pods are gone")
+    assert kept(told, "last") == ("waiting", "waiting for the non-critical pods")
     assert kept(told, "job") == ("protected", "protected by do-not-disrupt")
 
 

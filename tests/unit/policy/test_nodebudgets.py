@@ -165,19 +165,19 @@ def test_what_cannot_be_counted_allows_nothing_and_says_why(fields: dict[str, An
     if words is not None:
         assert count_nodes(budget, members(10, 10), NOW).allowed == 0
         verdict = disruption_verdict(budget, a_member(), NOW)
-        assert verdict.leave is Allowance.UNCOUNTED
+        assert verdict.allowance is Allowance.NOT_COUNTABLE
         assert verdict.reason.endswith(words)
-        assert remedy_of(budget, verdict.leave) == "mend or delete the budget"
+        assert remedy_of(budget, verdict.allowance) == "mend or delete the budget"
 
 
 def test_a_node_is_counted_once_until_it_is_seen_to_go_or_too_much_time_has_passed() -> None:
     budget = a_budget(max_unavailable=2, disruptions_allowed=1, disrupted_nodes={"n1": NOW})
     nodes = members(5, 5)
     assert count_nodes(budget, nodes, NOW) == NodeCounts(5, 4, 3)
-    assert disruption_verdict(budget, nodes[1], NOW + 1).leave is Allowance.FREE
-    assert disruption_verdict(budget, nodes[2], NOW + 1).leave is Allowance.ALLOWED
+    assert disruption_verdict(budget, nodes[1], NOW + 1).allowance is Allowance.UNCHARGED
+    assert disruption_verdict(budget, nodes[2], NOW + 1).allowance is Allowance.ALLOWED
     assert count_nodes(budget, nodes, NOW + ADMITTED_SECONDS) == NodeCounts(5, 5, 3)
-    assert disruption_verdict(budget, nodes[1], NOW + ADMITTED_SECONDS).leave is Allowance.ALLOWED
+    assert disruption_verdict(budget, nodes[1], NOW + ADMITTED_SECONDS).allowance is Allowance.ALLOWED
 
 
 def test_another_node_of_the_same_name_is_another_node() -> None:
@@ -206,15 +206,15 @@ def test_which_entries_of_the_ledger_still_count() -> None:
         (
             a_budget(min_available=1, generation=2, observed_generation=1, disruptions_allowed=3),
             a_member(),
-            "UNOBSERVED",
+            "NOT_OBSERVED",
             "",
         ),
-        (a_budget(min_available=1), a_member(conditions=UNREADY), "FREE", ""),
-        (a_budget(min_available=1), a_member(deletion_timestamp=NOW), "FREE", ""),
+        (a_budget(min_available=1), a_member(conditions=UNREADY), "UNCHARGED", ""),
+        (a_budget(min_available=1), a_member(deletion_timestamp=NOW), "UNCHARGED", ""),
         (
             a_budget(min_available="80%", expected_nodes=10, current_available=8, desired_available=8),
             a_member(),
-            "SPENT",
+            "EXHAUSTED",
             "node disruption budget pool-a allows no node to end now (8 of 10 available, 8 required by minAvailable "
             "80%)",
         ),
@@ -222,17 +222,17 @@ def test_which_entries_of_the_ledger_still_count() -> None:
 )
 def test_what_the_ledger_says_of_one_node(budget: NodeDisruptionBudget, node: Node, leave: str, words: str) -> None:
     verdict = disruption_verdict(budget, node, NOW)
-    assert verdict.leave is Allowance[leave]
+    assert verdict.allowance is Allowance[leave]
     if words:
         assert verdict.reason == words
 
 
 def test_who_is_told_what_would_help() -> None:
     shut = a_budget(max_unavailable=0, expected_nodes=3, current_available=3, desired_available=3)
-    assert remedy_of(shut, Allowance.SPENT) == "change or delete the budget, which lets no Ready node end"
+    assert remedy_of(shut, Allowance.EXHAUSTED) == "change or delete the budget, which lets no Ready node end"
     spent = a_budget(max_unavailable=1, expected_nodes=3, current_available=2, desired_available=2)
-    assert remedy_of(spent, Allowance.SPENT) == "wait until more of its nodes are Ready, or change the budget"
-    assert "try again" in remedy_of(spent, Allowance.UNOBSERVED)
+    assert remedy_of(spent, Allowance.EXHAUSTED) == "wait until more of its nodes are Ready, or change the budget"
+    assert "try again" in remedy_of(spent, Allowance.NOT_OBSERVED)
 
 
 def test_who_waits_is_woken_by_what_may_let_him_go() -> None:

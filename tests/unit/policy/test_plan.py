@@ -85,7 +85,7 @@ def test_a_wave_starts_when_the_one_before_is_gone_not_merely_asked() -> None:
 def test_a_late_pod_of_an_earlier_wave_goes_first() -> None:
     decision = decide(a_pod("network", owners=DAEMON, priority=2_000_001_000), a_pod("late"))
     assert outcomes(decision) == {"late": Outcome.EVICT, "network": Outcome.WAITING}
-    assert reason(decision, "network") == "waits until the non-critical pods are gone"
+    assert reason(decision, "network") == "waiting for the non-critical pods"
 
 
 def test_a_protected_pod_holds_only_itself_within_its_wave() -> None:

@@ -85,7 +85,7 @@ def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_be_quicker_once() 
     beyond: dict[str, Any] = {"deletion_timestamp": NOW + 3590, "deletion_grace_seconds": 3600, "grace_seconds": 3600}
     decision = decide(a_pod(**beyond), deadline=D)
     assert outcomes(decision) == {"web-1": Outcome.DELETE}
-    assert reason(decision, "web-1") == "terminating, its grace is cut for the deadline"
+    assert reason(decision, "web-1") == "terminating, grace shortened for the deadline"
     assert decision.next_change == NOW + (900 - 10 - 1) / 2  # when a server would no longer grant what is left
     cut = decide(a_pod(**{**beyond, "deletion_timestamp": D - 10, "deletion_grace_seconds": 900}), deadline=D)
     assert outcomes(cut) == {"web-1": Outcome.TERMINATING}
@@ -151,7 +151,7 @@ def test_a_reason_says_until_when_a_pod_is_waited_for() -> None:
         "it is deleted at 1970-01-12T14:01:10Z at the latest), "
         'shop/job (protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z; '
         "it is deleted at 1970-01-12T13:51:40Z at the latest), "
-        "shop/late (is deleted now for the deadline), "
+        "shop/late (deleted now for the deadline), "
         "shop/ending (terminating until 1970-01-12T13:47:10Z); the node ends by 1970-01-12T14:01:40Z"
     )
     assert summarize(decision).startswith("budget shop/web allows no disruption now")
@@ -174,7 +174,7 @@ LOW, MIDDLE, HIGH = a_pod("low", priority=0), a_pod("middle", priority=1_000), a
 def test_every_range_has_its_own_deadline_and_each_pod_its_grace_before_that() -> None:
     decision = plan(ranged(LOW, MIDDLE, HIGH), NOW)
     assert outcomes(decision) == {"low": Outcome.EVICT, "middle": Outcome.WAITING, "high": Outcome.WAITING}
-    assert reason(decision, "high") == "waits until the pods of priority below 1000 are gone"
+    assert reason(decision, "high") == "waiting for the pods of priority below 1000"
     assert {e.pod.name: e.deadline for e in decision.pods} == {"low": D - 420, "middle": D - 300, "high": D}
     assert {e.pod.name: e.delete_at for e in decision.pods} == {"low": D - 450, "middle": D - 330, "high": D - 30}
     assert decision.next_change == D - 450

@@ -139,7 +139,7 @@ def test_it_is_known_who_ends_a_protection(
     assert protection is not None
     assert protection.until == (None if until is None else NOW + until)
     assert protection.is_capped == is_capped
-    assert ("protection.maximumSeconds" in protection.limit) == is_capped
+    assert ("protection.maximumSeconds" in protection.limit_note) == is_capped
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_who_asks_for_protection_is_found_without_reading_what_he_says(fields: d
 def test_people_are_told_in_these_words(annotations: dict[str, str], words: str) -> None:
     protection = protection_of(a_pod(annotations=annotations), NOW - 3600, SETTINGS)
     assert protection is not None
-    assert protection.words == words
+    assert protection.description == words
 
 
 def test_do_not_evict_is_looked_at_first_and_false_takes_it_back() -> None:

@@ -118,11 +118,11 @@ def test_all_triggers_are_told_health_first() -> None:
         (Cause.TERMINABLE, -math.inf),
         (Cause.EXPIRED, NOW + 3600),
     ]
-    assert triggers[0].words == (
+    assert triggers[0].message == (
         "node n1 is unhealthy: its condition Ready has been Unknown since 1970-01-12T13:30:00Z, and 900 s of that "
         "are tolerated"
     )
-    assert triggers[3].words == "node claim c1, made 1970-01-12T13:46:40Z, has reached its expireAfter of 1h"
+    assert triggers[3].message == "node claim c1, made 1970-01-12T13:46:40Z, has reached its expireAfter of 1h"
 
 
 def test_what_is_switched_off_or_undated_ends_nothing() -> None:
@@ -232,7 +232,7 @@ def test_a_node_expires_with_its_group() -> None:
     assert node_expires_at(a_node(created=NOW, labels={"pool": "b"}), aging()) is None
     [trigger] = triggers_of([node], None, aging(jitter=0.0))
     assert (trigger.cause, trigger.at) == (Cause.EXPIRED, NOW + 1000)
-    assert trigger.words == (
+    assert trigger.message == (
         "node n1, made 1970-01-12T13:46:40Z, has reached the age of its node group (expireAfter, less its jitter)"
     )
 

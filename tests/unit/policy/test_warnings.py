@@ -20,7 +20,7 @@ FOR_EVER = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 RANGES = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
 SPENT: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 3, "desired_healthy": 3}
 OF_A_DEADLINE = (
-    "; there is no deadline: mend that, or give the node one (a terminationGracePeriod, or the annotation "
+    "; there is no deadline: fix that, or give the node one (a terminationGracePeriod, or the annotation "
     "karpenter.sh/nodeclaim-termination-timestamp)"
 )
 
@@ -59,18 +59,18 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.OVERDUE,
         {"pods": [a_replica()], "deadline": -5.0},
         (),
-        "its deadline 1970-01-12T13:46:35Z has passed: everything on it gets one second, whatever holds it, and its "
-        "instance is ended at once",
+        "its deadline 1970-01-12T13:46:35Z has passed: every pod on it gets one second, and its instance is terminated "
+        "at once",
     ),
     (
         WarningKind.NOT_READY,
         {"conditions": (Condition("Ready", "Unknown"),)},
         (),
-        "the node is not Ready: without its kubelet no pod on it stops, and each that was told to leave is waited for "
-        "until a minute after its grace",
+        "the node is not Ready: without its kubelet no pod on it stops, and each one that is removed is waited "
+        "for until a minute after its grace",
     ),
     (
-        WarningKind.SEVERAL_BUDGETS,
+        WarningKind.MULTIPLE_BUDGETS,
         {"pods": [a_replica("web-1"), a_replica("web-2")], "budgets": (a_budget("also"), a_budget("web"))},
         ("shop/web-1", "shop/web-2"),
         "2 budgets select shop/web-1, shop/web-2 (shop/also, shop/web), and the eviction API refuses such a pod; "
@@ -88,7 +88,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
             ),
         },
         ("shop/web",),
-        "budget shop/web allows nothing, as it cannot be counted: found no controller; mend it, or delete it",
+        "budget shop/web cannot be counted and allows nothing: found no controller; fix or delete it",
     ),
     (
         WarningKind.BUDGET_ALLOWS_NOTHING,
@@ -98,41 +98,41 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         "run more pods",
     ),
     (
-        WarningKind.BUDGET_OVERSTEPPED,
+        WarningKind.BUDGET_VIOLATED,
         {"pods": [a_replica()], "budgets": (a_budget(**SPENT),), "deadline": 900.0},
         ("shop/web-1",),
-        "budget shop/web may be overstepped for the deadline: shop/web-1 is deleted whatever the budget says",
+        "budget shop/web may be violated for the deadline: shop/web-1 is deleted whatever the budget says",
     ),
     (
-        WarningKind.BUDGET_OVERSTEPPED,
+        WarningKind.BUDGET_VIOLATED,
         {
             "pods": [a_replica("web-1"), a_replica("web-2")],
             "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),),
             "deadline": 900.0,
         },
         ("shop/web-1", "shop/web-2"),
-        "budget shop/web may be overstepped for the deadline: shop/web-1, shop/web-2 are deleted if they have "
-        "not been let go by then",
+        "budget shop/web may be violated for the deadline: shop/web-1, shop/web-2 are deleted if they have "
+        "not been evicted by then",
     ),
     (
-        WarningKind.GRACE_CUT,
+        WarningKind.GRACE_SHORTENED,
         {"pods": [a_replica("a", grace_seconds=1000), a_replica("b", grace_seconds=3600)], "deadline": 900.0},
         ("shop/a", "shop/b"),
-        "shop/b has 3600 s of grace, but there are only 900 s for it: it is told at once, and cut off when they are "
-        "over (1 more lose grace, too)",
+        "shop/b has 3600 s of grace, but only 900 s are left: it is deleted at once, with shortened grace "
+        "(1 more lose grace, too)",
     ),
     (
-        WarningKind.GRACE_CUT,
+        WarningKind.GRACE_SHORTENED,
         {
             "pods": [a_replica(deletion_timestamp=NOW + 1000, deletion_grace_seconds=3600, grace_seconds=3600)],
             "deadline": 900.0,
         },
         ("shop/web-1",),
-        "shop/web-1 is terminating, and has more grace than there is time: it is cut off by the deadline "
+        "shop/web-1 is terminating, and has more grace than time: shortened to end by the deadline "
         "1970-01-12T14:01:40Z",
     ),
     (
-        WarningKind.PROTECTION_CUT,
+        WarningKind.PROTECTION_OVERRIDDEN,
         {
             "pods": [
                 a_replica("a", annotations={names.DO_NOT_DISRUPT: "2h"}),
@@ -158,7 +158,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         "its waves want 360 s together, but it has 90 s from its deletion to its deadline: each gets 25% of its period",
     ),
     (
-        WarningKind.BEFORE_ITS_TURN,
+        WarningKind.OUT_OF_ORDER,
         {
             "pods": [a_replica("low", **FOR_EVER), a_replica("high", priority=1000, grace_seconds=600)],
             "deadline": 900.0,
@@ -172,10 +172,10 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.NOT_RECREATED,
         {"pods": [a_pod("alone"), a_replica()]},
         ("shop/alone",),
-        "shop/alone has no controller: nobody makes it again elsewhere",
+        "shop/alone has no controller: it is not recreated elsewhere",
     ),
     (
-        WarningKind.DATA_LOST,
+        WarningKind.DATA_LOSS,
         {
             "pods": [
                 a_replica("a", empty_dir=True),
@@ -193,8 +193,8 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.NEVER_DRAINS,
         {"pods": [a_replica("job", **FOR_EVER)], "is_maintenance": True},
         ("shop/job",),
-        "this node never drains: shop/job stays for ever (protected by do-not-disrupt); a node that stays has no "
-        "deadline: mend that, or delete the pod by hand",
+        "this node never drains: shop/job stays for ever (protected by do-not-disrupt); maintenance has no "
+        "deadline: fix that, or delete the pod by hand",
     ),
 ]
 
@@ -210,12 +210,12 @@ def test_every_kind_says_what_happens_to_whom_and_why(
 def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
     of_the_node = {
         WarningKind.NOT_MANAGED,
-        WarningKind.NOT_HELD,
-        WarningKind.NOBODY_ACTS,
-        WarningKind.NODE_BUDGET_FORBIDS,
+        WarningKind.FINALIZER_MISSING,
+        WarningKind.NO_CONTROLLER,
+        WarningKind.NODE_BUDGET_BLOCKS,
         WarningKind.MACHINE_SHUTS_DOWN,
         WarningKind.SEVERAL_CLAIMS,
-        WarningKind.UNREADABLE_DEADLINE,
+        WarningKind.INVALID_DEADLINE,
     }
     assert {kind for kind, *_ in CASES} | of_the_node == set(WarningKind)
 
@@ -237,7 +237,9 @@ def test_several_reasons_are_several_cautions_and_the_remedy_stands_once() -> No
 
 def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
     caution = the_one(WarningKind.NOT_RECREATED, cautions(*(a_pod(f"p{n}") for n in range(5))))
-    assert caution.message.startswith("shop/p0, shop/p1, shop/p2, and 2 more have no controller: nobody makes them")
+    assert caution.message.startswith(
+        "shop/p0, shop/p1, shop/p2, and 2 more have no controller: they are not recreated"
+    )
     assert len(caution.objects) == 5
 
 
@@ -261,17 +263,17 @@ def test_of_a_node_that_ends_nobody_expects_the_disks_back() -> None:
 def test_a_pod_that_is_not_ready_oversteps_no_budget() -> None:
     sick = a_replica(ready=False)
     found = cautions(sick, budgets=(a_budget(**{**SPENT, "current_healthy": 1}),), deadline=900.0)
-    assert WarningKind.BUDGET_OVERSTEPPED not in {caution.kind for caution in found}
+    assert WarningKind.BUDGET_VIOLATED not in {caution.kind for caution in found}
 
 
 def test_what_matters_most_comes_first() -> None:
     found = [PlanWarning(kind, kind.value) for kind in WarningKind]
     assert by_importance(reversed(found)) == tuple(found)
-    assert [kind for kind in WarningKind if kind.is_grave] == [
+    assert [kind for kind in WarningKind if kind.is_blocking] == [
         WarningKind.NOT_MANAGED,
-        WarningKind.NOT_HELD,
-        WarningKind.NOBODY_ACTS,
-        WarningKind.NODE_BUDGET_FORBIDS,
+        WarningKind.FINALIZER_MISSING,
+        WarningKind.NO_CONTROLLER,
+        WarningKind.NODE_BUDGET_BLOCKS,
         WarningKind.NEVER_DRAINS,
         WarningKind.MAY_NEVER_DRAIN,
         WarningKind.OVERDUE,
