@@ -54,8 +54,7 @@ from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tally import ClientStatistics
 from gracectl.kube.transport import Transport
 from gracectl.model.names import EventReason
-from gracectl.nodebudgets.admitter import Admitter
-from gracectl.nodebudgets.metrics import gate_samples
+from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.loop_monitor import LoopMonitor
@@ -394,7 +393,7 @@ class Controller:
         watches = [reflector.statistics() for reflector in self._reflectors]
         caches = [cache.statistics() for cache in self._caches]
         yield from answer_samples(clients)
-        yield from gate_samples(self._gate)
+        yield from node_budget_samples(self._gate)
         yield from self._admission.samples() if self._admission else admission_samples(empty_statistics(), None)
         yield from self._provider.samples()
         yield from api_samples(clients)

@@ -19,7 +19,7 @@ from gracectl.model.node import Node
 from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
-from gracectl.nodebudgets.metrics import STATES
+from gracectl.nodebudgets.admitter import STATES
 from gracectl.policy.budgets import Allowance, eviction_verdict, failure_of
 from gracectl.policy.explain import listed
 from gracectl.policy.maintenance import is_in_maintenance

@@ -1,16 +1,16 @@
-"""Lets nodes end as far as their budgets allow, and writes it down before it says yes.
+"""Admitter: admits terminations of nodes as far as their budgets allow, and records them before it agrees.
 
-The webhook asks here for everybody, and the controller for itself. Invariants: of all replicas together no more ends
-are admitted than a budget allows, as each of them is written into the budget's ledger under its version; a node is
-counted once, however often it is asked for; nothing that was written is taken back by whoever wrote it (two who ask for
-one node would take each other's away): what was not used, the ledger forgets by itself.
+The webhook asks it for all clients, the controller for itself. Invariants: over all replicas no more terminations are
+admitted than a budget allows, as each is written into the budget's status under its version; a node is counted once,
+however often it is requested; what was written is not taken back (two requests for one node would undo each other):
+unused entries expire.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 from weakref import WeakValueDictionary
@@ -28,33 +28,44 @@ from gracectl.model.times import format_time
 from gracectl.nodebudgets.members import Members
 from gracectl.nodebudgets.store import BudgetStore
 from gracectl.policy.budgets import Allowance, EvictionVerdict
-from gracectl.policy.nodebudgets import disruption_verdict, explain, is_admitted, is_available, remedy_of, selects_node
+from gracectl.policy.nodebudgets import (
+    allowance_of,
+    disruption_verdict,
+    explain,
+    is_admitted,
+    is_available,
+    remedy_of,
+    selects_node,
+)
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.telemetry.metrics import NODE_ADMISSIONS, NODE_BUDGETS, Sample
 
-PATIENCE_SECONDS = 5.0
-"""How long others may be quicker in writing to a budget before somebody is told to come again: half of the time that
-an API server gives its webhooks."""
+CONTENTION_SECONDS = 5.0
+"""How long others may be quicker in writing to a budget before the request is refused: half of the time that an
+API server gives its webhooks.
+"""
 
 FIRST_RETRY, LAST_RETRY = 0.005, 0.2
 """Seconds before a budget that somebody else has written meanwhile is written again."""
 
-COUNTED_SECONDS = 1
-"""A budget that has just changed is counted within this time; whoever asks may do so again."""
+RETRY_AFTER_SECONDS = 1
+"""A budget that has just changed is counted within this time."""
 
-LOOK_UPS: Final = 8
-"""How many nodes are read from the server at once because a question named one that the cache does not have so."""
+CONCURRENT_READS: Final = 8
+"""Nodes read from the server at once because a request named one that the cache has in another state."""
 
-ANSWERS: Final = ("free", "admitted", "forced", "refused", "unknown")
-"""What becomes of a question: no budget governs the node, or it is unavailable anyway; it was counted, or had been; it
-was counted although nothing was left; a budget says no; or the cluster has no such node."""
+DECISIONS: Final = ("free", "admitted", "forced", "refused", "unknown")
+"""Decisions about requests: no budget selects the node, or it is unavailable anyway; it was counted, now or
+before; it was counted although nothing was left; a budget refused; or the cluster has no such node.
+"""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Which budget says no and why, for people; what would help; and (seconds) when asking again is worth it."""
+    """Refusal of a budget: its reason, what would help, and the seconds after which a retry is worth it."""
 
     budget: str
-    leave: Allowance
+    allowance: Allowance
     reason: str
     remedy: str
     retry_after: int | None = None
@@ -64,7 +75,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Admitter:
-    """See the module. One for each process; what it answers is true for all of them."""
+    """Admission of node terminations; one for each process."""
 
     def __init__(
         self,
@@ -76,14 +87,14 @@ class Admitter:
         rng: random.Random,
     ) -> None:
         self.nodes, self.budgets = nodes, budgets
-        self.ledger = BudgetStore(client, budgets)
-        self.muster = Members(nodes, budgets)
+        self.store = BudgetStore(client, budgets)
+        self.members = Members(nodes, budgets)
         self._client = client
         self._clock = clock
         self._rng = rng
-        self._answers = Counter(dict.fromkeys(ANSWERS, 0))
-        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()  # while something holds or awaits it
-        self._look_ups = anyio.CapacityLimiter(LOOK_UPS)
+        self._decisions = Counter(dict.fromkeys(DECISIONS, 0))
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()  # while held or awaited
+        self._reads = anyio.CapacityLimiter(CONCURRENT_READS)
 
     async def wait_live(self) -> None:
         """Return when nodes and budgets are known."""
@@ -93,125 +104,141 @@ class Admitter:
     async def admit(
         self, node: Node, *, dry_run: bool = False, is_forced: bool = False, is_watching: bool = False
     ) -> Refusal | None:
-        """Count the node in all budgets that govern it; None: it may end now, or changes no count anyway.
+        """Count the node in all budgets that select it; None: it may be terminated, or changes no count anyway.
 
-        `dry_run` counts nothing; `is_forced` counts without asking; who `is_watching` is told no by what the watch has
-        shown, as he is woken by it, and the server is not asked. Raises ApiError if the server cannot be asked.
+        `dry_run` counts nothing; `is_forced` counts without asking; with `is_watching` what the watch has shown is
+        enough for a refusal, as its news wakes the caller, and the server is not asked. Raises ApiError if the server
+        cannot be asked.
         """
         over = [] if node.deletion_timestamp is not None else self._over(node)
         if not over or not is_available(node):
             if is_watching:
-                await self._enter_for_safety(over, node)
-            self._answers["free"] += 1
+                await self._enter_unavailable(over, node)
+            self._decisions["free"] += 1
             return None
-        refusal = await self._answer(over, node, dry_run=dry_run, is_forced=is_forced, is_watching=is_watching)
-        self._answers["refused" if refusal is not None else "forced" if is_forced else "admitted"] += 1
+        refusal = await self._decide(over, node, dry_run=dry_run, is_forced=is_forced, is_watching=is_watching)
+        self._decisions["refused" if refusal is not None else "forced" if is_forced else "admitted"] += 1
         return refusal
 
     def statistics(self) -> Mapping[str, int]:
-        """How many questions were answered in each way of ANSWERS."""
-        return dict(self._answers)
+        """Number of requests by decision."""
+        return dict(self._decisions)
 
     async def known(self, node: Node) -> Node | None:
-        """The node of this name and UID in the state that the cluster has; None: the cluster has none.
+        """The node of this name and UID in its current state; None: the cluster has none.
 
-        Of a question that anything may have asked no more is believed than which node it is about. The server is read
+        Of a request that may come from anywhere no more is believed than which node it is about. The server is read
         once where the cache has another state of it, or nothing. Raises ApiError.
         """
         seen = self.nodes.get("", node.name)
         if seen is not None and (seen.uid, seen.resource_version) == (node.uid, node.resource_version):
             return seen
         with suppress(NotFound):
-            async with self._look_ups:
+            async with self._reads:
                 found = await self._client.get(NODES, ("", node.name))
             if found.uid == node.uid:
                 return found
-        self._answers["unknown"] += 1
+        self._decisions["unknown"] += 1
         return None
 
-    async def _answer(
+    async def _decide(
         self, over: list[NodeDisruptionBudget], node: Node, *, dry_run: bool, is_forced: bool, is_watching: bool
     ) -> Refusal | None:
-        # All are asked before any is charged, and the one that has least first: what is charged in vain blocks others
-        # until it is forgotten.
+        # All are checked before any is charged, and the one with least left first: a charge in vain blocks others until
+        # it expires.
         over = sorted(over, key=lambda budget: (budget.disruptions_allowed, budget.name))
         if not is_forced:
             for budget in over:
-                if (refusal := await self._asked(budget, node, is_watching=is_watching)) is not None:
+                if (refusal := await self._checked(budget, node, is_watching=is_watching)) is not None:
                     return refusal
         if dry_run:
             return None
         for budget in over:
-            refusal = await self._charged(budget.name, node, is_forced=is_forced, is_watching=is_watching)
+            refusal = await self._charge(budget.name, node, is_forced=is_forced, is_watching=is_watching)
             if refusal is not None:
                 return refusal
         return None
 
-    async def _enter_for_safety(self, over: list[NodeDisruptionBudget], node: Node) -> None:
-        """What a watch calls unavailable may have become Ready, and be shown so before its deletion is: then it must
-        not be counted. That it cannot be entered keeps it from nothing."""
+    async def _enter_unavailable(self, over: list[NodeDisruptionBudget], node: Node) -> None:
+        """Enter a node that the watch shows as unavailable: it may become Ready, and be shown so before its
+        deletion is, and must not be counted as available then. An error does not block its termination.
+        """
         for budget in over:
             with suppress(ApiError):
-                await self._charged(budget.name, node, is_forced=True, is_watching=True)
+                await self._charge(budget.name, node, is_forced=True, is_watching=True)
 
-    async def _asked(self, budget: NodeDisruptionBudget, node: Node, *, is_watching: bool) -> Refusal | None:
+    async def _checked(self, budget: NodeDisruptionBudget, node: Node, *, is_watching: bool) -> Refusal | None:
         refusal = self._refused(budget, node)
         if refusal is None or is_watching:
             return refusal
-        fresh = await self.ledger.look_up(budget.name)
+        fresh = await self.store.look_up(budget.name)
         return None if fresh is None or not selects_node(fresh, node) else self._refused(fresh, node)
 
-    async def _charged(self, name: str, node: Node, *, is_forced: bool, is_watching: bool) -> Refusal | None:
-        """One at a time within this process, and against the others by the budget's version."""
+    async def _charge(self, name: str, node: Node, *, is_forced: bool, is_watching: bool) -> Refusal | None:
+        """Enter the node into the status of the budget. Within this process one at a time, against others by version.
+
+        ::
+
+            newest known state ─▶ does not select the node, or has counted it: admitted
+                       ▲       ─▶ refuses: final if read from the server (or watching) ─┐
+                       │       ─▶ allows: write ─▶ done: admitted                       │
+                       │                        └▶ Conflict: back off ──────────────────┤
+                       └───────────────── read from the server ◀────────────────────────┘
+        """
         backoff = Backoff(FIRST_RETRY, LAST_RETRY, rng=self._rng)
-        gives_up = self._clock.monotonic() + PATIENCE_SECONDS
-        turn = self._turns.setdefault(name, anyio.Lock())
-        async with turn:
-            budget, is_fresh = self.ledger.budget(name), is_watching
-            while budget is not None and selects_node(budget, node):
-                if is_admitted(budget, node, self._clock.now()):
-                    return None
-                if not is_forced and (refusal := self._refused(budget, node)) is not None:
-                    if is_fresh:
-                        return refusal
-                    budget, is_fresh = await self.ledger.look_up(name), True
-                    continue
-                try:
-                    await self.ledger.write(budget, self._entry(budget, node))
-                except NotFound:
-                    return None
-                except Conflict:
+        gives_up = self._clock.monotonic() + CONTENTION_SECONDS
+        async with self._locks.setdefault(name, anyio.Lock()):
+            budget, is_fresh = self.store.budget(name), is_watching
+            while budget is not None and selects_node(budget, node) and not self._is_counted(budget, node):
+                refusal = None if is_forced else self._refused(budget, node)
+                if refusal is None:
+                    if await self._enter(budget, node):
+                        return None
                     if self._clock.monotonic() >= gives_up:
                         return _contended(name)
                     await self._clock.sleep(backoff.next())
-                    budget, is_fresh = await self.ledger.look_up(name), True
-                    continue
-                return None
+                elif is_fresh:
+                    return refusal
+                budget, is_fresh = await self.store.look_up(name), True
         return None
+
+    async def _enter(self, budget: NodeDisruptionBudget, node: Node) -> bool:
+        """Write the node into this version of the budget; False if there is a newer one."""
+        with suppress(NotFound):
+            try:
+                await self.store.write(budget, self._entry(budget, node))
+            except Conflict:
+                return False
+        return True
+
+    def _is_counted(self, budget: NodeDisruptionBudget, node: Node) -> bool:
+        return is_admitted(budget, node, self._clock.now())
 
     def _entry(self, budget: NodeDisruptionBudget, node: Node) -> dict[str, object]:
         entered: dict[str, object] = {"disruptedNodes": {node.name: format_time(self._clock.now())}}
         if not is_available(node):
             return entered
-        # The figures, too, are as the next count will find them: who is refused before that is shown why.
+        # The figures, too, are as the next count will find them: refusals before that show them.
         return entered | {
             "disruptionsAllowed": max(budget.disruptions_allowed - 1, 0),
             "currentAvailable": max(budget.current_available - 1, 0),
         }
 
     def _over(self, node: Node) -> list[NodeDisruptionBudget]:
-        return [budget for budget in self.ledger.budgets() if selects_node(budget, node)]
+        return [budget for budget in self.store.budgets() if selects_node(budget, node)]
 
     def _refused(self, budget: NodeDisruptionBudget, node: Node) -> Refusal | None:
         verdict = self._verdict(budget, node)
         return None if verdict.allowance in {Allowance.UNCHARGED, Allowance.ALLOWED} else _refusal(budget, verdict)
 
     def _verdict(self, budget: NodeDisruptionBudget, node: Node) -> EvictionVerdict:
-        """What the ledger says, and what we see ourselves: while nobody leads, nobody counts the nodes that fail."""
+        """Verdict of the budget's status and of the caches: without a leader the status does not count failing
+        nodes.
+        """
         now = self._clock.now()
         verdict = disruption_verdict(budget, node, now)
         if verdict.allowance is Allowance.ALLOWED:
-            seen = self.muster.count_nodes(budget, now)
+            seen = self.members.count_nodes(budget, now)
             if not seen.allowed:
                 as_seen = msgspec.structs.replace(
                     budget,
@@ -224,10 +251,29 @@ class Admitter:
 
 
 def _refusal(budget: NodeDisruptionBudget, verdict: EvictionVerdict) -> Refusal:
-    retry_after = COUNTED_SECONDS if verdict.allowance is Allowance.NOT_OBSERVED else None
+    retry_after = RETRY_AFTER_SECONDS if verdict.allowance is Allowance.NOT_OBSERVED else None
     return Refusal(budget.name, verdict.allowance, verdict.reason, remedy_of(budget, verdict.allowance), retry_after)
 
 
 def _contended(name: str) -> Refusal:
     reason = f"node disruption budget {name} is being written by too many at once"
-    return Refusal(name, Allowance.NOT_OBSERVED, reason, "try again in a moment", COUNTED_SECONDS)
+    return Refusal(name, Allowance.NOT_OBSERVED, reason, "try again in a moment", RETRY_AFTER_SECONDS)
+
+
+STATES = {
+    Allowance.ALLOWED: "allowing",
+    Allowance.EXHAUSTED: "spent",
+    Allowance.NOT_COUNTABLE: "uncounted",
+    Allowance.NOT_OBSERVED: "unobserved",
+}
+"""Label of what a budget allows, in metrics and in `gracectl budgets`."""
+
+
+def node_budget_samples(admitter: Admitter) -> Iterator[Sample]:
+    """Metrics of node budgets, for every value of every label."""
+    node_statuses = Counter(allowance_of(budget) for budget in admitter.budgets.values())
+    for allowance, state in STATES.items():
+        yield Sample(NODE_BUDGETS, (state,), node_statuses[allowance])
+    decisions = admitter.statistics()
+    for decision in DECISIONS:
+        yield Sample(NODE_ADMISSIONS, (decision,), decisions[decision])

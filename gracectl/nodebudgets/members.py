@@ -1,7 +1,6 @@
-"""Which nodes each budget governs, and how many of them are available: kept up to date with every change, so that
-nobody has to look at thousands of nodes to answer for one.
+"""Members: the nodes that each budget selects and how many of them are available, updated with every change.
 
-Invariant: after every notification of either cache the muster is what a count over all nodes would find.
+Invariant: after every notification of either cache they are what a count over all nodes would find.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from gracectl.policy.nodebudgets import NodeCounts, count_nodes, desired_of, is_
 
 
 class Members:
-    """Follows both caches for as long as they live."""
+    """Index of nodes by budget, which follows both caches."""
 
     def __init__(self, nodes: Cache[Node], budgets: Cache[NodeDisruptionBudget]) -> None:
         self._nodes = nodes
         self._budgets = budgets
-        self._members: dict[str, set[str]] = {}  # by budget, the names of the nodes that it governs
+        self._members: dict[str, set[str]] = {}  # by budget, the names of the nodes that it selects
         self._available: dict[str, set[str]] = {}  # likewise, those that are available
         budgets.subscribe(self._budget_changed, replay=True)
         nodes.subscribe(self._node_changed, replay=True)
@@ -38,7 +37,7 @@ class Members:
         return NodeCounts(expected, len(available) - admitted, desired_of(budget, expected))
 
     def budgets_over(self, *nodes: Node | None) -> Iterator[str]:
-        """The names of the budgets that govern any of these; more than once, if they govern several."""
+        """Names of the budgets that select any of these nodes, possibly repeated."""
         for budget in self._budgets.values():
             for node in nodes:
                 if node is not None and selects_node(budget, node):
@@ -53,9 +52,9 @@ class Members:
             assert old is not None
             del self._members[old.name], self._available[old.name]
         elif old is None or old.selector != new.selector:
-            governed = [node for node in self._nodes.values() if selects_node(new, node)]
-            self._members[new.name] = {node.name for node in governed}
-            self._available[new.name] = {node.name for node in governed if is_available(node)}
+            selected = [node for node in self._nodes.values() if selects_node(new, node)]
+            self._members[new.name] = {node.name for node in selected}
+            self._available[new.name] = {node.name for node in selected if is_available(node)}
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is not None and state_of(old) == state_of(new):
@@ -72,5 +71,5 @@ class Members:
 
 
 def state_of(node: Node) -> tuple[object, ...]:
-    """What of a node a budget looks at; heartbeats change nothing of it."""
+    """What a budget reads of a node; heartbeats do not change it."""
     return (node.labels, is_available(node))

@@ -1,7 +1,7 @@
-"""The budgets as the server has them by all we know: what the watch has shown, or a later answer to ourselves.
+"""Store of node disruption budgets: the newest state known, from the watch or from the response to a write.
 
-Invariant: every write names the version that it was decided by, so that of two who decide by the same one only the
-first is heard.
+Invariant: every write names the version that it was decided by, so of two writes decided by the same version only the
+first succeeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gracectl.model.nodebudget import NodeDisruptionBudget
 
 
 class BudgetStore:
-    """One for each process: whoever has written last knows it, before the watch shows it."""
+    """Newest known budgets; one for each process, which knows its own writes before the watch shows them."""
 
     def __init__(self, client: KubeClient, budgets: Cache[NodeDisruptionBudget]) -> None:
         self._client = client
@@ -26,15 +26,15 @@ class BudgetStore:
         budgets.subscribe(self._changed)
 
     def budget(self, name: str) -> NodeDisruptionBudget | None:
-        """The newest state of the budget that is known; None if there is no such budget."""
+        """The newest known state of the budget; None if there is none."""
         return self._answered.get(name) or self._budgets.get("", name)
 
     def budgets(self) -> tuple[NodeDisruptionBudget, ...]:
-        """All of them, each in its newest state that is known."""
+        """All budgets in their newest known states."""
         return tuple(self._answered.get(budget.name, budget) for budget in self._budgets.values())
 
     async def look_up(self, name: str) -> NodeDisruptionBudget | None:
-        """The state of the budget at the server; None if it is gone. Raises ApiError."""
+        """Read the budget from the server; None if it is gone. Raises ApiError."""
         try:
             found = await self._client.get(NODE_BUDGETS, ("", name))
         except NotFound:
@@ -48,7 +48,7 @@ class BudgetStore:
     ) -> NodeDisruptionBudget:
         """Merge this into the budget's status, unless it has changed since; raises Conflict then, and other ApiErrors.
 
-        `client`: who asks, if not this process for itself.
+        `client`: another client than the process's own.
         """
         written = await (client or self._client).patch(
             NODE_BUDGETS,

@@ -86,7 +86,7 @@ class DisruptionEvents:
     ) -> str:
         """A node disruption budget allows no disruption; returns the message."""
         message = f"{_due(due)} but blocked: {refusal}"
-        gist = f"{refusal.budget} {refusal.leave}"
+        gist = f"{refusal.budget} {refusal.allowance}"
         self._emit(candidate, status, EventReason.DISRUPTION_HELD, message, gist)
         return message
 

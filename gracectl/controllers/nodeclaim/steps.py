@@ -127,7 +127,7 @@ async def _check_that_none_is_left(context: StepContext, state: NodeClaimState) 
 async def _wait_for_budgets(context: StepContext, state: NodeClaimState, blocked: dict[str, Refusal]) -> Wait:
     """Say what keeps the nodes; they go when their budgets change, or when the deadline demands it."""
     message = "; ".join(f"node {name} is to end, but {refusal}" for name, refusal in blocked.items())
-    gist = " ".join(f"{name} {refusal.budget} {refusal.leave}" for name, refusal in blocked.items())
+    gist = " ".join(f"{name} {refusal.budget} {refusal.allowance}" for name, refusal in blocked.items())
     if gist != state.told_of_budgets:
         state.told_of_budgets = gist
         emit_event(context, state.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)

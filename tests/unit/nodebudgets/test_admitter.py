@@ -24,7 +24,7 @@ from support.nodebudgets import (
 from support.stage import NOT_READY, SILENT, Stage, staged
 
 from gracectl.model.nodebudget import NodeDisruptionBudget
-from gracectl.nodebudgets.admitter import LOOK_UPS, Admitter, Refusal
+from gracectl.nodebudgets.admitter import CONCURRENT_READS, Admitter, Refusal
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.nodebudgets import count_nodes
 
@@ -142,7 +142,7 @@ async def test_a_budget_that_nobody_has_counted_yet_asks_for_a_second_of_patienc
         await stage.clock.sleep(1)
         refusal = await gate.admit(seen(stage, "n0"))
         assert refusal is not None
-        assert (refusal.leave, refusal.retry_after) == (Allowance.NOT_OBSERVED, 1)
+        assert (refusal.allowance, refusal.retry_after) == (Allowance.NOT_OBSERVED, 1)
 
 
 async def test_a_no_of_the_cache_is_asked_of_the_server_unless_the_caller_is_watching() -> None:
@@ -201,7 +201,7 @@ async def test_questions_about_nodes_that_the_cache_has_not_read_a_few_at_once()
             for number in range(50):
                 group.start_soon(ask, number)
             await anyio.lowlevel.checkpoint()
-            assert gate._look_ups.borrowed_tokens == LOOK_UPS
+            assert gate._reads.borrowed_tokens == CONCURRENT_READS
             assert await gate.known(node) == node  # what is known waits for none of them
         assert gate.statistics()["unknown"] == 50
 
@@ -212,7 +212,7 @@ async def test_no_lock_outlives_the_questions_that_wait_for_it() -> None:
         await create_node_budget(stage, maxUnavailable=1)
         await stage.clock.sleep(1)
         assert await gate.admit(seen(stage, "n0")) is None
-        assert dict(gate._turns) == {}
+        assert dict(gate._locks) == {}
 
 
 async def test_while_nobody_counts_the_nodes_that_fail_are_seen_all_the_same() -> None:
@@ -339,7 +339,7 @@ async def test_who_is_too_slow_for_the_others_is_told_to_come_again() -> None:
         await a_pool(stage, 3)
         await create_node_budget(stage, maxUnavailable=2)
         await stage.clock.sleep(1)
-        look_up = gate.ledger.look_up
+        look_up = gate.store.look_up
 
         async def news() -> None:
             body = {"metadata": {"annotations": {"now": str(random.random())}}}
@@ -350,7 +350,7 @@ async def test_who_is_too_slow_for_the_others_is_told_to_come_again() -> None:
             await news()
             return found
 
-        gate.ledger.look_up = look_up_too_late  # type: ignore[method-assign]
+        gate.store.look_up = look_up_too_late  # type: ignore[method-assign]
         gate.budgets.put = lambda new: None  # type: ignore[method-assign]  # the watch is late
         await news()
         start = stage.clock.monotonic()
@@ -382,7 +382,7 @@ async def test_the_muster_is_what_a_count_over_all_nodes_would_find() -> None:
                 case _:
                     await gate.admit(seen(stage, name))
             await stage.clock.sleep(rng.random())
-            budget = gate.ledger.budget("pool-a")
+            budget = gate.store.budget("pool-a")
             assert budget is not None
             now = stage.clock.now()
-            assert gate.muster.count_nodes(budget, now) == count_nodes(budget, gate.nodes.values(), now)
+            assert gate.members.count_nodes(budget, now) == count_nodes(budget, gate.nodes.values(), now)
