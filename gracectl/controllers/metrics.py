@@ -11,7 +11,7 @@ import msgspec
 from gracectl.controllers.disruption.pace import STATES, PaceStatistics
 from gracectl.controllers.node import maintenance as kept_walk
 from gracectl.controllers.node import pipeline as node_walk
-from gracectl.controllers.nodeclaim import controller as nodeclaim
+from gracectl.controllers.nodeclaim import pipeline as nodeclaim
 from gracectl.controllers.pipeline.state import Progress
 from gracectl.controllers.pipeline.statistics import TERMINATION_KINDS, TerminationKind, TerminationStatistics
 from gracectl.controllers.reporting.pod_counts import ProtectedPodCounts, RemainingPods

@@ -78,7 +78,11 @@ async def test_while_its_node_drains_the_claim_says_why() -> None:
             assert (drained["status"], drained["reason"]) == ("False", "Draining")
             assert drained["message"].startswith("1 pod left: shop/job (protected by do-not-disrupt)")
             (progress,) = controller.claims_under_way()
-            assert (progress.nodes, progress.step, progress.waits_for) == (("n1",), "nodes", "its nodes are ending: n1")
+            assert (progress.nodes, progress.step, progress.waits_for) == (
+                ("n1",),
+                "nodes",
+                "waiting for its nodes: n1",
+            )
             await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
             await stage.until_claims_gone("n1-claim")
 

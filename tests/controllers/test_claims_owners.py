@@ -191,7 +191,7 @@ async def test_a_node_that_may_not_be_deleted_is_told_on_the_claim_and_tried_aga
             condition = stage.claim_condition("n1-claim", names.DRAINED)
             assert condition is not None
             assert (condition["status"], condition["reason"]) == ("False", "NodeDeletionFailed")
-            assert condition["message"].startswith("node n1 cannot be deleted: ")
+            assert condition["message"].startswith("deletion of node n1 failed: ")
             assert stage.provider.calls == []
             stage.transport.before.clear()
             freed = stage.clock.monotonic()
@@ -211,7 +211,7 @@ async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_instance() -> N
         await stage.clock.sleep(5)
         assert stage.provider.calls == []
         (progress,) = controller.claims_under_way()
-        assert progress.waits_for == "node n1 is there, and the watch has not shown it yet"
+        assert progress.waits_for == "waiting for the watch to show node n1"
         await stage.until_claims_gone("n1-claim")
         assert stage.provider.instants_of("terminate")[0] >= start + 13.0
         assert [each.status for each in stage.evictions] == [201]

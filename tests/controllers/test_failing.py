@@ -89,7 +89,7 @@ async def test_finalizers_that_cannot_be_put_on_are_told_of() -> None:
             await until(stage, 600.0)
             for name in ("n1", "n1-claim"):
                 (message,) = await told(stage, name, "StepFailing")
-                assert message.startswith("finalizer cannot be added: ")
+                assert message.startswith("adding the finalizer failed: ")
 
 
 # -- a cordon that is undone -------------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ async def test_a_deleted_claim_keeps_its_node_until_the_budget_allows_its_end() 
         assert condition is not None
         assert (condition["status"], condition["reason"]) == ("False", "NodeDisruptionBudget")
         assert condition["message"].startswith(
-            "node n1 is to end, but node disruption budget pool-a allows no node to end now"
+            "deletion of node n1 blocked: node disruption budget pool-a allows no node to end now"
         )
         assert controller.claims_under_way()[1].waits_for == condition["message"]
         assert figures_of(controller, "node_budgets", "nodes_blocked_by_budget") == {

@@ -277,7 +277,7 @@ def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
 def test_claims_that_end_without_a_node() -> None:
     ends: dict[str, Any] = {"deletion_timestamp": NOW - 50, "finalizers": (names.FINALIZER,)}
     said = (Condition(names.INSTANCE_TERMINATING, "False", "ProviderFailed", "no quota"),)
-    held = (Condition(names.DRAINED, "False", "NodeDisruptionBudget", "node n2 is to end, but"),)
+    held = (Condition(names.DRAINED, "False", "NodeDisruptionBudget", "deletion of node n2 blocked: it"),)
     claims = (
         NodeClaim("held", "h", **ends, node_name="n2", conditions=held),
         NodeClaim("b", "b", **ends, conditions=said, termination_grace_period="1m"),
@@ -291,7 +291,7 @@ def test_claims_that_end_without_a_node() -> None:
     assert [(each.name, each.nodes, each.since, each.waits_for) for each in found] == [
         ("a", (), NOW - 50, ""),
         ("b", (), NOW - 50, "no quota"),
-        ("held", ("n2",), NOW - 50, "node n2 is to end, but"),
+        ("held", ("n2",), NOW - 50, "deletion of node n2 blocked: it"),
     ]
     assert found[1].deadline is not None
     assert found[1].deadline.at == NOW + 10

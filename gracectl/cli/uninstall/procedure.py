@@ -35,7 +35,13 @@ from gracectl.cli.uninstall.report import (
     without_lease,
 )
 from gracectl.config import ConfigError, Settings
-from gracectl.controllers.finalizer.cleanup import Ending, FinalizerCleanup, Survey, endings, survey
+from gracectl.controllers.finalizer.cleanup import (
+    FinalizerCleanup,
+    Inventory,
+    OrphanedInstance,
+    orphaned_instances,
+    take_inventory,
+)
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.inspect.leadership import Lead, judged
 from gracectl.kube.client import KubeClient
@@ -94,7 +100,7 @@ class Uninstall:
         """Do it all. Raises LiveKarpenter or ConfigError, when nothing was changed, and ApiError, when it could not be
         finished."""
         lease = await self._lease()
-        seen = await survey(self._client)  # who may not even look changes nothing
+        seen = await take_inventory(self._client)  # who may not even look changes nothing
         if await is_served(self._client, (NODE_BUDGETS,)):
             self._definitions.append(NODE_BUDGETS.qualified)
         if seen.claims_resource is not None:
@@ -178,7 +184,7 @@ class Uninstall:
             return
         end = self._clock.monotonic() + self._wanted.wait
         told = ""
-        while under_way := (await survey(self._client)).deleted:
+        while under_way := (await take_inventory(self._client)).deleted:
             left = end - self._clock.monotonic()
             if left <= 0:
                 self._notes.append(still_under_way(under_way, self._wanted.wait))
@@ -189,13 +195,13 @@ class Uninstall:
 
     # -- all of it -----------------------------------------------------------------------------------------------------
 
-    async def _foretold(self, lease: Lease | None, seen: Survey) -> Report:
+    async def _foretold(self, lease: Lease | None, seen: Inventory) -> Report:
         for leftover in await self._leftovers(lease):
             self._note(leftover, Outcome.WOULD_BE_REMOVED if not leftover.reason else Outcome.FAILED)
         for kind, things in (("Node", seen.nodes), ("NodeClaim", seen.claims)):
             self._removals += [Removal(kind, thing.name, Outcome.WOULD_BE_REMOVED) for thing in things]
         found = None if lease is None else LeaseReport(*lease.key, previous_holder=lease.holder)
-        return self._report(found, seen, await endings(self._client, seen))
+        return self._report(found, seen, await orphaned_instances(self._client, seen))
 
     async def _take_off(self, takeover: Takeover | None) -> Report:
         namespace = self._wanted.namespace or (takeover.namespace if takeover else "")
@@ -203,15 +209,15 @@ class Uninstall:
         if takeover is not None and takeover.previous:
             seconds = takeover.quiet_at - self._clock.monotonic()
             self._tell(taken_over(takeover.previous, seconds))
-        farewell = FinalizerCleanup(self._client, self._clock)
+        cleanup = FinalizerCleanup(self._client, self._clock)
         for times in range(1, RETURNS + 1):
-            seen = await farewell.run(lambda: max(self._forgotten_at, takeover.quiet_at if takeover else 0.0))
+            seen = await cleanup.run(lambda: max(self._forgotten_at, takeover.quiet_at if takeover else 0.0))
             # Whoever led may have made the configurations anew until a moment ago, as he did the finalizers.
             if not await self._take_admission_away(namespace, gives_up=times == RETURNS):
                 break
-        self._removals += [Removal(kind, name, Outcome.REMOVED) for kind, name in farewell.removed]
-        self._removals += [Removal(*key, Outcome.FAILED, why) for key, why in farewell.failed.items()]
-        return self._report(None, seen, tuple(farewell.endings.values()))
+        self._removals += [Removal(kind, name, Outcome.REMOVED) for kind, name in cleanup.removed]
+        self._removals += [Removal(*key, Outcome.FAILED, why) for key, why in cleanup.failed.items()]
+        return self._report(None, seen, tuple(cleanup.orphaned.values()))
 
     async def _take_admission_away(self, namespace: str, *, gives_up: bool = False) -> bool:
         """Whether anything of it was deleted. `gives_up`: what is there is made again and again, and only told."""
@@ -219,7 +225,7 @@ class Uninstall:
         for leftover in await leftovers(self._client, self._settings.admission, self._secrets_namespace(namespace)):
             why = leftover.reason or (MADE_ANEW if gives_up else "")
             if why:
-                self._note(msgspec.structs.replace(leftover, why=why), Outcome.FAILED)
+                self._note(msgspec.structs.replace(leftover, reason=why), Outcome.FAILED)
                 continue
             try:
                 await delete_leftover(self._client, leftover)
@@ -246,7 +252,7 @@ class Uninstall:
         known = [each for each in self._removals if (each.kind, each.name) != (leftover.resource.kind, leftover.name)]
         self._removals = [*known, Removal(leftover.resource.kind, leftover.name, outcome, leftover.reason)]
 
-    def _report(self, lease: LeaseReport | None, seen: Survey, ends: tuple[Ending, ...]) -> Report:
+    def _report(self, lease: LeaseReport | None, seen: Inventory, ends: tuple[OrphanedInstance, ...]) -> Report:
         return Report(
             dry_run=self._wanted.dry_run,
             lease=lease,

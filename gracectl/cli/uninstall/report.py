@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.controllers.finalizer.cleanup import Thing
+from gracectl.controllers.finalizer.cleanup import NodeOrClaim
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.foreign import harmless
@@ -129,12 +129,12 @@ def _named(found: Sequence[str]) -> str:
     return shown if len(found) <= FEW else f"{shown} and {len(found) - FEW} others"
 
 
-def waiting_for(things: Sequence[Thing]) -> str:
+def waiting_for(things: Sequence[NodeOrClaim]) -> str:
     """Terminations that the controller is to finish first."""
     return f"waiting for the end of {_named([thing.name for thing in things])}"
 
 
-def still_under_way(things: Sequence[Thing], seconds: float) -> str:
+def still_under_way(things: Sequence[NodeOrClaim], seconds: float) -> str:
     """Those that it has not finished."""
     return f"after {seconds:g} s these were still on their way to their end: {_named([each.name for each in things])}"
 

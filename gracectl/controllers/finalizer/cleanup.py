@@ -1,8 +1,8 @@
-"""Takes our finalizer off every node and claim of a cluster, so that none stays stuck when nobody is left to do that.
+"""Removal of our finalizer from all nodes and claims of a cluster, so that none stays stuck after an uninstall.
 
-What is not being deleted stays as it is. What is, vanishes with its last finalizer, and its instance with nobody: so
-each of those is told, with all that somebody needs to end it by hand. Invariants: no other finalizer is touched; none
-of ours is left by the last complete list, made when nobody could have put one on any more.
+What is not being deleted stays. What is, disappears with its last finalizer, and its instance is orphaned: it is
+reported with all that is needed to terminate it by hand. Invariants: no other finalizer is touched; none of ours is
+left by the last complete list, made when no process could have added one any more.
 """
 
 from __future__ import annotations
@@ -31,43 +31,46 @@ from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.pending import is_cordon_recorded
 from gracectl.runtime.clock import Clock
 
-AT_ONCE: Final = 20
+CONCURRENCY: Final = 20
 PAUSE_SECONDS: Final = 1.0
 """Between two lists."""
 
-IN_VAIN: Final = 10
-"""So many rounds without any success, and what is left is given up."""
+MAX_FAILED_ROUNDS: Final = 10
+"""Rounds without any removal, after which the rest is given up."""
 
-RETURNS: Final = 3
-"""Who finds our finalizer on one object again so often, when nobody who has led can put it there any more, is not late:
-somebody else puts it back."""
+MAX_RETURNS: Final = 3
+"""Removals from one object, at a time when no leader can add the finalizer any more, after which it is given up: it is
+no late write, but another client that adds it."""
 
-Thing = Node | NodeClaim
+NodeOrClaim = Node | NodeClaim
 FINISHED: Final = (names.SUCCEEDED, names.FAILED)
 
 
-class Survey(msgspec.Struct, frozen=True):
-    """What of ours there is at one moment: nodes and claims with our finalizer, and nodes that are kept drained, are
-    being given back, or were cordoned while they waited to end.
+class Inventory(msgspec.Struct, frozen=True):
+    """What gracectl has left in a cluster: nodes and claims with our finalizer, and nodes with our cordon.
 
-    `claims_resource`: where claims are written to; None: the cluster has none.
+    `claims_resource`: the version of node claims that the cluster serves; None: none.
     """
 
     nodes: tuple[Node, ...]
     claims: tuple[NodeClaim, ...]
     cordoned: tuple[Node, ...]
+    """In maintenance, being uncordoned, or cordoned while a termination was pending."""
     claims_resource: Resource[NodeClaim] | None
 
     @property
-    def deleted(self) -> tuple[Thing, ...]:
-        """Those of them that are being deleted: terminations under way."""
-        things: tuple[Thing, ...] = (*self.nodes, *self.claims)
+    def deleted(self) -> tuple[NodeOrClaim, ...]:
+        """Those with our finalizer that are being deleted: terminations in progress."""
+        things: tuple[NodeOrClaim, ...] = (*self.nodes, *self.claims)
         return tuple(each for each in things if each.deletion_timestamp is not None)
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance whose node, or claim, goes without it. `node`, `claim`: "" for none that is being deleted. `pods`:
-    how many had not finished there; None: nobody knows. `held_by`: other finalizers, for which the node stays."""
+class OrphanedInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance without a termination: its node or claim, which is being deleted, loses our finalizer.
+
+    `node`, `claim`: empty if none is being deleted. `pods`: unfinished ones on the node; None: unknown. `held_by`: the
+    node's other finalizers.
+    """
 
     node: str = ""
     claim: str = ""
@@ -76,32 +79,33 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     held_by: tuple[str, ...] = ()
 
 
-def _is_cordoned(node: Node) -> bool:
-    """Whether a cordon of ours, or the request for it, is on it and no termination comes of it."""
+def _has_our_cordon(node: Node) -> bool:
+    """Whether our cordon, or the request for it, is on a node that is not being terminated."""
     return is_in_maintenance(node) or (is_cordon_recorded(node) and node.deletion_timestamp is None)
 
 
-async def survey(client: KubeClient) -> Survey:
-    """What of ours there is now. Raises ApiError."""
-    nodes = await read_all(client, NODES, keep=lambda node: _has_ours(node) or _is_cordoned(node))
+async def take_inventory(client: KubeClient) -> Inventory:
+    """Read what gracectl has left in the cluster. Raises ApiError."""
+    nodes = await read_all(client, NODES, keep=lambda node: _has_finalizer(node) or _has_our_cordon(node))
     found = await read_first_served(client, NODE_CLAIM_VERSIONS)
-    return Survey(
-        nodes=tuple(filter(_has_ours, nodes)),
-        claims=() if found is None else tuple(filter(_has_ours, found[1])),
-        cordoned=tuple(filter(_is_cordoned, nodes)),
+    return Inventory(
+        nodes=tuple(filter(_has_finalizer, nodes)),
+        claims=() if found is None else tuple(filter(_has_finalizer, found[1])),
+        cordoned=tuple(filter(_has_our_cordon, nodes)),
         claims_resource=None if found is None else found[0],
     )
 
 
-async def endings(client: KubeClient, seen: Survey) -> tuple[Ending, ...]:
-    """What is under way, as it is now. Raises ApiError; who may not list pods does not know how many there are."""
-    nodes = [node for node in seen.nodes if node.deletion_timestamp is not None]
-    claims = [claim for claim in seen.claims if claim.deletion_timestamp is not None]
-    pods = await _pods_on(client, {node.name for node in nodes})
+async def orphaned_instances(client: KubeClient, inventory: Inventory) -> tuple[OrphanedInstance, ...]:
+    """The instances that the removal of the finalizers orphans. Raises ApiError; without leave to list pods their
+    number is unknown."""
+    nodes = [node for node in inventory.nodes if node.deletion_timestamp is not None]
+    claims = [claim for claim in inventory.claims if claim.deletion_timestamp is not None]
+    pods = await _count_pods(client, {node.name for node in nodes})
     by_instance = {claim.provider_id: claim.name for claim in claims if claim.provider_id}
     by_node = {claim.node_name: claim.name for claim in claims if claim.node_name}
     found = [
-        Ending(
+        OrphanedInstance(
             node=node.name,
             claim=by_instance.get(node.provider_id) or by_node.get(node.name, ""),
             instance=node.provider_id,
@@ -110,13 +114,15 @@ async def endings(client: KubeClient, seen: Survey) -> tuple[Ending, ...]:
         )
         for node in nodes
     ]
-    told = {state.claim for state in found}
-    found += [Ending(claim=claim.name, instance=claim.provider_id) for claim in claims if claim.name not in told]
+    listed = {each.claim for each in found}
+    found += [
+        OrphanedInstance(claim=claim.name, instance=claim.provider_id) for claim in claims if claim.name not in listed
+    ]
     return tuple(found)
 
 
-async def _pods_on(client: KubeClient, nodes: set[str]) -> Counter[str] | None:
-    """How many pods have not finished, by node."""
+async def _count_pods(client: KubeClient, nodes: set[str]) -> Counter[str] | None:
+    """Unfinished pods by node; None if listing them is forbidden."""
     selections = [ALL] if len(nodes) > MANY else [bound_to(name) for name in sorted(nodes)]
     count: Counter[str] = Counter()
     try:
@@ -129,99 +135,103 @@ async def _pods_on(client: KubeClient, nodes: set[str]) -> Counter[str] | None:
 
 
 class FinalizerCleanup:
-    """See the module. `removed` and `failed` have (kind, name), the latter with the reason; `endings` what went."""
+    """Remover of our finalizer. `removed` and `failed` are keyed by (kind, name), the latter with the reason."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._times: Counter[str] = Counter()  # removals from when all is to be quiet, by uid
+        self._returns: Counter[str] = Counter()  # by UID, removals at a time when no leader can add it any more
         self._successes = 0
         self._given_up: set[str] = set()
         self.removed: dict[tuple[str, str], None] = {}
         self.failed: dict[tuple[str, str], str] = {}
-        self.endings: dict[tuple[str, str], Ending] = {}
+        self.orphaned: dict[tuple[str, str], OrphanedInstance] = {}
+        """By node and claim."""
 
-    async def run(self, quiet_at: Callable[[], float]) -> Survey:
-        """Take it off all, until none has it in a list made at or after the monotonic instant `quiet_at()`, except for
-        those in `failed`; returns what was seen last. Raises ApiError when it cannot even be listed."""
-        in_vain = 0
+    async def run(self, quiet_at: Callable[[], float]) -> Inventory:
+        """Remove the finalizer until a list has none that was made at or after the monotonic instant `quiet_at()`.
+
+        Returns that list; objects in `failed` may have it still. Raises ApiError if the cluster cannot be read.
+        """
+        failed_rounds = 0
         while True:
             began = self._clock.monotonic()
             try:
-                seen = await survey(self._client)
-                left = self._left(seen)
-                for state in await endings(self._client, _only(seen, left)):
-                    self.endings.setdefault((state.node, state.claim), state)
+                inventory = await take_inventory(self._client)
+                left = self._left(inventory)
+                for orphan in await orphaned_instances(self._client, _only(inventory, left)):
+                    self.orphaned.setdefault((orphan.node, orphan.claim), orphan)
             except ApiError as error:
-                in_vain += 1
-                if not is_transient(error) or in_vain >= IN_VAIN:
+                failed_rounds += 1
+                if not is_transient(error) or failed_rounds >= MAX_FAILED_ROUNDS:
                     raise
                 await self._clock.sleep(PAUSE_SECONDS)
                 continue
             if not left and began >= quiet_at():
-                return seen
+                return inventory
             if left:
                 is_quiet = began >= quiet_at()
-                in_vain = 0 if await self._take_off(_only(seen, left), is_quiet=is_quiet) else in_vain + 1
-                if in_vain >= IN_VAIN:
-                    return seen
+                is_removed = await self._remove_all(_only(inventory, left), is_quiet=is_quiet)
+                failed_rounds = 0 if is_removed else failed_rounds + 1
+                if failed_rounds >= MAX_FAILED_ROUNDS:
+                    return inventory
             await self._clock.sleep(PAUSE_SECONDS if left else max(quiet_at() - self._clock.monotonic(), 0.0))
 
-    def _left(self, seen: Survey) -> set[str]:
-        """The uids of those from which it is still to be taken."""
-        for kind, things in (("Node", seen.nodes), ("NodeClaim", seen.claims)):
+    def _left(self, inventory: Inventory) -> set[str]:
+        """UIDs of the objects that have the finalizer and are not given up."""
+        for kind, things in (("Node", inventory.nodes), ("NodeClaim", inventory.claims)):
             for thing in things:
-                if self._times[thing.uid] >= RETURNS:
+                if self._returns[thing.uid] >= MAX_RETURNS:
                     self._give_up(
                         kind,
                         thing,
-                        "somebody puts the finalizer back again and again; stop whoever does (a gracectl that runs "
-                        "without leader election, or a Karpenter whose Lease is elsewhere), and run this once more",
+                        "another client adds the finalizer again; stop it (a gracectl that runs without leader "
+                        "election, or a Karpenter with its Lease elsewhere), and run this command again",
                     )
-        uids = {node.uid for node in seen.nodes} | {claim.uid for claim in seen.claims}
+        uids = {node.uid for node in inventory.nodes} | {claim.uid for claim in inventory.claims}
         return uids - self._given_up
 
-    async def _take_off(self, seen: Survey, *, is_quiet: bool) -> bool:
-        """Whether it came off any. `is_quiet`: whoever puts it back from now on is none of those who have led."""
+    async def _remove_all(self, inventory: Inventory, *, is_quiet: bool) -> bool:
+        """Remove the finalizer; whether any was removed. `is_quiet`: no leader can add it any more."""
         before = self._successes
-        limit = anyio.CapacityLimiter(AT_ONCE)
+        limit = anyio.CapacityLimiter(CONCURRENCY)
         nodes = msgspec.structs.replace(NODES, abandonable=True)
         async with anyio.create_task_group() as group:
-            for node in seen.nodes:
-                group.start_soon(self._let_go, nodes, node, limit, is_quiet)
-            if seen.claims_resource is not None:
-                claims = msgspec.structs.replace(seen.claims_resource, abandonable=True)
-                for claim in seen.claims:
-                    group.start_soon(self._let_go, claims, claim, limit, is_quiet)
+            for node in inventory.nodes:
+                group.start_soon(self._remove, nodes, node, limit, is_quiet)
+            if inventory.claims_resource is not None:
+                claims = msgspec.structs.replace(inventory.claims_resource, abandonable=True)
+                for claim in inventory.claims:
+                    group.start_soon(self._remove, claims, claim, limit, is_quiet)
         return self._successes > before
 
-    async def _let_go(self, resource: Resource[H], thing: H, limit: anyio.CapacityLimiter, is_quiet: bool) -> None:
+    async def _remove(self, resource: Resource[H], thing: H, limit: anyio.CapacityLimiter, is_quiet: bool) -> None:
         key = (resource.kind, thing.name)
         async with limit:
             try:
                 await patch_with_retry(self._client, resource, thing, removal)
-            except Forbidden as refusal:
-                self._give_up(resource.kind, thing, str(refusal))
+            except Forbidden as error:
+                self._give_up(resource.kind, thing, str(error))
             except ApiError as error:
                 self.failed[key] = str(error)
             else:
                 self._successes += 1
-                self._times[thing.uid] += is_quiet
+                self._returns[thing.uid] += is_quiet
                 self.removed[key] = None
                 self.failed.pop(key, None)
 
-    def _give_up(self, kind: str, thing: Thing, why: str) -> None:
+    def _give_up(self, kind: str, thing: NodeOrClaim, reason: str) -> None:
         self._given_up.add(thing.uid)
         self.removed.pop((kind, thing.name), None)
-        self.failed[kind, thing.name] = why
+        self.failed[kind, thing.name] = reason
 
 
-def _has_ours(thing: Thing) -> bool:
+def _has_finalizer(thing: NodeOrClaim) -> bool:
     return names.FINALIZER in thing.finalizers
 
 
-def _only(seen: Survey, uids: set[str]) -> Survey:
+def _only(inventory: Inventory, uids: set[str]) -> Inventory:
     def those(things: Sequence[H]) -> tuple[H, ...]:
         return tuple(each for each in things if each.uid in uids)
 
-    return msgspec.structs.replace(seen, nodes=those(seen.nodes), claims=those(seen.claims))
+    return msgspec.structs.replace(inventory, nodes=those(inventory.nodes), claims=those(inventory.claims))

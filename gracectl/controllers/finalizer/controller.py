@@ -1,7 +1,7 @@
-"""Puts our finalizer onto every managed node and claim, so that its deletion is held until the drain is over.
+"""Finalizer controller: adds our finalizer to every managed node and claim, so that a deletion waits for the drain.
 
-An admission webhook could do it at CREATE; for what exists already, and on clusters without the webhook, this
-controller does. (At DELETE it would be too late: kubernetes issue 77988.)
+The admission webhook does so at CREATE; this controller, for what exists already, and for clusters without the webhook.
+(At DELETE it would be too late: kubernetes issue 77988.)
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from gracectl.runtime.workers import run_workers
 
 logger = logging.getLogger(__name__)
 
-PLACES = 16
+CONCURRENCY = 16
 """Nodes, and claims, that are written at once; as many more may hang."""
 
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
-"""Seconds before a node or claim that could not be written is tried again; doubled with each failure."""
+"""Seconds before a failed write is retried; doubled with each failure."""
 
 
 class FinalizerController:
-    """Watches nodes and claims; each one that is managed and lacks the finalizer is a key in the queue of its kind."""
+    """Queues each managed node and claim that lacks the finalizer, in the queue of its kind."""
 
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
         self._context = context
@@ -50,25 +50,25 @@ class FinalizerController:
         cluster.claims.subscribe(self._claim_changed, replay=True)
 
     async def run(self) -> None:
-        """Keep finalizers in place until cancelled."""
+        """Add finalizers until cancelled."""
         await self._cluster.wait_live()
-        clock = self._context.clock
         async with anyio.create_task_group() as group:
-            group.start_soon(run_workers, self._nodes, self.keep_node, Shares[str](clock, PLACES), (ApiError,))
-            group.start_soon(run_workers, self._claims, self.keep_claim, Shares[str](clock, PLACES), (ApiError,))
+            for queue, reconcile in ((self._nodes, self.reconcile_node), (self._claims, self.reconcile_claim)):
+                shares: Shares[str] = Shares(self._context.clock, CONCURRENCY)
+                group.start_soon(run_workers, queue, reconcile, shares, (ApiError,))
 
     def queues(self) -> tuple[QueueStatistics, QueueStatistics]:
-        """Those of nodes and of claims."""
+        """Statistics of the queues of nodes and of claims."""
         return self._nodes.statistics(), self._claims.statistics()
 
-    async def keep_node(self, name: str) -> None:
-        """Add the finalizer to the node if it is missing; safe to repeat."""
+    async def reconcile_node(self, name: str) -> None:
+        """Add the finalizer to a node that lacks it; safe to repeat."""
         node = self._cluster.node(name)
         if node is not None and lacks(node) and self._selector.matches(node.labels):
             await self._add(TrackedObject(NODES, node), f"node {name}")
 
-    async def keep_claim(self, name: str) -> None:
-        """The same for a claim."""
+    async def reconcile_claim(self, name: str) -> None:
+        """Add the finalizer to a claim that lacks it; safe to repeat."""
         claim = self._cluster.claim(name)
         if claim is not None and lacks(claim) and self._is_managed(claim):
             await self._add(TrackedObject(self._context.claim_resource(), claim), f"node claim {name}")
@@ -80,7 +80,7 @@ class FinalizerController:
             raise
         except ApiError as error:
             if self._failures.failed(tracked.uid, type(error).__name__, self._context.clock.monotonic()):
-                message = f"finalizer cannot be added: {error}; it is tried again, and a deletion would not be held"
+                message = f"adding the finalizer failed: {error}; retrying, until then a deletion does not drain"
                 emit_event(self._context, (tracked,), names.EventReason.STEP_FAILING, message, "Warning")
             raise
         self._failures.succeeded(tracked.uid)
@@ -94,7 +94,7 @@ class FinalizerController:
             return
         if lacks(new) and self._selector.matches(new.labels):
             self._nodes.add(new.name)
-        # It may be the node that makes its claim a managed one.
+        # It may make its claim a managed one.
         if old is None or old.labels != new.labels or old.provider_id != new.provider_id:
             for claim in self._cluster.claims_of(new):
                 self._claim_changed(None, claim)

@@ -1,6 +1,6 @@
-"""The node claim controller: a deleted claim is held until its nodes, and then its instance, are gone.
+"""Node claim controller: a deleted claim waits until its nodes, and then its instance, are gone.
 
-Level-based like the one of nodes: a key is a claim's name, and a reconcile walks the steps from the first one.
+Level-based: a key is a claim's name, and each reconcile runs the steps (pipeline.py) from the first one.
 """
 
 from __future__ import annotations
@@ -9,19 +9,10 @@ from collections.abc import Callable
 
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.nodeclaim.steps import (
-    end_claims_instance,
-    end_nodes,
-    release_claim,
-    set_claim_deadline,
-    yield_to_rivals,
-)
-from gracectl.controllers.pipeline.provider_slots import ProviderSlots
+from gracectl.controllers.nodeclaim.pipeline import NodeClaimPipeline
 from gracectl.controllers.pipeline.registry import Registry
-from gracectl.controllers.pipeline.runner import walk
 from gracectl.controllers.pipeline.state import InstanceWait, NodeClaimState, Progress
-from gracectl.controllers.pipeline.steps import Answer, Release, Step, StepContext, Wait
-from gracectl.controllers.reporting.conditions import report_step_failure
+from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
@@ -35,31 +26,21 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import Requeue, run_workers
 
-INSTANCE: Step[NodeClaimState] = Step("instance", end_claims_instance)
-RELEASE: Step[NodeClaimState] = Step("finalizer", release_claim)
-STEPS: tuple[Step[NodeClaimState], ...] = (
-    Step("rivals", yield_to_rivals),
-    Step("deadline", set_claim_deadline),
-    Step("nodes", end_nodes),
-    INSTANCE,
-    RELEASE,
-)
-
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
-"""Seconds before a claim whose step has failed is looked at again; doubled with each failure."""
+"""Seconds before a claim with a failed step is retried; doubled with each failure."""
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
-"""Conditions that say that the end of a claim was begun while its node was a managed one."""
+"""Conditions that show that the termination of a claim began while its node was managed."""
 
 
 class NodeClaimController:
-    """Reconciles held claims; owns what is remembered of each."""
+    """Reconciles claims that are being deleted and have our finalizer; owns the state of each."""
 
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
         self._context = context
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        self._places = ProviderSlots(context.settings.workers)
+        self._pipeline = NodeClaimPipeline(context)
         times = context.statistics.durations
         self.registry: Registry[NodeClaimState] = Registry("node claim", context.clock, times)
         context.cluster.claims.subscribe(self._claim_changed, replay=True)
@@ -67,31 +48,31 @@ class NodeClaimController:
         context.admitter.budgets.subscribe(self._node_budget_changed)
 
     async def run(self) -> None:
-        """End claims until cancelled. Nothing is decided before all caches are live."""
+        """Terminate claims until cancelled. Nothing is decided before all caches are live."""
         await self._context.cluster.wait_live()
         await self._context.admitter.wait_live()
-        places: Shares[str] = Shares(self._context.clock, self._context.settings.workers)
-        await run_workers(self._queue, self.reconcile, places, expected=(ApiError,))
+        shares: Shares[str] = Shares(self._context.clock, self._context.settings.workers)
+        await run_workers(self._queue, self.reconcile, shares, expected=(ApiError,))
 
     def under_way(self) -> tuple[Progress, ...]:
-        """Where each claim stands now, oldest first."""
+        """Progress of each termination, oldest first."""
         return self.registry.under_way()
 
     def finished(self) -> tuple[Progress, ...]:
-        """The last claims that have come to their end, in that order."""
+        """The last terminations that are over, in that order."""
         return self.registry.finished()
 
     def blocked_by_node_budgets(self) -> int:
-        """How many claims wait until a budget allows the end of their nodes."""
-        endings = (self.registry.get(name) for name in self.registry)
-        return sum(1 for state in endings if state is not None and state.budgets)
+        """Number of claims whose nodes a node disruption budget blocks."""
+        states = (self.registry.get(name) for name in self.registry)
+        return sum(1 for state in states if state is not None and state.budgets)
 
     def statistics(self) -> QueueStatistics:
-        """The work queue's."""
+        """Statistics of the work queue."""
         return self._queue.statistics()
 
     async def reconcile(self, name: str) -> Requeue | None:
-        """Bring the end of the claim called `name` one step further, if it is ours to end."""
+        """Run the steps of the claim's termination as far as possible; safe to repeat."""
         claim = self._context.cluster.claim(name)
         state = self.registry.get(name)
         if state is not None and (claim is None or claim.uid != state.uid or not is_finalizing(claim)):
@@ -99,58 +80,47 @@ class NodeClaimController:
             state = None
         if claim is None or not is_finalizing(claim):
             return None
-        if not self._is_ours(claim, state):
-            self._leave_alone(claim)
+        if not self._is_managed(claim, state):
+            self._report_unmanaged(claim)
             return None
         state = state or self._open(claim)
         state.tracked.resource = self._context.claim_resource()
         state.tracked.refresh(claim)
-        # Taken off by ourselves, and not shown by the watch yet: there is nothing left to do.
-        return await self._walk(state) if is_finalizing(state.claim) else None
+        # Without our finalizer, which the watch may still show: there is nothing left to do.
+        return await self._pipeline.run(state) if is_finalizing(state.claim) else None
 
-    async def _walk(self, state: NodeClaimState) -> Requeue | None:
-        answer = await walk(STEPS, state, self._take, self._context, report_step_failure)
-        if isinstance(answer, Release):
-            answer = await walk((RELEASE,), state, self._take, self._context, report_step_failure)
-        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
-
-    async def _take(self, step: Step[NodeClaimState], state: NodeClaimState) -> Answer:
-        if step is INSTANCE:
-            return await self._places.run(step, self._context, state)
-        return await step.run(self._context, state)
-
-    def _is_ours(self, claim: NodeClaim, state: NodeClaimState | None) -> bool:
-        """Its nodes decide; when they are gone, the claim is still that of managed nodes."""
+    def _is_managed(self, claim: NodeClaim, state: NodeClaimState | None) -> bool:
+        """Whether its nodes are managed, or were while they existed."""
         cluster = self._context.cluster
         if cluster.is_managed(claim, self._context.settings.node_selector):
             return True
-        was_ours = state is not None or any(condition_of(claim.conditions, type_) for type_ in OURS)
-        return was_ours and not cluster.nodes_of(claim)
+        was_managed = state is not None or any(condition_of(claim.conditions, type_) for type_ in OURS)
+        return was_managed and not cluster.nodes_of(claim)
 
     def _open(self, claim: NodeClaim) -> NodeClaimState:
         wait = InstanceWait.of(self._context.settings.instance, self._backoff)
         state = NodeClaimState(self._context.claim_resource(), claim, wait, self._context.clock.now())
         return self.registry.open(state)
 
-    def _leave_alone(self, claim: NodeClaim) -> None:
-        """Held, but not managed (any more): its node and its instance stay, and somebody is told once."""
+    def _report_unmanaged(self, claim: NodeClaim) -> None:
+        """Emit an Event, once, on a claim that has our finalizer and is not managed: nodes and instance stay."""
         reason = names.EventReason.UNMANAGED_CLAIM_HELD
         if self.registry.leave_alone(claim, reason):
             message = (
-                f"finalizer {names.FINALIZER} holds this claim, but nodeSelector matches neither its node nor its own "
-                "labels, so nobody ends it; change nodeSelector or the labels, or take the finalizer off by hand"
+                f"finalizer {names.FINALIZER} blocks the deletion of this claim: nodeSelector matches neither its node "
+                "nor its own labels; change nodeSelector or the labels, or remove the finalizer by hand"
             )
             tracked = TrackedObject(self._context.claim_resource(), claim)
             emit_event(self._context, (tracked,), reason, message, "Warning")
 
     def configured(self) -> None:
-        """To be told that the settings have changed: every claim is looked at anew."""
+        """Take over changed settings: requeue every claim."""
         for name in self.registry:
             self._queue.add(name)
             if (state := self.registry.get(name)) is not None:
                 state.instance.configure(self._context.settings.instance)
 
-    # What makes a claim worth another look.
+    # -- what wakes claims ---------------------------------------------------------------------------------------------
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         claim = new or old
@@ -169,7 +139,7 @@ class NodeClaimController:
     def _node_budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
         budget = new or old
         if budget is not None and may_unblock(old, new):
-            for name in self.registry:  # whose end was begun first comes first
+            for name in self.registry:  # the oldest termination first
                 state = self.registry.get(name)
                 if state is not None and budget.name in state.budgets:
                     self._queue.add(name)

@@ -255,5 +255,5 @@ def test_the_transport_has_a_connection_for_every_worker_there_can_be_and_watche
     eviction, termination = Settings().eviction, Settings().termination
     of_namespaces = (2 + PLACES_FACTOR) * PLACES_PER_NAMESPACE * eviction.max_in_flight
     walks = 2 * (2 * termination.workers) + OVERDUE_WORKERS + 1
-    evictions, others = 2 * of_namespaces, 2 * (2 * keeper.PLACES) + voluntary.WORKERS + counting.WORKERS
+    evictions, others = 2 * of_namespaces, 2 * (2 * keeper.CONCURRENCY) + voluntary.WORKERS + counting.WORKERS
     assert evictions + walks + others + 100 <= HttpSettings().connections

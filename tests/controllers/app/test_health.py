@@ -63,7 +63,7 @@ async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_lon
     async def hang(self: FinalizerController, key: object) -> None:
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(FinalizerController, "keep_node", hang)
+    monkeypatch.setattr(FinalizerController, "reconcile_node", hang)
     async with staged("n1") as stage, stage.controller() as controller:
         await controller.wait_live()
         await stage.clock.sleep(899)

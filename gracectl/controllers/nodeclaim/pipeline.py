@@ -1,0 +1,245 @@
+"""Steps of a node claim's termination: its nodes, its instance, our finalizer.
+
+The nodes do the work: each is deleted, and its own termination cordons, drains and terminates it. What is left is to
+wait for them, and to terminate an instance that has no node (yet, or any more). Invariant: the finalizer goes when the
+provider has confirmed that the instance is gone, or none was ever launched.
+"""
+
+from __future__ import annotations
+
+from gracectl.controllers.cluster.cache import is_finalizing
+from gracectl.controllers.node.deadline import publish
+from gracectl.controllers.node.finalizer import addition, let_go
+from gracectl.controllers.node.instance import end_instance, is_known_gone, leave_instance
+from gracectl.controllers.pipeline.provider_slots import ProviderSlots
+from gracectl.controllers.pipeline.runner import walk
+from gracectl.controllers.pipeline.state import NodeClaimState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
+from gracectl.controllers.reporting.conditions import report_step_failure, set_condition
+from gracectl.controllers.reporting.events import emit_event
+from gracectl.kube.conditions import ConditionUpdate
+from gracectl.kube.errors import ApiError, NotFound, NotLeading
+from gracectl.kube.patching import delete, patch_with_retry
+from gracectl.kube.resources import NODES
+from gracectl.model import names
+from gracectl.model.claim import NodeClaim, belongs
+from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
+from gracectl.nodebudgets.admitter import Refusal
+from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, written_deadline
+from gracectl.policy.plan import plan
+from gracectl.runtime.workers import Requeue
+
+NODE_RETRY_SECONDS = 10.0
+"""Interval of retries after a failed DELETE of a node."""
+
+UNSEEN_SECONDS = 1.0
+"""Interval of looks for a node that the server has and the watch does not show yet."""
+
+NODES_SECONDS = 60.0
+"""Nodes wake their claim; should that be missed, it looks for them at this interval."""
+
+
+class NodeClaimPipeline:
+    """Runs the steps of claims, with no more of them at the provider than there are slots."""
+
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._slots = ProviderSlots(context.settings.workers)
+
+    async def run(self, state: NodeClaimState) -> Requeue | None:
+        """Run the steps as far as possible; returns when to run them again. Raises ApiError."""
+        answer = await walk(STEPS, state, self._run_step, self._context, report_step_failure)
+        if isinstance(answer, Release):
+            answer = await walk((FINALIZER,), state, self._run_step, self._context, report_step_failure)
+        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
+
+    async def _run_step(self, step: Step[NodeClaimState], state: NodeClaimState) -> Answer:
+        if step is INSTANCE:
+            return await self._slots.run(step, self._context, state)
+        return await step.run(self._context, state)
+
+
+# -- the steps, in their order -----------------------------------------------------------------------------------------
+
+
+async def yield_to_rivals(context: StepContext, state: NodeClaimState) -> Answer:
+    """Of several claims with one instance, all but the last one are released without it."""
+    rivals = context.cluster.rivals_of(state.claim)
+    if not rivals:
+        return Proceed()
+    listed = ", ".join(sorted(each.name for each in rivals))
+    message = (
+        f"another node claim has the same instance ({listed}): released without terminating node or instance; a node "
+        "with this claim in its ownerReferences, as Karpenter's have, is deleted by the cluster"
+    )
+    emit_event(context, state.objects, names.EventReason.SEVERAL_CLAIMS, message, "Warning")
+    return Release(message)
+
+
+async def set_deadline(context: StepContext, state: NodeClaimState) -> Answer:
+    """Take the earliest deadline of the claim's nodes, or its own if it never had one."""
+    claim = state.claim
+    nodes = context.cluster.nodes_of(claim)
+    if not nodes and (at := written_deadline(claim)) is not None:
+        # Its nodes are gone, and with their labels the node group: what they have written counts.
+        state.deadline = earliest_deadline(state.deadline, Deadline(at))
+        return Proceed()
+    found = [deadline_of(node, claim, context.settings.policy) for node in nodes or (None,)]
+    known = [deadline for deadline in found if deadline is not None]
+    earliest = min(known, key=lambda deadline: deadline.at, default=None)
+    if nodes and all(is_finalizing(node) for node in nodes):
+        # Their own terminations write it, also here: two writers of the same would be in each other's way.
+        state.deadline = earliest_deadline(state.deadline, earliest)
+    else:
+        # With a node the trace is the node's, and written by its termination.
+        await publish(context, state, earliest, None if nodes else state.observer.traceparent)
+    return Proceed()
+
+
+async def delete_nodes(context: StepContext, state: NodeClaimState) -> Answer:
+    """Delete all nodes of the claim, and wait until they are gone.
+
+    The node of a claim that has not registered runs no pods worth a drain: it is not deleted, but its termination is
+    waited for if another client deletes it.
+    """
+    nodes = context.cluster.nodes_of(state.claim)
+    if not has_registered(state.claim):
+        nodes = tuple(node for node in nodes if node.deletion_timestamp is not None)
+    state.see(nodes)
+    if not nodes:
+        return await _check_for_unseen_node(context, state)
+    if context.clock.monotonic() < state.next_deletion:
+        return Wait(state.next_deletion - context.clock.monotonic(), state.waits_for)
+    failures, blocked = await _delete_each(context, state)
+    state.budgets = {refusal.budget for refusal in blocked.values()}
+    if failures:
+        state.next_deletion = context.clock.monotonic() + NODE_RETRY_SECONDS
+        listed = "; ".join(f"deletion of node {name} failed: {error}" for name, error in failures.items())
+        message = f"{listed}; retrying every {NODE_RETRY_SECONDS:g} s"
+        emit_event(context, state.objects, names.EventReason.NODE_DELETION_FAILED, message, "Warning")
+        update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDeletionFailed", message)
+        await set_condition(context, state.objects, update)
+        return Wait(NODE_RETRY_SECONDS, message)
+    if blocked:
+        return await _wait_for_node_budgets(context, state, blocked)
+    return Wait(NODES_SECONDS, f"waiting for its nodes: {', '.join(sorted(node.name for node in nodes))}")
+
+
+async def terminate_instance(context: StepContext, state: NodeClaimState) -> Answer:
+    """Terminate the instance if its node has not done so; a claim that was never launched has none.
+
+    A claim that does not name its instance knows it from its node. If that was released without it, since another node
+    has the same providerID, so is the claim.
+    """
+    if not state.provider_id or is_known_gone(state):
+        return Proceed()
+    others = context.cluster.strangers_on(state.provider_id, state.claim)
+    return leave_instance(context, state, others) if others else await end_instance(context, state)
+
+
+async def remove_finalizer(context: StepContext, state: NodeClaimState) -> Answer:
+    """Remove our finalizer; the API server deletes the claim when it has no other."""
+    await let_go(context, state.tracked)
+    return Proceed()
+
+
+INSTANCE: Step[NodeClaimState] = Step("instance", terminate_instance)
+FINALIZER: Step[NodeClaimState] = Step("finalizer", remove_finalizer)
+STEPS: tuple[Step[NodeClaimState], ...] = (
+    Step("rivals", yield_to_rivals),
+    Step("deadline", set_deadline),
+    Step("nodes", delete_nodes),
+    INSTANCE,
+    FINALIZER,
+)
+
+
+# -- details of delete_nodes -------------------------------------------------------------------------------------------
+
+
+def has_registered(claim: NodeClaim) -> bool:
+    """Whether the claim may have a node with pods; only its own condition can say that it has not."""
+    registered = condition_of(claim.conditions, names.REGISTERED)
+    return registered is None or registered.status == names.TRUE
+
+
+async def _check_for_unseen_node(context: StepContext, state: NodeClaimState) -> Answer:
+    """Nodes and claims have a watch each: the node that a claim names may exist, and not be shown yet."""
+    claim = state.claim
+    if state.has_seen_node or not claim.node_name or not has_registered(claim):
+        return Proceed()
+    try:
+        node = await context.client.get(NODES, ("", claim.node_name))
+    except NotFound:
+        node = None
+    if node is not None and belongs(node, claim):
+        return Wait(UNSEEN_SECONDS, f"waiting for the watch to show node {node.name}")
+    state.has_seen_node = True
+    return Proceed()
+
+
+async def _delete_each(context: StepContext, state: NodeClaimState) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
+    """Delete the nodes that are not being deleted; returns, by name, what failed and what a budget blocks."""
+    failures: dict[str, ApiError] = {}
+    blocked: dict[str, Refusal] = {}
+    for node in state.nodes:
+        if node.deletion_timestamp is None and node.uid not in state.deleted:
+            try:
+                refusal = await context.admitter.admit(node, is_watching=True)
+                if refusal is not None and _is_due(context, state, node):
+                    refusal = await context.admitter.admit(node, is_forced=True, is_watching=True)
+                if refusal is not None:
+                    blocked[node.name] = refusal
+                    continue
+                await delete_node(context, node)
+                state.deleted.add(node.uid)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                failures[node.name] = error
+    return failures, blocked
+
+
+async def delete_node(context: StepContext, node: Node) -> None:
+    """Delete a node with our finalizer, so that its pods are evicted before it goes.
+
+    One that is not managed gets no finalizer: nothing would remove it.
+    """
+    latest: Node | None = node
+    if context.settings.node_selector.matches(node.labels):
+        latest = await patch_with_retry(context.client, NODES, node, addition)
+    if latest is None or latest.deletion_timestamp is not None:
+        return
+    await delete(context.client, NODES, node)
+
+
+async def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, blocked: dict[str, Refusal]) -> Wait:
+    """Report what blocks the nodes; they are deleted when their budgets change, or when the deadline demands it."""
+    message = "; ".join(f"deletion of node {name} blocked: {refusal}" for name, refusal in blocked.items())
+    gist = " ".join(f"{name} {refusal.budget} {refusal.allowance}" for name, refusal in blocked.items())
+    if gist != state.told_of_budgets:
+        state.told_of_budgets = gist
+        emit_event(context, state.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
+    update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
+    await set_condition(context, state.objects, update)
+    nodes = [node for node in state.nodes if node.name in blocked]
+    due = [at for node in nodes if (at := forced_at(context, state, node)) is not None]
+    return Wait(min([NODES_SECONDS, *(max(at - context.clock.now(), 0.0) for at in due)]), message)
+
+
+def forced_at(context: StepContext, state: NodeClaimState, node: Node) -> float | None:
+    """From when on the node is deleted whatever its budgets say, so that its pods have their grace before the deadline.
+
+    None without a deadline.
+    """
+    if state.deadline is None:
+        return None
+    view = context.cluster.view_without_budgets(node, context.settings.policy, state.deadline)
+    pods = plan(view, context.clock.now()).pods
+    return min((entry.delete_at for entry in pods if entry.delete_at is not None), default=state.deadline.at)
+
+
+def _is_due(context: StepContext, state: NodeClaimState, node: Node) -> bool:
+    at = forced_at(context, state, node)
+    return at is not None and at <= context.clock.now()
