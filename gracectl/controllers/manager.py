@@ -162,7 +162,7 @@ class ControllerManager:
         """All that is carried out, for the metrics."""
         evictor, deleter = self._evictor.statistics(), self._deleter.statistics()
         queues = (
-            *self.terminations.queues(),
+            self.terminations.statistics(),
             self.claims.statistics(),
             self._voluntary.statistics(),
             self._pending.statistics(),

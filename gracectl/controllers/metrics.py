@@ -57,8 +57,6 @@ NOT_LOOKED_AT: Final = "queued"
 
 QUEUES: Final = (
     "nodes",
-    "nodes-overdue",
-    "nodes-overlooked",
     "nodeclaims",
     "voluntary",
     "voluntary-pending",

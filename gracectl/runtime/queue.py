@@ -3,7 +3,8 @@
 Invariants: a key is queued once, however often it was added; one worker has a key at a time, and a key that is added
 meanwhile is handed out again afterwards; of several wake-ups the earliest wins, and none comes early; a cancelled `get`
 loses nothing. Adding a key now cancels its later wake-up, because its reconcile decides anew when to requeue. With
-`share`, keys whose group has no free slot are passed over until it has one; within a group the order stays.
+`share`, keys whose group has no free slot are passed over until it has one; within a group the order stays. Urgent keys
+are handed out first, and have slots of their own.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ K = TypeVar("K", bound=Hashable)
 
 # Void wake-ups tolerated beside the valid ones before the heap is rebuilt.
 _VOID_ENTRIES = 64
+
+URGENT_SLOTS = 500
+"""Urgent keys that workers may have at once, beside all others."""
 
 LATENCY_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
 """Seconds."""
@@ -65,12 +69,23 @@ class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkQueue(Generic[K]):
-    """Work queue. `backoff` makes the per-key backoff of `add_rate_limited`; default 50 ms, doubling to 60 s."""
+    """Work queue. `backoff` makes the per-key backoff of `add_rate_limited`; default 50 ms, doubling to 60 s.
 
-    def __init__(self, clock: Clock, backoff: Callable[[], Backoff] | None = None) -> None:
+    `is_urgent`: whether a key that becomes ready may pass all others and the limit of the workers (up to URGENT_SLOTS).
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        backoff: Callable[[], Backoff] | None = None,
+        is_urgent: Callable[[K], bool] = lambda _: False,
+    ) -> None:
         self._clock = clock
         # This jitter only spreads the keys of one process; seeded, it is reproducible.
         self._make_backoff = backoff or partial(Backoff, 0.05, 60.0, rng=random.Random(0))
+        self._is_urgent = is_urgent
+        self._urgent: OrderedDict[K, float] = OrderedDict()  # ready since, in the order of hand-out
+        self._urgent_processing: set[K] = set()
         self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of hand-out
         self._shares: Shares[K] | None = None
         # Ready as well: keys passed over, by group; the group whose turn is next comes first.
@@ -155,7 +170,11 @@ class WorkQueue(Generic[K]):
         """Finish a key that `get` returned. Raises KeyError if no worker has it."""
         now = self._moved = self._clock.monotonic()
         self._work_total += now - self._processing.pop(key)
-        if self._shares is not None:
+        if key in self._urgent_processing:
+            self._urgent_processing.discard(key)
+            if self._urgent:
+                self._notifier.notify()
+        elif self._shares is not None:
             self._shares.end(key, now)
             if self._ready or self._parked:
                 self._notifier.notify()
@@ -168,10 +187,10 @@ class WorkQueue(Generic[K]):
         """Keys waiting now, and counts so far."""
         now = self._clock.monotonic()
         self._move_due(now)
-        waiting = (self._ready, *self._parked.values())
+        waiting = (self._urgent, self._ready, *self._parked.values())
         oldest = min((next(iter(keys.values())) for keys in waiting if keys), default=now)
         return QueueStatistics(
-            ready=len(self._ready) + len(self._parked_in),
+            ready=len(self._urgent) + len(self._ready) + len(self._parked_in),
             delayed=len(self._wake_at),
             processing=len(self._processing),
             failing=len(self._backoffs),
@@ -190,15 +209,34 @@ class WorkQueue(Generic[K]):
         self._wake_at.pop(key, None)
         if key in self._processing:
             self._again.add(key)
+        elif key in self._urgent:
+            return
+        elif self._is_urgent(key):
+            self._urgent[key] = self._taken_out(key, since)
+            self._notifier.notify()
         elif not self._is_ready(key):
             self._ready[key] = since
             self._notifier.notify()
 
     def _is_ready(self, key: K) -> bool:
-        return key in self._ready or key in self._parked_in
+        return key in self._ready or key in self._parked_in or key in self._urgent
+
+    def _taken_out(self, key: K, since: float) -> float:
+        """Since when a key is ready that joins the urgent ones; `since` if it was not ready before."""
+        if key not in self._parked_in:
+            return self._ready.pop(key, since)
+        group = self._parked_in.pop(key)
+        since = self._parked[group].pop(key)
+        if not self._parked[group]:
+            del self._parked[group]
+        return since
 
     def _next(self, now: float) -> tuple[K, float]:
         """Next key that may be handed out, and since when it is ready. Raises WouldBlock."""
+        if self._urgent and len(self._urgent_processing) < URGENT_SLOTS:
+            key, since = self._urgent.popitem(last=False)
+            self._urgent_processing.add(key)
+            return key, since
         shares = self._shares
         if shares is None:
             if not self._ready:

@@ -6,7 +6,7 @@ import pytest
 from support.deadlines import START, delete_at_start, evictions
 from support.stage import Stage, a_pod_manifest, staged
 
-from gracectl.controllers.node.controller import CALM_SECONDS, MANY_PODS
+from gracectl.controllers.node.controller import COALESCE_SECONDS, MANY_PODS
 from gracectl.model import names
 from gracectl.policy.plan import NodeView, Plan, plan
 
@@ -40,7 +40,7 @@ async def test_a_node_is_not_planned_anew_for_each_of_many_pods_that_leave(monke
     stage, looks = await looks_while_leaving(100, monkeypatch)
     crowded = 5 + (100 - MANY_PODS) * STEP
     while_many_left = [at for at in looks if 5 < at < crowded]
-    assert len(while_many_left) <= (crowded - 5) / CALM_SECONDS + 2
+    assert len(while_many_left) <= (crowded - 5) / COALESCE_SECONDS + 2
     # Nobody waits for the calm once there are few; the next wave begins with the end of the one before.
     assert dict(evictions(stage))["last"] == pytest.approx(5 + 99 * STEP, abs=0.001)
 

@@ -76,7 +76,7 @@ async def test_a_node_is_cordoned_drained_and_kept() -> None:
         assert stage.instance_state("n1") == "running"
         assert await reasons(stage, "n1") == ["Cordoned", "Draining", "Drained"]
         told = {reason: message for name, reason, message in await stage.events() if name in ("n1", "a")}
-        assert told["Cordoned"] == "takes no more pods and no traffic from outside: it is drained for maintenance"
+        assert told["Cordoned"] == "cordoned; removed from external load balancers: it is drained for maintenance"
         assert told["Drained"] == MESSAGE
         assert told["Evicted"] == "evicted by gracectl: node n1 is drained for maintenance"
 

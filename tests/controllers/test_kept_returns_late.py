@@ -125,8 +125,8 @@ async def test_late_watches_delay_a_return_and_lose_nothing_of_it(give_back: Way
             await stage.clock.sleep(60)
             assert is_cordoned(stage, "n1")
             start = await give_back(stage, "n1")
-            # Some news from before are still on their way, and may be believed for as long.
-            assert await stage.until(lambda: remains(stage, "n1") == before) - start <= 2 * late
+            # Events from before are still on their way, each late after the one before.
+            assert await stage.until(lambda: remains(stage, "n1") == before) - start <= 3 * late
             await stage.clock.sleep(20 * late)
             assert remains(stage, "n1") == before
             assert controller.under_way() == ()

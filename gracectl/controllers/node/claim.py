@@ -8,6 +8,7 @@ walk; only the node's finalizer waits for it, since nothing else would delete th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -29,7 +30,7 @@ PATIENCE_SECONDS = 1.0
 """A server that is slow to answer for its claims must not hold up the node: the deletion goes on beside its walk."""
 
 
-async def end_claim(context: StepContext, state: NodeState) -> Answer:
+async def delete_claim_of_node(context: StepContext, state: NodeState) -> Answer:
     """Make sure that the claim that ends with the node is being deleted; goes on in any case."""
     claim = context.cluster.claim_ending_with(state.node)
     if claim is None:
@@ -44,13 +45,15 @@ async def end_claim(context: StepContext, state: NodeState) -> Answer:
         tracked = state.claim = TrackedObject(context.claim_resource(), claim)
     tracked.resource = context.claim_resource()
     tracked.refresh(claim)
-    if tracked.latest.deletion_timestamp is not None or context.clock.monotonic() < state.next_claim:
+    if tracked.latest.deletion_timestamp is not None:
         return Proceed()
+    if context.clock.monotonic() < state.next_claim:
+        return Proceed(state.next_claim - context.clock.monotonic())
     key = ("claim", tracked.uid)
     if not context.background.is_under_way(key):
         with suppress(TimeoutError):
             await context.background.join(key, lambda: _try_to_delete(context, state, tracked), PATIENCE_SECONDS)
-    return Proceed()
+    return Proceed(math.inf if tracked.latest.deletion_timestamp is not None else RETRY_SECONDS)
 
 
 async def _try_to_delete(context: StepContext, state: NodeState, tracked: TrackedObject[NodeClaim]) -> None:

@@ -31,12 +31,14 @@ PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
 tried again if it could not."""
 
 
-async def set_deadline(context: StepContext, state: NodeState) -> Answer:
+async def publish_deadline(context: StepContext, state: NodeState) -> Answer:
     """Find out the deadline, write it to node and claim, and tell people what will happen then."""
     claim = state.claim.latest if state.claim else None
     found = deadline_of(state.node, claim, context.settings.policy)
-    await publish(context, state, found, state.observer.traceparent)
-    return Proceed()
+    traceparent = state.observer.traceparent
+    await publish(context, state, found, traceparent)
+    owed = [_lacking(tracked.latest, state.ends_by, traceparent) for tracked in state.objects]
+    return Proceed(RETRY_SECONDS if any(owed) else math.inf)
 
 
 def shown_deadline(context: StepContext, node: Node) -> Deadline | None:

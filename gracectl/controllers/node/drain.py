@@ -7,6 +7,7 @@ second for anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import partial
 
@@ -37,11 +38,13 @@ MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 
 async def drain(context: StepContext, state: NodeState) -> Answer:
     """Offer the pods whose turn it is; done when nothing is waited for and the minimum time has passed."""
+    state.planned_from = context.clock.monotonic()
     view = await _view_of(context, state)
     now = context.clock.now()
     decision = plan(view, now)
     is_first_look = state.plan is None
     state.plan, state.looked_at = decision, context.clock.monotonic()
+    state.blocking_budgets = _budgets_of(decision)
     state.observer.planned(decision, now, context.pod_outcomes.note(state.node.name, decision))
     context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
     context.deleter.set_pods(state.node.name, doomed(decision, state.node.name))
@@ -56,16 +59,17 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     patience = state.time_left(context.clock)
     if decision.drained:
         state.still_since = None
-        await set_condition(context, state.objects, _last_word(state, decision), seconds=patience)
-        return Proceed()
+        return Proceed(await set_condition(context, state.objects, _last_word(state, decision), seconds=patience))
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = summarize(decision) or "no pod is left; one may have been bound in the instant of the cordon"
+    seconds = math.inf
     if decision.left:
         message = explain(decision)
-        _tell_of_standstill(context, state, decision, message)
+        until_event = _report_stall(context, state, decision, message)
         word = ConditionUpdate(names.DRAINED, names.FALSE, "Draining", message)
-        await set_condition(context, state.objects, word, seconds=patience)
-    return Wait(_until_next_look(context, decision), waits_for)
+        until_written = await set_condition(context, state.objects, word, seconds=patience)
+        seconds = min(until_event, until_written)
+    return Wait(min(seconds, _until_next_change(context, decision)), waits_for)
 
 
 def _tell_of_plan(context: StepContext, state: NodeState, *, is_first: bool) -> None:
@@ -80,18 +84,24 @@ def _tell_of_plan(context: StepContext, state: NodeState, *, is_first: bool) -> 
     report_protection(context, state, decision)
 
 
-def _until_next_look(context: StepContext, decision: Plan) -> float:
-    """The seconds until the clock alone is a reason to plan anew, or people want to read how it stands."""
-    interval, at = context.settings.status_interval_seconds, decision.next_change
-    if at is not None:
-        # Counted from now: the condition may have taken its time.
-        interval = min(interval, at - context.clock.now())
-        if at != decision.deadline and any(entry.delete_at == at for entry in decision.left):
-            interval += DELETIONS_FIRST_SECONDS
-    return max(interval, 0.0)
+def _budgets_of(decision: Plan) -> frozenset[tuple[str, str]]:
+    """The budgets that pods whose turn it is depend on."""
+    turns = (entry for entry in decision.left if entry.outcome in (Outcome.EVICT, Outcome.BLOCKED))
+    return frozenset(budget for entry in turns for budget in entry.budgets)
 
 
-def order_deletions(context: StepContext, state: NodeState) -> None:
+def _until_next_change(context: StepContext, decision: Plan) -> float:
+    """Seconds until the clock alone changes the plan."""
+    at = decision.next_change
+    if at is None:
+        return math.inf
+    seconds = at - context.clock.now()  # counted from now: the condition may have taken its time
+    if at != decision.deadline and any(entry.delete_at == at for entry in decision.left):
+        seconds += DELETIONS_FIRST_SECONDS
+    return max(seconds, 0.0)
+
+
+def schedule_deletions(context: StepContext, state: NodeState) -> None:
     """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
     comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
     node = state.node
@@ -101,7 +111,7 @@ def order_deletions(context: StepContext, state: NodeState) -> None:
         context.deleter.set_pods(node.name, doomed(plan(view, context.clock.now()), node.name))
 
 
-def withdraw(context: StepContext, node: str) -> None:
+def cancel_drain(context: StepContext, node: str) -> None:
     """Nobody of this node is asked to leave any more, or deleted."""
     context.evictor.remove_node(node)
     context.deleter.remove_node(node)
@@ -123,16 +133,19 @@ def _last_word(state: NodeState, decision: Plan) -> ConditionUpdate:
     return ConditionUpdate(names.DRAINED, names.TRUE, *state.emptied)
 
 
-def _tell_of_standstill(context: StepContext, state: NodeState, decision: Plan, message: str) -> None:
+def _report_stall(context: StepContext, state: NodeState, decision: Plan, message: str) -> float:
+    """Emit an Event when no pod has left for STANDSTILL_SECONDS; returns the seconds until that is due."""
     now = context.clock.monotonic()
     if any(entry.outcome in MOVING for entry in decision.left):
         state.still_since = None
-    elif state.still_since is None:
+        return math.inf
+    if state.still_since is None:
         state.still_since = now
-    elif now >= state.still_since + STANDSTILL_SECONDS:
+    if now >= state.still_since + STANDSTILL_SECONDS:
         state.still_since = TOLD_OF_STANDSTILL  # once in each standstill: the condition keeps saying it
         blocked = f"nobody has left for {STANDSTILL_SECONDS:g} s; {message}"
         emit_event(context, state.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
+    return math.inf if state.still_since == TOLD_OF_STANDSTILL else state.still_since + STANDSTILL_SECONDS - now
 
 
 def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadline | None) -> NodeView:
@@ -148,7 +161,7 @@ async def _view_of(context: StepContext, state: NodeState) -> NodeView:
     if state.is_overdue(context.clock.now()):
         return view_without_budgets(context, state, deadline)
     # Deletions for the deadline do not depend on budgets, and do not wait for them.
-    meanwhile = partial(order_deletions, context, state)
+    meanwhile = partial(schedule_deletions, context, state)
     view = await context.cluster.view_in_slices(node, context.settings.policy, deadline, meanwhile)
     return msgspec.structs.replace(view, cordoned_at=state.cordoned_at)
 

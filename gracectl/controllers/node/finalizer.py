@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
@@ -12,23 +14,20 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pointers import pointer
 
-CLAIM_SECONDS = 5.0
-"""A node whose claim cannot be deleted is looked at again this often."""
 
-
-async def release(context: StepContext, state: NodeState) -> Answer:
+async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
     """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself.
 
     Not before its claim is being deleted: when the node is gone, nobody would think of that any more.
     """
     claim = state.claim
     if claim is not None and claim.latest.deletion_timestamp is None:
-        return Wait(CLAIM_SECONDS, f"node claim {claim.name} cannot be deleted")
-    await let_go(context, state.tracked)
+        return Wait(math.inf, f"node claim {claim.name} cannot be deleted")
+    await take_finalizer_off(context, state.tracked)
     return Proceed()
 
 
-async def let_go(context: StepContext, tracked: AnyTracked) -> None:
+async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:
     """Take our finalizer off."""
     after = await patch_with_retry(context.client, tracked.resource, tracked.latest, removal)
     if after is not None:

@@ -8,6 +8,7 @@ later: once an instance was gone, the provider is asked nothing more for this no
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -46,9 +47,6 @@ NOTICE_SECONDS = 10.0
 NOTICE_PATIENCE_SECONDS = 5.0
 """The drain goes on after that long without an answer about a lost node."""
 
-OTHERS_SECONDS = 1.0
-"""Other nodes of the same instance are looked for this often."""
-
 LONGEST_FAULT = 400
 """Characters of an exception that no provider should raise."""
 
@@ -56,13 +54,15 @@ PATIENCE_SECONDS = 60.0
 """A provider that does not answer must not hold a worker for ever."""
 
 
-async def notice_loss(context: StepContext, state: NodeState) -> Answer:
+async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer:
     """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
     node, wait, now = state.node, state.instance, context.clock.monotonic()
     if is_known_gone(state):
         return Release("its instance is gone")
-    if node.ready or not state.provider_id or now < wait.next_notice:
+    if node.ready or not state.provider_id:
         return Proceed()
+    if now < wait.next_notice:
+        return Proceed(wait.next_notice - now)
     if wait.asked_at is not None and state.plan is not None and state.plan.drained:
         return Proceed()  # the step that has asked for its end asks for the rest
     wait.turn_to(state.provider_id)
@@ -71,15 +71,15 @@ async def notice_loss(context: StepContext, state: NodeState) -> Answer:
         instance_state = await _answer(context.provider.state(state.provider_id), NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
         logger.warning("provider %s cannot tell: %s", context.provider.name, error, extra={"node": node.name})
-        return Proceed()
+        return Proceed(NOTICE_SECONDS)
     if instance_state is not InstanceState.GONE:
-        return Proceed()
+        return Proceed(NOTICE_SECONDS)
     wait.is_gone = True
     logger.info("nothing is left to drain: its instance is gone already", extra=state.tracked.log_keys)
     return Release("its instance is gone already")
 
 
-async def end_nodes_instance(context: StepContext, state: NodeState) -> Answer:
+async def terminate_instance_of_node(context: StepContext, state: NodeState) -> Answer:
     """End the instance of a node, unless another node stands for it.
 
     A node that came back under another name leaves its old object behind: the end of that must not end the machine
@@ -93,10 +93,10 @@ async def end_nodes_instance(context: StepContext, state: NodeState) -> Answer:
     others = tuple(other for other in found if other.uid not in context.without_instance)
     all_end = all(is_finalizing(other) for other in others)
     if not others or (all_end and state.is_overdue(context.clock.now())):
-        return await end_instance(context, state)
+        return await terminate_instance(context, state)
     if all_end and all(other.name > node.name for other in others):
         listed = ", ".join(sorted(other.name for other in others))
-        return Wait(OTHERS_SECONDS, f"other nodes of the same instance are ending, too: {listed}")
+        return Wait(math.inf, f"other nodes of the same instance are ending, too: {listed}")
     context.without_instance[node.uid] = state
     return leave_instance(context, state, others)
 
@@ -109,7 +109,7 @@ def leave_instance(context: StepContext, state: AnyState, others: Sequence[Node]
     return Proceed()
 
 
-async def end_instance(context: StepContext, state: AnyState) -> Answer:
+async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
     """Ask for the end of the instance, then until it is over."""
     provider_id, wait, now = state.provider_id, state.instance, context.clock.monotonic()
     wait.turn_to(provider_id)

@@ -7,12 +7,15 @@ last, so whoever takes over from us at any moment knows what is still to be take
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import anyio
 
-from gracectl.controllers.node.cordon import cordon, forgotten, superfluous
-from gracectl.controllers.node.drain import drain, withdraw
-from gracectl.controllers.node.volumes import detach
-from gracectl.controllers.pipeline.runner import walk
+from gracectl.controllers.node.cordon import apply_cordon, write_marks
+from gracectl.controllers.node.drain import cancel_drain, drain
+from gracectl.controllers.node.volumes import await_volume_detachment
+from gracectl.controllers.pipeline.runner import requeue, run_steps
 from gracectl.controllers.pipeline.state import KEPT, InstanceWait, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.conditions import remove_conditions, report_step_failure
@@ -25,7 +28,7 @@ from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.cordon import SPELT, marks_on
+from gracectl.policy.cordon import SPELT, Mark, annotation, lacking, marks_on, recorded, removals, without
 from gracectl.policy.health import unhealthy_conditions
 from gracectl.policy.maintenance import (
     is_in_maintenance,
@@ -33,12 +36,9 @@ from gracectl.policy.maintenance import (
     is_maintenance_requested,
     is_uncordoned,
     maintenance_since,
+    recorded_marks,
 )
 from gracectl.runtime.workers import Requeue
-
-REST_SECONDS = 60.0
-"""Whatever a node that rests has to be woken for is an event; in case a condition could not be written, it is looked at
-this often."""
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED)
 """The conditions that a kept node has from us."""
@@ -69,7 +69,6 @@ class MaintenanceState(NodeState):
     """The memory of a node that is kept drained, until nothing of that is left on it."""
 
     kind = "kept"
-    is_maintenance = True
     fate = "is drained for maintenance"
     outcome = "is no longer drained for maintenance"
 
@@ -106,18 +105,25 @@ class MaintenanceState(NodeState):
         self.forget_steps(now)
 
 
+async def cordon_for_maintenance(context: StepContext, kept: MaintenanceState) -> Answer:
+    """Cordon a node that stays, and record on it, in the same write, what its return is to take off."""
+    # The return of the node interrupts it.
+    write = partial(write_marks, context, kept, missing_on_kept)
+    return await apply_cordon(context, kept, missing_on_kept, write, is_requested=is_maintenance_requested)
+
+
 async def rest(context: StepContext, kept: MaintenanceState) -> Answer:
     """Nothing is left to be done until somebody gives the node back, or a late pod comes."""
     _, message = kept.emptied
     if not kept.is_resting:
         kept.is_resting = True
         emit_event(context, kept.objects, names.EventReason.DRAINED, message)
-    return Wait(REST_SECONDS, message)
+    return Wait(math.inf, message)
 
 
 async def uncordon(context: StepContext, kept: MaintenanceState) -> Answer:
     """Take off in one write what the cordon has put on the node, and the request; nobody is asked to leave any more."""
-    withdraw(context, kept.node.name)
+    cancel_drain(context, kept.node.name)
     kept.is_returned = True
     before = kept.node
 
@@ -153,9 +159,59 @@ async def clean_up(context: StepContext, kept: MaintenanceState) -> Answer:
     return Proceed()
 
 
+def missing_on_kept(node: Node) -> JsonPatch | None:
+    """What is still needed on a node that is kept, with the record of it; None also when it is not to be kept any more.
+
+    A taint or label that was there before is somebody else's. That the node is unschedulable is recorded whoever has
+    made it so: an uncordon makes it schedulable, as kubectl's does.
+    """
+    if not is_maintenance_requested(node):
+        return None
+    additions = lacking(node)
+    record = recorded({*recorded_marks(node), *additions, Mark.UNSCHEDULABLE})
+    operations = list(additions.values())
+    if node.annotations.get(names.CORDONED) != record:
+        operations.append(annotation(names.CORDONED, record))
+    return JsonPatch(operations) if operations else None
+
+
+def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
+    """What is to come off a node that is given back: what is recorded, and the request; None also when it is not (any
+    more). The record stays, empty: our conditions are still there.
+
+    `since`: the instant to count its health from; None if it is well.
+    """
+    if not is_maintenance_ending(node):
+        return None
+    operations = removals(node, recorded_marks(node))
+    if names.KEEP_DRAINED in node.annotations:
+        operations.append(without(names.KEEP_DRAINED))
+    if node.annotations[names.CORDONED]:
+        operations.append(annotation(names.CORDONED, ""))
+    if not operations:
+        return None
+    if since is not None:
+        operations.append(annotation(names.UNCORDONED, since))
+    elif names.UNCORDONED in node.annotations:
+        operations.append(without(names.UNCORDONED))
+    return JsonPatch(operations)
+
+
+def forgotten(node: Node) -> JsonPatch | None:
+    """The patch that takes the empty record off a node that was given back; None when that is not so (any more)."""
+    if not is_maintenance_ending(node) or node.annotations[names.CORDONED]:
+        return None
+    return JsonPatch([without(names.CORDONED)])
+
+
 Steps = tuple[Step[MaintenanceState], ...]
 
-KEEPING: Steps = (Step("cordon", cordon), Step("drain", drain), Step("volumes", detach), Step("kept", rest))
+KEEPING: Steps = (
+    Step("cordon", cordon_for_maintenance),
+    Step("drain", drain),
+    Step("volumes", await_volume_detachment),
+    Step("kept", rest),
+)
 GIVING_BACK: Steps = (Step("uncordon", uncordon), Step("conditions", clean_up))
 
 
@@ -172,23 +228,26 @@ class MaintenancePipeline:
     def __init__(self, context: StepContext) -> None:
         self._context = context
 
-    async def go(self, kept: MaintenanceState) -> Requeue | None:
+    async def run(self, kept: MaintenanceState) -> Requeue | None:
         """Bring the node as far as it comes now; when to look at it again. Raises ApiError."""
         with anyio.CancelScope() as kept.scope:
-            if kept.is_returned and is_maintenance_requested(kept.node) and not await self._is_asked_for_again(kept):
-                return None  # the watch will show what is
-            answer = await walk(steps_of(kept.node), kept, self._take, self._context, report_step_failure)
-            return Requeue(answer.seconds) if isinstance(answer, Wait) else None
+            if kept.is_returned and is_maintenance_requested(kept.node) and not await self._read(kept):
+                return None  # the watch will show what is there
+            answer = await run_steps(steps_of(kept.node), kept, self._run_step, self._context, report_step_failure)
+            return requeue(answer)
         return None  # broken off by a change that has put the node on the queue, too
 
-    def heed(self, kept: MaintenanceState, node: Node) -> None:
+    def interrupt(self, kept: MaintenanceState, node: Node) -> None:
         """Break off the walk that is under way if this newer state of the node does not ask for it."""
         if kept.scope is not None and (node.uid != kept.uid or steps_of(node) is not steps_of(kept.node)):
             kept.scope.cancel()
 
-    async def _is_asked_for_again(self, kept: MaintenanceState) -> bool:
-        """Or is the watch late, and shows a node that was given back as it was before? Pods would be evicted from one
-        that takes them again, so the server itself is asked."""
+    async def _read(self, kept: MaintenanceState) -> bool:
+        """Read the node from the server; False if it is gone.
+
+        It was returned, and shows a request for maintenance: another one, or the watch is late, and pods would be
+        evicted from a node that takes them again.
+        """
         try:
             node = await self._context.client.get(NODES, kept.node.key)
         except NotFound:
@@ -198,9 +257,9 @@ class MaintenancePipeline:
         kept.tracked.wrote(node)
         if is_maintenance_requested(node):
             kept.begin_anew(self._context.clock.now())
-        return is_maintenance_requested(node)
+        return True
 
-    async def _take(self, step: Step[MaintenanceState], kept: MaintenanceState) -> Answer:
+    async def _run_step(self, step: Step[MaintenanceState], kept: MaintenanceState) -> Answer:
         """Run a step, unless the node asks for others by now: an answer to a write of ours may tell that first."""
         assert kept.scope is not None
         if kept.scope.cancel_called or step not in steps_of(kept.node):

@@ -1,7 +1,8 @@
-"""How a node's end is walked: its steps in their order, and how long each of them may take.
+"""The termination of a node, top to bottom: its ordered steps, and how long each of them may take.
 
-Invariants: no step before the end of the instance outlasts the deadline; the walk of a node ends when its name belongs
-to another one.
+Every reconcile runs the steps from the first one. Each looks at the objects and does what is still missing, so a crash,
+a repeat or a late event changes nothing but the time. Invariants: no step before the termination of the instance
+outlasts the deadline; the pipeline of a node stops when its name belongs to another node.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import logging
 
 import anyio
 
-from gracectl.controllers.node.claim import end_claim
+from gracectl.controllers.node.claim import delete_claim_of_node
 from gracectl.controllers.node.cordon import cordon
-from gracectl.controllers.node.deadline import set_deadline
-from gracectl.controllers.node.drain import drain, withdraw
-from gracectl.controllers.node.finalizer import release
-from gracectl.controllers.node.instance import end_nodes_instance, notice_loss, record_gone
-from gracectl.controllers.node.volumes import detach
+from gracectl.controllers.node.deadline import publish_deadline
+from gracectl.controllers.node.drain import cancel_drain, drain
+from gracectl.controllers.node.finalizer import remove_finalizer
+from gracectl.controllers.node.instance import detect_lost_instance, record_gone, terminate_instance_of_node
+from gracectl.controllers.node.volumes import await_volume_detachment
 from gracectl.controllers.pipeline.provider_slots import ProviderSlots
-from gracectl.controllers.pipeline.runner import walk
+from gracectl.controllers.pipeline.runner import requeue, run_steps
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.conditions import report_step_failure
@@ -27,61 +28,62 @@ from gracectl.runtime.workers import Requeue
 
 logger = logging.getLogger(__name__)
 
-NOTICE: Step[NodeState] = Step("notice", notice_loss)
-INSTANCE: Step[NodeState] = Step("instance", end_nodes_instance)
-RELEASE: Step[NodeState] = Step("finalizer", release)
+LOST_INSTANCE: Step[NodeState] = Step("notice", detect_lost_instance)
+INSTANCE: Step[NodeState] = Step("instance", terminate_instance_of_node)
+FINALIZER: Step[NodeState] = Step("finalizer", remove_finalizer)
+
 STEPS: tuple[Step[NodeState], ...] = (
-    Step("claim", end_claim),
-    Step("deadline", set_deadline),
-    NOTICE,
+    Step("claim", delete_claim_of_node),
+    Step("deadline", publish_deadline),
+    LOST_INSTANCE,
     Step("cordon", cordon),
     Step("drain", drain),
-    Step("volumes", detach),
+    Step("volumes", await_volume_detachment),
     INSTANCE,
-    RELEASE,
+    FINALIZER,
 )
 
 
 class NodePipeline:
-    """Walks the ends of all nodes; no more of them at the provider than there are places."""
+    """Runs the steps of all nodes that are being terminated; ProviderSlots bounds how many wait for the provider."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
-        self._places = ProviderSlots(context.settings.workers)
+        self._slots = ProviderSlots(context.settings.workers)
 
-    async def go(self, state: NodeState) -> Requeue | None:
-        """Bring the end of a node as far as it comes now; when to look at it again. Raises ApiError."""
-        answer = await walk(STEPS, state, self._take, self._context, report_step_failure)
+    async def run(self, state: NodeState) -> Requeue | None:
+        """Bring the termination as far as it comes now; returns when to call again. Raises ApiError."""
+        answer = await run_steps(STEPS, state, self._run_step, self._context, report_step_failure)
         if isinstance(answer, Release):
-            withdraw(self._context, state.node.name)
+            cancel_drain(self._context, state.node.name)
             await record_gone(self._context, state)
-            answer = await walk((RELEASE,), state, self._take, self._context, report_step_failure)
-        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
+            answer = await run_steps((FINALIZER,), state, self._run_step, self._context, report_step_failure)
+        return requeue(answer)
 
     def is_replaced(self, state: NodeState) -> bool:
-        """Whether the name of its node belongs to another one by now."""
+        """Whether the name of the node belongs to another one by now."""
         node = self._context.cluster.node(state.node.name)
         return node is not None and node.uid != state.uid
 
-    async def _take(self, step: Step[NodeState], state: NodeState) -> Answer:
-        """Run a step, but let none that comes before the end of the instance outlast the deadline.
+    async def _run_step(self, step: Step[NodeState], state: NodeState) -> Answer:
+        """Run a step; one that comes before the termination of the instance ends at the deadline at the latest.
 
-        Before the deadline a step that fails is tried again; from then on it is passed over. What such a step writes
-        may be abandoned: the next walk finds out what came of it.
+        Before the deadline a step that fails is retried; from then on it is skipped. A write of such a step may be
+        abandoned: the next run finds out what came of it.
         """
         if self.is_replaced(state):
-            return Wait(0.0, "its name belongs to another node")  # whose pods would be taken for those of this one
-        is_overdue = state.is_overdue(self._context.clock.now())
-        if step is RELEASE:
+            return Wait(0.0, "its name belongs to another node")  # the pods of that node must not be taken for its own
+        if step is FINALIZER:
             return await step.run(self._context, state)
         if step is INSTANCE:
-            # At the deadline the provider is asked, whoever else waits for it.
-            return await self._places.run(step, self._context, state, is_urgent=is_overdue)
+            # At the deadline the provider is called even if all slots are taken.
+            is_urgent = state.is_overdue(self._context.clock.now())
+            return await self._slots.run(step, self._context, state, is_urgent=is_urgent)
         try:
             with anyio.move_on_after(state.time_left(self._context.clock)):
-                if step is NOTICE:
-                    answer = await self._places.run(step, self._context, state)
-                    return Proceed() if isinstance(answer, Wait) else answer  # the drain goes on meanwhile
+                if step is LOST_INSTANCE:
+                    answer = await self._slots.run(step, self._context, state)
+                    return Proceed(answer.seconds) if isinstance(answer, Wait) else answer  # the drain goes on
                 return await step.run(self._context, state)
             failure = "no answer in time"
         except NotLeading:
@@ -92,5 +94,5 @@ class NodePipeline:
             failure = str(error)
             state.observer.failed(step.name, error, self._context.clock.now())
         extra = {"node": state.node.name}
-        logger.warning("step %s is passed over, the deadline has come: %s", step.name, failure, extra=extra)
+        logger.warning("step %s skipped: deadline passed: %s", step.name, failure, extra=extra)
         return Proceed()

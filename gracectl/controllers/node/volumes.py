@@ -21,7 +21,7 @@ from gracectl.model.volume import VolumeAttachment
 from gracectl.policy.plan import plan
 
 
-async def detach(context: StepContext, state: NodeState) -> Answer:
+async def await_volume_detachment(context: StepContext, state: NodeState) -> Answer:
     """Done when no volume of a drained pod is attached to the node, or the deadline has passed."""
     is_overdue = state.is_overdue(context.clock.now())
     if is_overdue and not state.instance.was_tried:
@@ -30,8 +30,7 @@ async def detach(context: StepContext, state: NodeState) -> Answer:
     patience = state.time_left(context.clock)
     if not attached:
         word = ConditionUpdate(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
-        await set_condition(context, state.objects, word, seconds=patience)
-        return Proceed()
+        return Proceed(await set_condition(context, state.objects, word, seconds=patience))
     if is_overdue:
         message = f"the deadline has passed; still attached: {_listed(attached)}"
         word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
@@ -41,9 +40,7 @@ async def detach(context: StepContext, state: NodeState) -> Answer:
     if message != state.waits_for:
         emit_event(context, state.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
     word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
-    await set_condition(context, state.objects, word, seconds=patience)
-    # The instant of the deadline is not missed: every node that has one is looked at then.
-    return Wait(context.settings.status_interval_seconds, message)
+    return Wait(await set_condition(context, state.objects, word, seconds=patience), message)
 
 
 async def _attached(context: StepContext, state: NodeState) -> tuple[VolumeAttachment, ...]:

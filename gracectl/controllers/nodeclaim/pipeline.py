@@ -7,12 +7,14 @@ provider has confirmed that the instance is gone, or none was ever launched.
 
 from __future__ import annotations
 
+import math
+
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.node.deadline import publish
-from gracectl.controllers.node.finalizer import addition, let_go
-from gracectl.controllers.node.instance import end_instance, is_known_gone, leave_instance
+from gracectl.controllers.node.finalizer import addition, take_finalizer_off
+from gracectl.controllers.node.instance import is_known_gone, leave_instance, terminate_instance
 from gracectl.controllers.pipeline.provider_slots import ProviderSlots
-from gracectl.controllers.pipeline.runner import walk
+from gracectl.controllers.pipeline.runner import requeue, run_steps
 from gracectl.controllers.pipeline.state import NodeClaimState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.conditions import report_step_failure, set_condition
@@ -49,10 +51,10 @@ class NodeClaimPipeline:
 
     async def run(self, state: NodeClaimState) -> Requeue | None:
         """Run the steps as far as possible; returns when to run them again. Raises ApiError."""
-        answer = await walk(STEPS, state, self._run_step, self._context, report_step_failure)
+        answer = await run_steps(STEPS, state, self._run_step, self._context, report_step_failure)
         if isinstance(answer, Release):
-            answer = await walk((FINALIZER,), state, self._run_step, self._context, report_step_failure)
-        return Requeue(answer.seconds) if isinstance(answer, Wait) else None
+            answer = await run_steps((FINALIZER,), state, self._run_step, self._context, report_step_failure)
+        return requeue(answer)
 
     async def _run_step(self, step: Step[NodeClaimState], state: NodeClaimState) -> Answer:
         if step is INSTANCE:
@@ -123,7 +125,7 @@ async def delete_nodes(context: StepContext, state: NodeClaimState) -> Answer:
         return Wait(NODE_RETRY_SECONDS, message)
     if blocked:
         return await _wait_for_node_budgets(context, state, blocked)
-    return Wait(NODES_SECONDS, f"waiting for its nodes: {', '.join(sorted(node.name for node in nodes))}")
+    return Wait(math.inf, f"waiting for its nodes: {', '.join(sorted(node.name for node in nodes))}")
 
 
 async def terminate_instance(context: StepContext, state: NodeClaimState) -> Answer:
@@ -135,12 +137,12 @@ async def terminate_instance(context: StepContext, state: NodeClaimState) -> Ans
     if not state.provider_id or is_known_gone(state):
         return Proceed()
     others = context.cluster.strangers_on(state.provider_id, state.claim)
-    return leave_instance(context, state, others) if others else await end_instance(context, state)
+    return leave_instance(context, state, others) if others else await terminate_instance(context, state)
 
 
 async def remove_finalizer(context: StepContext, state: NodeClaimState) -> Answer:
     """Remove our finalizer; the API server deletes the claim when it has no other."""
-    await let_go(context, state.tracked)
+    await take_finalizer_off(context, state.tracked)
     return Proceed()
 
 

@@ -1,29 +1,29 @@
-"""How the steps of an end are walked, and what is told of one that keeps failing.
-
-Invariant: a failure that lasts is told on the object, once for each step and cause, whatever else about the object
-cannot be written: Events are objects of their own.
-"""
+"""Runner of the steps of a termination."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable
 
 from gracectl.controllers.pipeline.state import E
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.runtime.workers import Requeue
 
 
-async def walk(
+async def run_steps(
     steps: Iterable[Step[E]],
     state: E,
     take: Callable[[Step[E], E], Awaitable[Answer]],
     context: StepContext,
     report_failure: Callable[[StepContext, E, str, ApiError], Awaitable[None]],
-) -> Wait | Release | None:
-    """Run the steps in order until one answers Wait or Release, and return that; None when all are done.
+) -> Answer:
+    """Run the steps in order until one answers Wait or Release, and return that; Proceed when all are done.
 
-    A step that raises is reported by `report_failure`, and the error is raised again: the queue retries with backoff.
+    The seconds of the answer are the earliest of all steps that were run. A step that raises is reported by
+    `report_failure`, and the error is raised again: the queue retries with backoff.
     """
+    earliest = math.inf
     for step in steps:
         state.pass_through(step.name, context.clock.now())
         try:
@@ -35,8 +35,15 @@ async def walk(
             await report_failure(context, state, step.name, error)
             raise
         state.failures.succeeded(step.name)
+        if isinstance(answer, Release):
+            return answer
+        earliest = min(earliest, answer.seconds)
         if isinstance(answer, Wait):
             state.rest_at(step.name, context.clock.now(), answer.reason)
-        if not isinstance(answer, Proceed):
-            return answer
-    return None
+            return Wait(earliest, answer.reason)
+    return Proceed(earliest)
+
+
+def requeue(answer: Answer) -> Requeue | None:
+    """When the work queue is to hand the object out again; None: on its next event."""
+    return None if isinstance(answer, Release) or answer.seconds == math.inf else Requeue(answer.seconds)

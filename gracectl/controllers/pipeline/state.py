@@ -233,9 +233,6 @@ KEPT = "Kept"
 class NodeState(TerminationState[Node]):
     """The memory of one node's end, or (MaintenanceState) of its drain alone."""
 
-    is_maintenance = False
-    """Whether the node stays when it is drained."""
-
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
         super().__init__(TrackedObject(NODES, node), instance, now)
         drained = condition_of(node.conditions, names.DRAINED)
@@ -249,6 +246,8 @@ class NodeState(TerminationState[Node]):
         self.plan: Plan | None = None
         self.protected_pods: Mapping[str, ProtectedPod] | None = None  # by pod UID; None before the first plan
         self.invalid_annotations: Mapping[str, str] = {}  # by pod UID, the values of do-not-disrupt that were reported
+        self.blocking_budgets: frozenset[tuple[str, str]] = frozenset()  # by namespace and name, of the last plan
+        self.planned_from = -math.inf  # when (monotonic) the drain began its last plan
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # once the deadline has passed: what was left then, for people
         # Since when (monotonic) nobody leaves though somebody should.

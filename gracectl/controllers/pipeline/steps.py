@@ -6,6 +6,7 @@ still missing. A step that fails raises; its node is tried again with backoff, t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Generic
 from weakref import WeakValueDictionary
@@ -61,11 +62,16 @@ class StepContext(msgspec.Struct, frozen=True):
 
 
 class Proceed(msgspec.Struct, frozen=True):
-    """The step is done: on to the next."""
+    """The step is done, or has done what it can for now: on to the next.
+
+    `seconds`: run the steps again after so long at the latest, to finish what could not be done; inf: nothing is left.
+    """
+
+    seconds: float = math.inf
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The step waits for the world; look again when an event comes, or after `seconds` at the latest."""
+    """The step waits: run the steps again on the next event of the object, or after `seconds` (inf: on events only)."""
 
     seconds: float
     reason: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -34,8 +35,9 @@ async def set_condition(
     *,
     seconds: float = PATIENCE_SECONDS,
     is_final: bool = False,
-) -> None:
-    """Write a condition to each of `objects` (a node, its claim) where it differs.
+) -> float:
+    """Write a condition to each of `objects` (a node, its claim) where it differs; returns after how many seconds to
+    call again because it could not be written to all of them now, inf if it was.
 
     A change of the message alone is written at most every `status_interval_seconds`, unless it `is_final`. A condition
     informs operators only: a failure is logged, and one that takes longer than `seconds` (PATIENCE_SECONDS at most) is
@@ -48,11 +50,11 @@ async def set_condition(
         if _is_due(context, tracked, update, now, is_final=is_final)
         and not context.background.is_under_way(_key(tracked, update))
     ]
-    if not due:
-        return  # the normal case
-    async with anyio.create_task_group() as group:
-        for tracked in due:
-            group.start_soon(_set, context, tracked, update, min(seconds, PATIENCE_SECONDS))
+    if due:
+        async with anyio.create_task_group() as group:
+            for tracked in due:
+                group.start_soon(_set, context, tracked, update, min(seconds, PATIENCE_SECONDS))
+    return min((_seconds_until_due(context, tracked, update) for tracked in objects), default=math.inf)
 
 
 async def remove_conditions(context: StepContext, tracked: TrackedObject[Node], types: Sequence[str]) -> None:
@@ -87,14 +89,26 @@ async def report_step_failure(context: StepContext, state: E, step: str, error: 
         await set_condition(context, state.objects, ConditionUpdate(type_, status, names.STEP_FAILING, message))
 
 
+def _is_shown(tracked: AnyTracked, update: ConditionUpdate) -> bool:
+    shown = condition_of(tracked.latest.conditions, update.type)
+    wanted = (update.status, update.reason, update.message)
+    return shown is not None and (shown.status, shown.reason, shown.message) == wanted
+
+
+def _seconds_until_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate) -> float:
+    """After how long to try to write a condition again; inf if it is shown."""
+    if _is_shown(tracked, update):
+        return math.inf
+    interval, written = context.settings.status_interval_seconds, tracked.written.get(update.type)
+    if written is None or context.background.is_under_way(_key(tracked, update)):
+        return interval
+    left = written.at + interval - context.clock.now()
+    return left if left > 0 else interval
+
+
 def _is_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate, now: float, *, is_final: bool) -> bool:
     """Whether the update changes the condition, and is no change of the message too soon after the one before."""
-    shown = condition_of(tracked.latest.conditions, update.type)
-    if shown is not None and (shown.status, shown.reason, shown.message) == (
-        update.status,
-        update.reason,
-        update.message,
-    ):
+    if _is_shown(tracked, update):
         return False
     # Our last write counts even if the watch, or another client's write, shows an older state.
     written = tracked.written.get(update.type)

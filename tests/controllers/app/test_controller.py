@@ -17,7 +17,6 @@ from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
 from gracectl.controllers.disruption import controller as voluntary
 from gracectl.controllers.finalizer import controller as keeper
-from gracectl.controllers.node.controller import OVERDUE_WORKERS
 from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingPermissions, lease_rights
 from gracectl.eviction.deleter import PLACES_FACTOR
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE
@@ -27,6 +26,7 @@ from gracectl.kube.http import HttpSettings
 from gracectl.model.pod import Pod
 from gracectl.nodebudgets import status_controller as counting
 from gracectl.runtime.clock import LoopClock
+from gracectl.runtime.queue import URGENT_SLOTS
 from gracectl.runtime.supervise import ComponentFailed
 
 pytestmark = pytest.mark.anyio
@@ -254,6 +254,6 @@ def a_fresh(stage: Stage) -> Controller:
 def test_the_transport_has_a_connection_for_every_worker_there_can_be_and_watches_and_reviews_besides() -> None:
     eviction, termination = Settings().eviction, Settings().termination
     of_namespaces = (2 + PLACES_FACTOR) * PLACES_PER_NAMESPACE * eviction.max_in_flight
-    walks = 2 * (2 * termination.workers) + OVERDUE_WORKERS + 1
+    walks = 2 * (2 * termination.workers) + URGENT_SLOTS + 1
     evictions, others = 2 * of_namespaces, 2 * (2 * keeper.CONCURRENCY) + voluntary.WORKERS + counting.WORKERS
     assert evictions + walks + others + 100 <= HttpSettings().connections
