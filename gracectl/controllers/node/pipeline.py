@@ -54,11 +54,12 @@ class NodePipeline:
     async def run(self, state: NodeState) -> Requeue | None:
         """Bring the termination as far as it comes now; returns when to call again. Raises ApiError."""
         answer = await run_steps(STEPS, state, self._run_step, self._context, report_step_failure)
-        if isinstance(answer, Release):
-            cancel_drain(self._context, state.node.name)
-            await record_gone(self._context, state)
-            answer = await run_steps((FINALIZER,), state, self._run_step, self._context, report_step_failure)
-        return requeue(answer)
+        if not isinstance(answer, Release):
+            return requeue(answer)
+        cancel_drain(self._context, state.node.name)
+        await record_gone(self._context, state)
+        last = await run_steps((FINALIZER,), state, self._run_step, self._context, report_step_failure)
+        return requeue(min(answer, last, key=lambda each: each.seconds)) if isinstance(last, Wait) else None
 
     def is_replaced(self, state: NodeState) -> bool:
         """Whether the name of the node belongs to another one by now."""

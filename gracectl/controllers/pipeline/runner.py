@@ -35,9 +35,9 @@ async def run_steps(
             await report_failure(context, state, step.name, error)
             raise
         state.failures.succeeded(step.name)
-        if isinstance(answer, Release):
-            return answer
         earliest = min(earliest, answer.seconds)
+        if isinstance(answer, Release):
+            return Release(answer.reason, earliest)
         if isinstance(answer, Wait):
             state.rest_at(step.name, context.clock.now(), answer.reason)
             return Wait(earliest, answer.reason)
@@ -46,4 +46,4 @@ async def run_steps(
 
 def requeue(answer: Answer) -> Requeue | None:
     """When the work queue is to hand the object out again; None: on its next event."""
-    return None if isinstance(answer, Release) or answer.seconds == math.inf else Requeue(answer.seconds)
+    return None if answer.seconds == math.inf else Requeue(answer.seconds)

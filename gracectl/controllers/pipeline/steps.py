@@ -81,6 +81,7 @@ class Release(msgspec.Struct, frozen=True):
     """There is nothing left to be graceful about: let the node go at once."""
 
     reason: str
+    seconds: float = math.inf
 
 
 Answer = Proceed | Wait | Release
