@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
@@ -184,7 +185,35 @@ async def test_a_node_that_is_to_end_for_a_reason_of_its_own_is_not_disrupted_be
                 ]
 
 
-# -- nobody polls ------------------------------------------------------------------------------------------------------
+# -- nothing polls -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["true", "200h"])
+async def test_a_drain_that_is_blocked_for_four_days_is_looked_at_a_handful_of_times(value: str) -> None:
+    """Bounded by the events, not by the time: with the settings as they are by default."""
+    settings = msgspec.convert({"leaderElection": {"enabled": False}}, Settings)
+    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", value))
+        await delete_at_start(stage, "n1")
+        await until(stage, 2 * MINUTE)
+        looks = controller.statistics().terminations.handed_out
+        assert looks <= 10
+        await until(stage, 4 * DAY)
+        assert controller.statistics().terminations.handed_out == looks
+
+
+async def test_a_drain_that_a_budget_blocks_is_looked_at_when_the_budget_changes() -> None:
+    settings = msgspec.convert({"leaderElection": {"enabled": False}}, Settings)
+    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, a_budget_manifest("all", minAvailable=2), protected("a", None), protected("b", None))
+        await until(stage, MINUTE)
+        await stage.delete_node("n1")
+        await until(stage, 4 * MINUTE)
+        looks = controller.statistics().terminations.handed_out
+        await until(stage, HOUR)
+        assert controller.statistics().terminations.handed_out == looks
 
 
 async def test_in_four_idle_hours_the_drain_is_looked_at_only_when_they_are_over(

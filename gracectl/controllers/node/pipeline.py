@@ -59,7 +59,7 @@ class NodePipeline:
         cancel_drain(self._context, state.node.name)
         await record_gone(self._context, state)
         last = await run_steps((FINALIZER,), state, self._run_step, self._context, report_step_failure)
-        return requeue(min(answer, last, key=lambda each: each.seconds)) if isinstance(last, Wait) else None
+        return requeue(Wait(min(answer.seconds, last.seconds), last.reason)) if isinstance(last, Wait) else None
 
     def is_replaced(self, state: NodeState) -> bool:
         """Whether the name of the node belongs to another one by now."""

@@ -9,7 +9,8 @@ import pytest
 
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
-from gracectl.runtime.queue import WorkQueue
+from gracectl.runtime.queue import URGENT_SLOTS, WorkQueue
+from gracectl.runtime.shares import Shares
 
 pytestmark = pytest.mark.anyio
 
@@ -345,3 +346,59 @@ async def test_who_does_not_wait_gets_what_is_ready_and_nothing_else() -> None:
         line.queue.get_nowait()
     await anyio.sleep(1)
     assert line.queue.get_nowait() == "later"
+
+
+# -- urgent keys -------------------------------------------------------------------------------------------------------
+
+
+class Hurried(Line):
+    """A queue with one worker's place, and keys that are urgent when they are listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urgent: set[str] = set()
+        self.queue = WorkQueue(self.clock, is_urgent=self.urgent.__contains__)
+        self.queue.share(Shares(self.clock, 1, has_slow_slots=False))
+
+
+async def test_an_urgent_key_passes_the_others_and_their_limit() -> None:
+    line = Hurried()
+    line.queue.add("hangs")
+    assert (await line.take())[0] == "hangs"
+    for key in ("a", "b"):
+        line.queue.add(key)
+    assert await line.is_empty_for(10)
+    line.urgent.add("b")
+    line.queue.add("b")
+    assert await line.take() == ("b", 10)
+    assert await line.is_empty_for(10)  # "a" waits for a place still
+    line.queue.done("hangs")
+    assert await line.take_and_finish() == ("a", 20)
+    line.queue.done("b")
+    assert await line.is_empty_for(10)
+
+
+async def test_an_urgent_key_that_fails_is_urgent_again() -> None:
+    line = Hurried()
+    line.urgent.add("b")
+    line.queue.add("hangs")
+    await line.take()
+    line.queue.add("b")
+    await line.take()
+    line.queue.add_rate_limited("b")
+    line.queue.done("b")
+    assert (await line.take())[0] == "b"
+
+
+async def test_no_more_urgent_keys_are_handed_out_than_there_are_slots_for_them() -> None:
+    line = Hurried()
+    keys = [str(number) for number in range(URGENT_SLOTS + 1)]
+    line.urgent.update(keys)
+    for key in keys:
+        line.queue.add(key)
+    for key in keys[:-1]:
+        assert (await line.take())[0] == key
+    assert line.queue.statistics().ready == 1
+    assert await line.is_empty_for(10)
+    line.queue.done(keys[0])
+    assert (await line.take())[0] == keys[-1]
