@@ -128,7 +128,7 @@ async def delete_nodes(context: StepContext, state: NodeClaimState) -> Answer:
     return Wait(math.inf, f"waiting for its nodes: {', '.join(sorted(node.name for node in nodes))}")
 
 
-async def terminate_instance(context: StepContext, state: NodeClaimState) -> Answer:
+async def terminate_instance_of_claim(context: StepContext, state: NodeClaimState) -> Answer:
     """Terminate the instance if its node has not done so; a claim that was never launched has none.
 
     A claim that does not name its instance knows it from its node. If that was released without it, since another node
@@ -146,7 +146,7 @@ async def remove_finalizer(context: StepContext, state: NodeClaimState) -> Answe
     return Proceed()
 
 
-INSTANCE: Step[NodeClaimState] = Step("instance", terminate_instance)
+INSTANCE: Step[NodeClaimState] = Step("instance", terminate_instance_of_claim)
 FINALIZER: Step[NodeClaimState] = Step("finalizer", remove_finalizer)
 STEPS: tuple[Step[NodeClaimState], ...] = (
     Step("rivals", yield_to_rivals),
