@@ -50,7 +50,7 @@ async def leftovers(client: KubeClient, settings: AdmissionSettings, namespace: 
 
 async def delete_leftover(client: KubeClient, leftover: Leftover) -> None:
     """Delete the object of this UID, if it still exists. Raises ApiError."""
-    resource = msgspec.structs.replace(leftover.resource, abandonable=True)
+    resource = msgspec.structs.replace(leftover.resource, cancellable=True)
     try:
         await client.delete(resource, leftover.key, uid=leftover.uid)
     except NotFound:

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from gracectl.kube.credentials import own_namespace
-from gracectl.kube.settings import ELSEWHERE, Name, NamespaceIfAny
+from gracectl.kube.settings import DEFAULT_NAMESPACE, Name, NamespaceIfAny
 from gracectl.runtime.certificates import canonical_host
 from gracectl.telemetry.settings import HIGHEST_PORT, Address, parse_address
 
@@ -94,7 +94,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     def namespace(self) -> str:
         """Namespace of Service and Secret."""
         named = self.service.namespace if self.service else ""
-        return named or own_namespace() or ELSEWHERE
+        return named or own_namespace() or DEFAULT_NAMESPACE
 
     @property
     def hosts(self) -> tuple[str, ...]:

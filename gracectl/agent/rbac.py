@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gracectl.kube.access import Right
+from gracectl.kube.rbac import Permission
 
 RIGHTS = (
-    *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
-    Right("patch", "nodes", subresource="status"),
-    *(Right(verb, "pods") for verb in ("get", "list", "watch", "delete")),
-    *(Right(verb, "events") for verb in ("create", "patch")),
+    *(Permission(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+    Permission("patch", "nodes", subresource="status"),
+    *(Permission(verb, "pods") for verb in ("get", "list", "watch", "delete")),
+    *(Permission(verb, "events") for verb in ("create", "patch")),
 )
 """All requests that it makes. RBAC cannot limit them to the agent's own node; an admission policy can."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import anyio
 
 from gracectl.kube.client import KubeClient
-from gracectl.kube.conditions import ConditionUpdate, said, unsaid
+from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
 from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -84,7 +84,11 @@ class ShutdownCondition:
         node = self._node()
         if node is None:
             return False
-        patch = unsaid([names.SHUTTING_DOWN]) if update is None else said(update, self._since, self._clock.now())
+        patch = (
+            condition_removal([names.SHUTTING_DOWN])
+            if update is None
+            else condition_patch(update, self._since, self._clock.now())
+        )
         try:
             await self._client.patch(NODES, node.key, patch, subresource="status", uid=node.uid)
         except NotFound:

@@ -23,13 +23,19 @@ from gracectl.app.following import SettingsFollower, following_checks, following
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_AGENT
 from gracectl.eviction.metrics import answer_samples
-from gracectl.kube.access import missing_rights
-from gracectl.kube.checks import check_of_silence, clock_checks
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
+from gracectl.kube.metrics import (
+    api_samples,
+    clock_checks,
+    clock_samples,
+    event_samples,
+    throttling_check,
+    watch_samples,
+)
+from gracectl.kube.rbac import missing_permissions
 from gracectl.kube.retry import RetrySettings
-from gracectl.kube.samples import api_samples, clock_samples, event_samples, watch_samples
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Transport
 from gracectl.runtime.clock import Clock
@@ -145,7 +151,7 @@ class NodeAgent:
         """A part: tell what is missing as soon as the server can be asked; the agent goes on, and does what it may."""
         while True:
             try:
-                missing = await missing_rights(self._client, RIGHTS)
+                missing = await missing_permissions(self._client, RIGHTS)
                 break
             except ApiError as error:
                 logger.warning("the API server cannot be asked what it allows: %s; it is asked again", error)
@@ -186,7 +192,7 @@ class NodeAgent:
     def readiness(self) -> Iterator[Check]:
         """Whether the machine would wait for its pods, long enough, and they are known."""
         yield from self.agent.readiness()
-        yield check_of_silence((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
+        yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
         yield from clock_checks(self._skew.statistics() if self._skew else None)
         yield from following_checks(self._follower)
         for cache in (self.agent.nodes.statistics(), self.agent.pods.statistics()):

@@ -37,21 +37,28 @@ from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.rbac import MissingPermissions, rights_for
 from gracectl.controllers.reporting.pod_counts import count_protected_pods
 from gracectl.eviction.metrics import answer_samples
-from gracectl.kube.access import Right, missing_rights
 from gracectl.kube.cache import Cache, CacheStatistics
-from gracectl.kube.checks import check_of_silence, clock_checks
-from gracectl.kube.client import IMPATIENT, ClientSettings, KubeClient
+from gracectl.kube.client import INTERACTIVE, ClientSettings, KubeClient
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.election import PERMISSION_SECONDS, SETTLING_SECONDS, Election, ElectionSettings, ElectionStatistics
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder, EventStatistics, Subject
+from gracectl.kube.metrics import (
+    api_samples,
+    clock_checks,
+    clock_samples,
+    event_samples,
+    leader_samples,
+    throttling_check,
+    watch_samples,
+)
+from gracectl.kube.rbac import Permission, missing_permissions
 from gracectl.kube.reflector import Reflector
+from gracectl.kube.request_statistics import ClientStatistics
 from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
-from gracectl.kube.samples import api_samples, clock_samples, event_samples, leader_samples, watch_samples
-from gracectl.kube.settings import ELSEWHERE
+from gracectl.kube.settings import DEFAULT_NAMESPACE
 from gracectl.kube.skew import SkewEstimate
-from gracectl.kube.tally import ClientStatistics
 from gracectl.kube.transport import Transport
 from gracectl.model.names import EventReason
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
@@ -142,7 +149,7 @@ class Controller:
         self._begun = clock.monotonic()
         self._stop = anyio.Event()
         self._fence = fence = Fence(clock)
-        self._provider_rights: tuple[Right, ...] = ()
+        self._provider_rights: tuple[Permission, ...] = ()
         if isinstance(provider, UsesCluster):
             provider.use(self._client.fenced(fence))
             self._provider_rights = provider.rights()
@@ -215,7 +222,7 @@ class Controller:
     def _neighbours(self, rng: random.Random) -> KarpenterWatch:
         """Whether a Karpenter leads, where one is to be looked for."""
         wanted, place = self._settings.leader_election, self._lease_namespace
-        client = KubeClient(self._transport, self._clock, settings=IMPATIENT, rng=rng)
+        client = KubeClient(self._transport, self._clock, settings=INTERACTIVE, rng=rng)
         namespaces = (*self._settings.karpenter.namespaces, place)
         return KarpenterWatch(client, self._clock, namespaces, own=self._lease if wanted.enabled else None)
 
@@ -232,7 +239,7 @@ class Controller:
 
     @property
     def _lease_namespace(self) -> str:
-        return self._settings.leader_election.namespace or own_namespace() or ELSEWHERE
+        return self._settings.leader_election.namespace or own_namespace() or DEFAULT_NAMESPACE
 
     @property
     def _lease(self) -> tuple[str, str]:
@@ -243,11 +250,11 @@ class Controller:
 
         Raises ApiError, MissingPermissions, or LiveKarpenter.
         """
-        client = KubeClient(self._transport, self._clock, settings=IMPATIENT)
+        client = KubeClient(self._transport, self._clock, settings=INTERACTIVE)
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease)
         rights += admission_permissions(self._settings.admission) + self._provider_rights
-        if missing := await missing_rights(client, rights):
+        if missing := await missing_permissions(client, rights):
             raise MissingPermissions(missing)
         # The last, because freshness is judged by the server's clock, which its answers have told us by now.
         await self._karpenter.refuse()
@@ -433,7 +440,7 @@ class Controller:
             yield Check(f"cache of {cache.name}", cache.live, seen)
         if self._admission:
             yield self._admission.readiness()
-        yield check_of_silence((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
+        yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
         yield from clock_checks(self._skew.statistics() if self._skew else None)
         yield from following_checks(self._follower)
         if rival := self._karpenter.rival:

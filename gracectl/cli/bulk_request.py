@@ -15,12 +15,12 @@ from gracectl.cli.failures import complain
 from gracectl.cli.output import say
 from gracectl.kube.errors import AdmissionDenied, ApiError
 from gracectl.kube.resources import NODES
-from gracectl.kube.retry import is_surely_not_executed, is_transient
+from gracectl.kube.retry import is_not_executed, is_transient
 from gracectl.model.node import Node
 
 AT_ONCE = 10
 
-ABANDONABLE = msgspec.structs.replace(NODES, abandonable=True)
+ABANDONABLE = msgspec.structs.replace(NODES, cancellable=True)
 """Nodes as commands write them: a person who does not want to wait any more is not kept until the server answers."""
 
 
@@ -98,7 +98,7 @@ class Errand:
 
 
 def _is_perhaps_done(error: ApiError) -> bool:
-    return is_transient(error) and not is_surely_not_executed(error)
+    return is_transient(error) and not is_not_executed(error)
 
 
 def _in_words(error: Exception) -> str:

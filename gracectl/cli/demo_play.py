@@ -41,7 +41,7 @@ from gracectl.cli.traces import traced
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings
 from gracectl.controllers.pipeline.state import Progress
-from gracectl.kube.connection import closed_in_any_case
+from gracectl.kube.connection import closed_despite_cancellation
 from gracectl.model import names
 from gracectl.model.selectors import read_selector, selects
 from gracectl.runtime.clock import Clock, SystemClock
@@ -92,7 +92,7 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
         settings = Settings(provider=ProviderSettings("simulated", {"endpoint": url}))
         async with (
             connected(ClusterChoice(str(kubeconfig))) as there,
-            closed_in_any_case(aiohttp.ClientSession()) as session,
+            closed_despite_cancellation(aiohttp.ClientSession()) as session,
         ):
             controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
             await controller.check()

@@ -11,7 +11,6 @@ import msgspec
 
 from gracectl.cloud.machines import Machines, Scope
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
-from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import connected
 from gracectl.kube.credentials import CredentialsError
@@ -27,6 +26,7 @@ from gracectl.kube.errors import (
     Unauthorized,
 )
 from gracectl.kube.patching import patch_with_retry
+from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import MACHINES, NODES
 from gracectl.model import names
@@ -72,12 +72,12 @@ class ClusterApiProvider:
         self._machines = Machines(Scope(options.namespace, options.cluster_name), self._client, self._nodes)
         self._since: dict[str, float] = {}
 
-    def rights(self) -> tuple[Right, ...]:
+    def rights(self) -> tuple[Permission, ...]:
         """See UsesCluster. What it may do in another cluster is found out there, when it is needed."""
         if self._is_elsewhere:
             return ()
         place = self._options.namespace
-        return tuple(Right(verb, MACHINES.plural, MACHINES.group, namespace=place) for verb in VERBS)
+        return tuple(Permission(verb, MACHINES.plural, MACHINES.group, namespace=place) for verb in VERBS)
 
     def use(self, client: KubeClient) -> None:
         """See UsesCluster."""

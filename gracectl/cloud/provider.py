@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
+from gracectl.kube.rbac import Permission
 from gracectl.model.foreign import harmless
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class UsesCluster(Protocol):
     A provider that leaves either method out is not asked for the other.
     """
 
-    def rights(self) -> tuple[Right, ...]:
+    def rights(self) -> tuple[Permission, ...]:
         """What it needs there; asked for at the start, beside the controller's own rights."""
 
     def use(self, client: KubeClient) -> None:

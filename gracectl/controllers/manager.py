@@ -204,5 +204,5 @@ class ControllerManager:
 @contextmanager
 def tenure(means: Dependencies) -> Iterator[ControllerManager]:
     """One that knows what the caches hold, and is told what changes in them while the block runs."""
-    with means.cluster.visited(), means.admitter.budgets.visited():
+    with means.cluster.scoped_subscriptions(), means.admitter.budgets.scoped_subscriptions():
         yield ControllerManager(means)

@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
+from gracectl.kube.rbac import Permission
 from gracectl.kube.reading import is_served
 from gracectl.kube.requests import Key
 from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIM_VERSIONS
 from gracectl.model.names import KARPENTER_GROUP
 
 RIGHTS = (
-    *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
-    Right("patch", "nodes", subresource="status"),
-    *(Right(verb, "pods") for verb in ("get", "list", "watch", "delete")),
-    Right("create", "pods", subresource="eviction"),
-    *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "watch")),
-    *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
-    Right("get", "persistentvolumeclaims"),
-    *(Right(verb, "events") for verb in ("create", "patch")),
+    *(Permission(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
+    Permission("patch", "nodes", subresource="status"),
+    *(Permission(verb, "pods") for verb in ("get", "list", "watch", "delete")),
+    Permission("create", "pods", subresource="eviction"),
+    *(Permission(verb, "poddisruptionbudgets", "policy") for verb in ("list", "watch")),
+    *(Permission(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
+    Permission("get", "persistentvolumeclaims"),
+    *(Permission(verb, "events") for verb in ("create", "patch")),
 )
 """Everything that the controller ever asks of a cluster without node claims."""
 
 CLAIM_RIGHTS = (
-    *(Right(verb, "nodeclaims", KARPENTER_GROUP) for verb in ("get", "list", "watch", "patch", "delete")),
-    Right("patch", "nodeclaims", KARPENTER_GROUP, "status"),
+    *(Permission(verb, "nodeclaims", KARPENTER_GROUP) for verb in ("get", "list", "watch", "patch", "delete")),
+    Permission("patch", "nodeclaims", KARPENTER_GROUP, "status"),
 )
 """What comes to that where the cluster has node claims."""
 
 NODE_BUDGET_RIGHTS = (
-    *(Right(verb, NODE_BUDGETS.plural, NODE_BUDGETS.group) for verb in ("get", "list", "watch")),
-    Right("patch", NODE_BUDGETS.plural, NODE_BUDGETS.group, "status"),
+    *(Permission(verb, NODE_BUDGETS.plural, NODE_BUDGETS.group) for verb in ("get", "list", "watch")),
+    Permission("patch", NODE_BUDGETS.plural, NODE_BUDGETS.group, "status"),
 )
 """What comes to that where the cluster has node disruption budgets."""
 
 
-def lease_rights(lease: Key) -> tuple[Right, ...]:
+def lease_rights(lease: Key) -> tuple[Permission, ...]:
     """What comes to that where one of several is to lead, by that Lease; only making it cannot be granted by name."""
     namespace, name = lease
     verbs = ("get", "list", "watch", "update")
-    of_name = tuple(Right(verb, "leases", LEASES.group, namespace=namespace, name=name) for verb in verbs)
-    return (*of_name, Right("create", "leases", LEASES.group, namespace=namespace))
+    of_name = tuple(Permission(verb, "leases", LEASES.group, namespace=namespace, name=name) for verb in verbs)
+    return (*of_name, Permission("create", "leases", LEASES.group, namespace=namespace))
 
 
 class MissingPermissions(Exception):
     """The credentials do not allow all that the controller does; `rights` says what is missing."""
 
-    def __init__(self, rights: tuple[Right, ...]) -> None:
+    def __init__(self, rights: tuple[Permission, ...]) -> None:
         super().__init__("the credentials do not allow to " + "; ".join(str(right) for right in rights))
         self.rights = rights
 
 
-async def rights_for(client: KubeClient, lease: Key | None = None) -> tuple[Right, ...]:
+async def rights_for(client: KubeClient, lease: Key | None = None) -> tuple[Permission, ...]:
     """What the controller needs on this cluster; None: it leads without a Lease. Raises ApiError."""
     claims = CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else ()
     budgets = NODE_BUDGET_RIGHTS if await is_served(client, (NODE_BUDGETS,)) else ()

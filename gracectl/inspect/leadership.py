@@ -18,7 +18,7 @@ from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
-from gracectl.kube.settings import ELSEWHERE, LeaderElectionSettings
+from gracectl.kube.settings import DEFAULT_NAMESPACE, LeaderElectionSettings
 from gracectl.model.lease import Lease
 from gracectl.model.times import format_time
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
@@ -76,7 +76,7 @@ async def _leases(client: KubeClient, settings: LeaderElectionSettings) -> Seque
         # Which namespace the controller's pod is in, only it knows.
         return await read_all(client, LEASES, Selection(fields=f"metadata.name={settings.name}"))
     except Forbidden:
-        return [await client.get(LEASES, (ELSEWHERE, settings.name))]
+        return [await client.get(LEASES, (DEFAULT_NAMESPACE, settings.name))]
 
 
 def judged(leases: Sequence[Lease], now: float) -> Leadership:

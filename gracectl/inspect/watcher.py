@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from gracectl.controllers.cluster.cache import BY_NODE, ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
-from gracectl.kube.cache import Part
+from gracectl.kube.cache import CachePartition
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reading import fill, fill_served
 from gracectl.kube.reflector import Reflector, ReflectorSettings
@@ -57,7 +57,7 @@ async def look(client: KubeClient, chooses: Choice) -> ClusterCache:
         await fill(observed.pods, client, sources.pods, keep=lambda pod: pod.node_name in chosen)
 
     async def read_pods_of(node: str) -> None:
-        await fill(observed.pods.part(BY_NODE, node), client, sources.pods, bound_to(node))
+        await fill(observed.pods.partition(BY_NODE, node), client, sources.pods, bound_to(node))
 
     pods = [read_pods] if len(chosen) > MANY else [partial(read_pods_of, node) for node in sorted(chosen)]
     await _all_of([read_claims, read_budgets, read_attachments, *pods])
@@ -190,7 +190,7 @@ class ClusterWatcher:
             self._changes += 1
 
     def _follow(self, name: str, group: TaskGroup) -> None:
-        part = self.observed.pods.part(BY_NODE, name)
+        part = self.observed.pods.partition(BY_NODE, name)
         # Who was let see the pods of one node may see those of another: a refusal will pass.
         proven = any(follower.has_listed for follower in self._followers.values())
         follower = _Follower(self._reflectors.of_pods(part, node=name, proven=proven), part)
@@ -246,7 +246,7 @@ class ClusterWatcher:
 class _Follower:
     """Keeps the pods of a node in its part of the cache, or without a part all pods in all of it."""
 
-    def __init__(self, reflector: Reflector[Pod], part: Part[Pod] | None = None) -> None:
+    def __init__(self, reflector: Reflector[Pod], part: CachePartition[Pod] | None = None) -> None:
         self.reflector = reflector
         self.has_listed = False
         self._part = part

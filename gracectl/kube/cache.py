@@ -133,7 +133,7 @@ class Cache(Generic[T]):
         return lambda: self._subscribers.remove(callback)
 
     @contextmanager
-    def visited(self) -> Iterator[None]:
+    def scoped_subscriptions(self) -> Iterator[None]:
         """Whoever subscribes while the block runs is told nothing any more afterwards."""
         residents, others = tuple(self._subscribers), tuple(self._undecodable_subscribers)
         try:
@@ -215,9 +215,9 @@ class Cache(Generic[T]):
             return new
         return old
 
-    def part(self, index: str, value: Hashable) -> Part[T]:
+    def partition(self, index: str, value: Hashable) -> CachePartition[T]:
         """What `index` finds under `value`, for a writer of its own. KeyError for an unknown index."""
-        return Part(self, index, value)
+        return CachePartition(self, index, value)
 
     def complete(self) -> None:
         """Writers of parts: each part that was wanted has taken over its first complete list; the cache is live."""
@@ -275,7 +275,7 @@ class Cache(Generic[T]):
             callback(old, new)
 
 
-class Part(Generic[T]):
+class CachePartition(Generic[T]):
     """The objects of a cache that one index finds under one value, in the hands of a writer of their own.
 
     Precondition: its writer puts only such objects, and an object never moves from one part to another, as a pod never

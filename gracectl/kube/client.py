@@ -32,12 +32,12 @@ from gracectl.kube.errors import (
     error_for,
 )
 from gracectl.kube.operation import Operation, operation_of
+from gracectl.kube.request_statistics import ClientStatistics, RequestRecorder
 from gracectl.kube.requests import ALL, Json, JsonPatch, Key, Patch, Preconditions, Selection
 from gracectl.kube.resources import Resource, T
-from gracectl.kube.retry import Patience, RetrySettings
-from gracectl.kube.tally import ClientStatistics, Tally
+from gracectl.kube.retry import RetryPolicy, RetrySettings
 from gracectl.kube.transport import Request, Response, Transport
-from gracectl.kube.watching import Watch
+from gracectl.kube.watch import Watch
 from gracectl.model.decode import UndecodableObject, decode_envelope, decode_page_in_slices
 from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
@@ -56,7 +56,7 @@ a page of more than the second `limit` is halved, after others doubled up to the
 500 of the largest that a server stores, with every character escaped, 4.5 GB."""
 
 
-WRITE_PATIENCE_SECONDS = 40.0
+WRITE_TIMEOUT_SECONDS = 40.0
 """A server waits up to 30 s for a webhook (timeoutSeconds; 10 by default), then lets the write pass if that may fail. A
 client that is less patient never gets anything written."""
 
@@ -67,14 +67,14 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     transport.Request."""
 
     timeout: float = 30.0
-    write_timeout: float = WRITE_PATIENCE_SECONDS
+    write_timeout: float = WRITE_TIMEOUT_SECONDS
     longest_pause: float = float("inf")
     pool: str = ""
     page_size: int = 500
     retry: RetrySettings = RetrySettings()
 
 
-IMPATIENT = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
+INTERACTIVE = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
 """Where a person waits for the answer: a server that does not answer is told at once. Elsewhere patience is better."""
 
 
@@ -110,7 +110,7 @@ class KubeClient:
         self._settings = settings or ClientSettings()
         self._rng = rng or random.Random()
         self._fence: Fence | None = None
-        self._tally = Tally()
+        self._tally = RequestRecorder()
 
     def fenced(self, fence: Fence) -> Self:
         """The same client, with its limits and statistics, for writes that only pass through `fence`.
@@ -221,7 +221,7 @@ class KubeClient:
             grace_seconds=grace_seconds,
         )
         repeatable = bool(uid or resource_version)
-        await self._call(request, repeatable=repeatable, finish=not resource.abandonable, precondition=precondition)
+        await self._call(request, repeatable=repeatable, finish=not resource.cancellable, precondition=precondition)
 
     async def evict(
         self,
@@ -338,7 +338,7 @@ class KubeClient:
         return whole, page.continue_token, len(response.body)
 
     async def _decoded(self, resource: Resource[T], request: Request, *, repeatable: bool) -> T:
-        response = await self._call(request, repeatable=repeatable, finish=not resource.abandonable)
+        response = await self._call(request, repeatable=repeatable, finish=not resource.cancellable)
         try:
             return resource.decode(response.body)
         except msgspec.DecodeError as error:
@@ -356,7 +356,7 @@ class KubeClient:
         timeout = max(settings.timeout, settings.write_timeout) if is_write else settings.timeout
         request = msgspec.structs.replace(request, timeout=timeout, pool=settings.pool)
         operation = operation_of(request)
-        patience: Patience | None = None
+        patience: RetryPolicy | None = None
         hung = 0.0
         while True:
             await self._limiter.acquire()
@@ -366,8 +366,8 @@ class KubeClient:
             try:
                 return await self._attempt(request, operation, began, finish=finish)
             except ApiError as error:
-                patience = patience or Patience(self._settings.retry, self._rng, repeatable=repeatable)
-                seconds = patience.seconds(error)
+                patience = patience or RetryPolicy(self._settings.retry, self._rng, repeatable=repeatable)
+                seconds = patience.next_delay(error)
                 hung += self._clock.monotonic() - began
                 if seconds is None or (is_write and hung >= settings.retry.hanging):
                     raise

@@ -33,11 +33,11 @@ class ConditionUpdate(msgspec.Struct, frozen=True):
         }
 
 
-def said(word: ConditionUpdate, turned: float, now: float) -> StrategicPatch:
+def condition_patch(word: ConditionUpdate, turned: float, now: float) -> StrategicPatch:
     """The patch that says it; a strategic merge changes the entry of this type and leaves those of others alone."""
     return StrategicPatch({"status": {"conditions": [{**word.entry(turned), "lastHeartbeatTime": format_time(now)}]}})
 
 
-def unsaid(types: Iterable[str]) -> StrategicPatch:
+def condition_removal(types: Iterable[str]) -> StrategicPatch:
     """The patch that takes conditions of these types off, whether or not they are there."""
     return StrategicPatch({"status": {"conditions": [{"type": type_, "$patch": "delete"} for type_ in types]}})

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from gracectl.kube import credentials
-from gracectl.kube.client import IMPATIENT, KubeClient
+from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.skew import LARGEST_OFFSET, SkewEstimate
 from gracectl.kube.transport import Transport
@@ -40,12 +40,12 @@ async def connected(
     clock = SystemClock()
     skew = SkewEstimate(clock.adjust, largest_offset)
     identity = await credentials.load(kubeconfig, context, clock=clock)
-    async with closed_in_any_case(HttpTransport(identity, clock, skew=skew)) as transport:
-        yield Connection(transport, clock, KubeClient(transport, clock, settings=IMPATIENT), identity.url, skew)
+    async with closed_despite_cancellation(HttpTransport(identity, clock, skew=skew)) as transport:
+        yield Connection(transport, clock, KubeClient(transport, clock, settings=INTERACTIVE), identity.url, skew)
 
 
 @asynccontextmanager
-async def closed_in_any_case(resource: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+async def closed_despite_cancellation(resource: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
     """Like `async with resource`, but a cancellation does not interrupt its closing: no connection is left behind."""
     opened = await resource.__aenter__()
     try:

@@ -21,7 +21,7 @@ import msgspec
 from gracectl.kube.cache import Key
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError, Conflict
-from gracectl.kube.leases import HAIR, LeaseLock
+from gracectl.kube.leases import ROUNDING_SECONDS, LeaseLock
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
@@ -330,7 +330,7 @@ class Election:
             self._bell.silence()
             began = self._clock.monotonic()
             left = expires - began
-            if left <= HAIR:
+            if left <= ROUNDING_SECONDS:
                 self._fence.shut()
                 return f"it could not be renewed for {settings.renew_deadline:g} s ({self._complaint or 'no answer'})"
             with anyio.move_on_after(left):
@@ -367,7 +367,7 @@ class Election:
 
     async def _release(self) -> None:
         """Give the lease up if it is ours, unless something of ours may still reach the server."""
-        if not self._lock.is_ours and not self._lock.is_doubtful:
+        if not self._lock.is_ours and not self._lock.is_outcome_unknown:
             return
         quiet = self._fence.unanswered + self._settings.slack - self._clock.monotonic()
         if quiet > QUIET_SECONDS:
@@ -386,7 +386,7 @@ class Election:
 
     async def _released(self) -> None:
         # What was written last may have been carried out, and its answer not waited for.
-        if self._lock.is_doubtful and not await self._lock.look():
+        if self._lock.is_outcome_unknown and not await self._lock.look():
             return
         if self._lock.is_ours:
             await self._lock.release()

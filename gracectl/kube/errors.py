@@ -76,7 +76,7 @@ class Delaying(ApiError):
         return self.retry_after or 0.0
 
     @property
-    def is_cut(self) -> bool:
+    def is_capped(self) -> bool:
         """Whether the server asked for more than it gets."""
         return self.asked_for is not None and self.asked_for > self.longest
 
@@ -209,7 +209,7 @@ class Throttled(Delaying):
 
     @property
     def meaning(self) -> str:
-        cut = f"; it gets {self.delay:g}" if self.is_cut else ""
+        cut = f"; it gets {self.delay:g}" if self.is_capped else ""
         return f"the server is busy and asks for {self.asked_for or self.delay:g} s of patience{cut}"
 
 

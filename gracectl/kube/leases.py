@@ -21,25 +21,25 @@ from gracectl.model.lease import Lease
 from gracectl.model.times import format_micro_time
 from gracectl.runtime.clock import Clock
 
-HAIR: Final = 1e-6
+ROUNDING_SECONDS: Final = 1e-6
 """What is left to wait below this is none."""
 
 RELEASED_SECONDS: Final = 1
 """The duration of a lease that was released: who does not know that nobody holds it need not wait either."""
 
 
-class Whole(msgspec.Struct, frozen=True):
+class LeaseObject(msgspec.Struct, frozen=True):
     """A Lease, and all that the server has of it: whoever replaces it keeps what others have written there."""
 
     lease: Lease
     body: dict[str, Any]
 
 
-def _decode(raw: Raw) -> Whole:
-    return Whole(decode_lease(raw), untyped(raw))
+def _decode(raw: Raw) -> LeaseObject:
+    return LeaseObject(decode_lease(raw), untyped(raw))
 
 
-WHOLE_LEASES: Resource[Whole] = Resource(
+LEASE_OBJECTS: Resource[LeaseObject] = Resource(
     group=LEASES.group,
     version=LEASES.version,
     plural=LEASES.plural,
@@ -47,7 +47,7 @@ WHOLE_LEASES: Resource[Whole] = Resource(
     namespaced=True,
     decode=_decode,
     # Whoever abandons a renewal learns from the version what has become of it.
-    abandonable=True,
+    cancellable=True,
 )
 
 
@@ -60,9 +60,9 @@ class LeaseLock:
         self._key = key
         self._identity = identity
         self._duration = duration
-        self._seen: Whole | None = None
+        self._seen: LeaseObject | None = None
         self._changed = -math.inf
-        self.is_doubtful = False
+        self.is_outcome_unknown = False
         """Whether we have written without an answer, and not looked since: it may be another's or ours by now."""
 
     @property
@@ -90,15 +90,15 @@ class LeaseLock:
         if self._seen is None or not self.holder:
             return 0.0
         left = self._changed + self._seen.lease.duration_seconds - self._clock.monotonic()
-        return left if left > HAIR else 0.0
+        return left if left > ROUNDING_SECONDS else 0.0
 
     async def look(self) -> bool:
         """Read it; False when there is none. Raises ApiError."""
         try:
-            whole = await self._client.get(WHOLE_LEASES, self._key)
+            whole = await self._client.get(LEASE_OBJECTS, self._key)
         except NotFound:
             return False
-        self.is_doubtful = False
+        self.is_outcome_unknown = False
         if self._seen is None or _record(whole.lease) != _record(self._seen.lease):
             self._changed = self._clock.monotonic()
         self._seen = whole
@@ -112,8 +112,8 @@ class LeaseLock:
             "metadata": {"name": name, "namespace": namespace},
             "spec": self._spec(now, acquired=now, transitions=0),
         }
-        self.is_doubtful = True
-        self._wrote(await self._client.create(WHOLE_LEASES, namespace, body))
+        self.is_outcome_unknown = True
+        self._wrote(await self._client.create(LEASE_OBJECTS, namespace, body))
 
     async def take(self) -> None:
         """Take it, or renew it if it is ours already. Raises ApiError: Conflict if it has changed since it was seen."""
@@ -147,11 +147,11 @@ class LeaseLock:
     async def _replace(self, spec: dict[str, Any]) -> None:
         assert self._seen is not None, "nothing can be replaced that was not seen"
         body = {**self._seen.body, "spec": {**self._spec_seen, **spec}}
-        self.is_doubtful = True
-        self._wrote(await self._client.update(WHOLE_LEASES, self._key, body))
+        self.is_outcome_unknown = True
+        self._wrote(await self._client.update(LEASE_OBJECTS, self._key, body))
 
-    def _wrote(self, whole: Whole) -> None:
-        self.is_doubtful = False
+    def _wrote(self, whole: LeaseObject) -> None:
+        self.is_outcome_unknown = False
         self._seen = whole
         self._changed = self._clock.monotonic()
 

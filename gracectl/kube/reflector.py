@@ -26,11 +26,10 @@ import msgspec
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized
-from gracectl.kube.lines import LONGEST_LINE, OversizeEvent
 from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Resource
-from gracectl.kube.watching import Undecodable, WatchFailed
+from gracectl.kube.watch import LONGEST_LINE, OversizeEvent, Undecodable, WatchFailed
 from gracectl.model.decode import UndecodableObject, WatchEvent, decode_envelope, decode_meta
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock

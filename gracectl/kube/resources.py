@@ -44,7 +44,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError).
 
     `stand_in`: what lists and caches have in the place of one that cannot be decoded; None: nothing, or its last state.
-    `abandonable`: a write in flight need not be finished when we are told to stop.
+    `cancellable`: a write in flight need not be finished when we are told to stop.
     """
 
     group: str
@@ -54,7 +54,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     namespaced: bool
     decode: Callable[[Raw], T]
     stand_in: Callable[[UndecodableObject], T] | None = None
-    abandonable: bool = False
+    cancellable: bool = False
 
     @property
     def api_version(self) -> str:
@@ -154,7 +154,7 @@ MACHINES: Resource[Machine] = Resource(
     kind="Machine",
     namespaced=True,
     decode=decode_machine,
-    abandonable=True,
+    cancellable=True,
 )
 MACHINE_VERSIONS = (MACHINES, msgspec.structs.replace(MACHINES, version="v1beta1"))
 """In the order of preference. A cluster without Cluster API serves none of them."""
@@ -167,7 +167,7 @@ LEASES: Resource[Lease] = Resource(
     decode=decode_lease,
 )
 EVENTS: Resource[bytes] = Resource(
-    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=verbatim, abandonable=True
+    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=verbatim, cancellable=True
 )
 SECRETS: Resource[dict[str, Any]] = Resource(
     group="", version="v1", plural="secrets", kind="Secret", namespaced=True, decode=untyped

@@ -25,7 +25,7 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     maximum: float = 5.0
 
 
-def is_surely_not_executed(error: BaseException) -> bool:
+def is_not_executed(error: BaseException) -> bool:
     """True when the server refused before it looked, or never saw the request."""
     return isinstance(error, Throttled) or (isinstance(error, Unreachable) and not error.sent)
 
@@ -35,7 +35,7 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, Throttled | Unreachable | RequestTimeout | ServerError)
 
 
-class Patience:
+class RetryPolicy:
     """How often, and when, one call is asked again; made when it has failed for the first time.
 
     `repeatable`: the request reads, or is idempotent by construction, so that any transient failure may be
@@ -44,10 +44,10 @@ class Patience:
 
     def __init__(self, settings: RetrySettings, rng: random.Random, *, repeatable: bool) -> None:
         self._left = settings.attempts - 1
-        self._may_repeat = is_transient if repeatable else is_surely_not_executed
+        self._may_repeat = is_transient if repeatable else is_not_executed
         self._backoff = Backoff(settings.initial, settings.maximum, rng=rng)
 
-    def seconds(self, error: ApiError) -> float | None:
+    def next_delay(self, error: ApiError) -> float | None:
         """How long to wait after this failure: what the server asked for, exactly, within bounds; without a word from
         it, exponential with jitter. None: it is not asked again."""
         if not self._left or not self._may_repeat(error):

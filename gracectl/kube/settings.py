@@ -27,7 +27,7 @@ NamespaceIfAny = Annotated[str, msgspec.Meta(pattern=f"^({_NAMESPACE})?$", descr
 
 LEASE_NAME: Final = "gracectl"
 
-ELSEWHERE: Final = "kube-system"
+DEFAULT_NAMESPACE: Final = "kube-system"
 """Where the Lease is, for who runs outside a pod and names no namespace."""
 
 

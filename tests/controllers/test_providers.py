@@ -17,7 +17,7 @@ from support.stage import Stage, a_pod_manifest, reasons, staged
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import Provider, UsesCluster
 from gracectl.cloud.registry import ProviderSettings, load_provider
-from gracectl.kube.access import Right
+from gracectl.kube.rbac import Permission
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +91,8 @@ async def test_nothing_is_asked_of_machines_that_is_not_among_the_rights() -> No
             await stage.until_gone("n1")
         done = [operation for _, _, operation, _ in stage.transport.executed if operation.plural == "machines"]
         assert isinstance(provider, UsesCluster)
-        assert {Right(each.verb, each.plural, each.group, each.subresource) for each in done} == {*provider.rights()}
+        used = {Permission(each.verb, each.plural, each.group, each.subresource) for each in done}
+        assert used == {*provider.rights()}
 
 
 async def test_a_machine_that_somebody_else_deletes_takes_its_node_with_it() -> None:

@@ -28,7 +28,7 @@ from gracectl.config.reading import load_settings
 from gracectl.kube.cache import Cache
 from gracectl.kube.errors import error_for, error_for_event
 from gracectl.kube.kubeconfig import CredentialsError, read_context
-from gracectl.kube.leases import WHOLE_LEASES
+from gracectl.kube.leases import LEASE_OBJECTS
 from gracectl.kube.resources import untyped
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tokens import read_plugin_answer
@@ -478,7 +478,7 @@ TARGETS: Final = (
     Target("attachments", _of_kind(ATTACHMENT), _decodes(decode_attachment)),
     Target("volume-claims", _of_kind(VOLUME_CLAIM), _decodes(decode_volume_claim)),
     Target("leases", _of_kind(LEASE), _decodes(decode_lease)),
-    Target("whole-leases", _of_kind(LEASE), _decodes(WHOLE_LEASES.decode)),
+    Target("whole-leases", _of_kind(LEASE), _decodes(LEASE_OBJECTS.decode)),
     Target("untyped-objects", _of_kind(LEASE), _decodes(untyped)),
     Target("machines", _of_kind(MACHINE), _decodes(decode_machine)),
     Target("memberships", _of_kind(NODE), _decodes(decode_membership)),

@@ -15,7 +15,7 @@ from kubesim.auth.rules import Rule, rule_from
 from kubesim.server.api import JsonObject
 from kubesim.server.calls import User
 
-from gracectl.kube.access import Right
+from gracectl.kube.rbac import Permission
 
 CLUSTER_WIDE = ("ClusterRoleBinding",)
 BINDINGS = (*CLUSTER_WIDE, "RoleBinding")
@@ -56,10 +56,10 @@ class Grant(NamedTuple):
         return Rule((self.verb,), groups=(self.group,), resources=(self.resource,), names=names)
 
     @property
-    def right(self) -> Right:
+    def right(self) -> Permission:
         """The same as the controller asks for it."""
         plural, _, subresource = self.resource.partition("/")
-        return Right(self.verb, plural, self.group, subresource, self.namespace, self.name)
+        return Permission(self.verb, plural, self.group, subresource, self.namespace, self.name)
 
     def __str__(self) -> str:
         return str(self.right)

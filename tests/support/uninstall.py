@@ -6,7 +6,7 @@ from kubesim.server.api import JsonObject
 
 from gracectl.cli.uninstall.procedure import Uninstall, Wanted
 from gracectl.cli.uninstall.report import Outcome, Report
-from gracectl.kube.client import IMPATIENT, KubeClient
+from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.kube.transport import Transport
 from gracectl.model import names
 from support.inprocess import InProcessTransport
@@ -26,7 +26,7 @@ class Leaving:
         self._wanted = Wanted(**wanted)  # type: ignore[arg-type]
 
     async def run(self, through: Transport | None = None) -> Report:
-        client = KubeClient(through or self.wire, self.stage.clock, settings=IMPATIENT)
+        client = KubeClient(through or self.wire, self.stage.clock, settings=INTERACTIVE)
         return await Uninstall(client, self.stage.clock, self.stage.settings, self._wanted, self.said.append).run()
 
 

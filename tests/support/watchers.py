@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from gracectl.inspect.watcher import Choice, ClusterWatcher
-from gracectl.kube.client import IMPATIENT, KubeClient
+from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.model.node import Node
 from support.stage import Stage
 
@@ -24,7 +24,7 @@ def being_deleted(node: Node) -> bool:
 
 
 def a_client(stage: Stage) -> KubeClient:
-    return KubeClient(stage.transport, stage.clock, settings=IMPATIENT, rng=random.Random(1))
+    return KubeClient(stage.transport, stage.clock, settings=INTERACTIVE, rng=random.Random(1))
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.reading import is_served, read_all
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES, NODE_BUDGETS
-from gracectl.kube.settings import ELSEWHERE
+from gracectl.kube.settings import DEFAULT_NAMESPACE
 from gracectl.kube.takeover import Takeover
 from gracectl.model.lease import Lease
 from gracectl.model.times import format_time
@@ -160,7 +160,7 @@ class Uninstall:
             try:
                 return await read_all(self._client, LEASES, Selection(fields=f"metadata.name={name}"))
             except Forbidden:
-                namespace = ELSEWHERE
+                namespace = DEFAULT_NAMESPACE
         try:
             return [await self._client.get(LEASES, (namespace, name))]
         except NotFound:
@@ -168,7 +168,7 @@ class Uninstall:
 
     def _namespace(self, lease: Lease | None) -> str:
         """Where gracectl runs."""
-        return self._wanted.namespace or (lease.namespace if lease else "") or own_namespace() or ELSEWHERE
+        return self._wanted.namespace or (lease.namespace if lease else "") or own_namespace() or DEFAULT_NAMESPACE
 
     async def _look_for_karpenter(self, lease: Lease | None) -> None:
         places = (*self._settings.karpenter.namespaces, self._namespace(lease))

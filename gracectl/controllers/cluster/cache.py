@@ -55,11 +55,11 @@ class ClusterCache(msgspec.Struct, frozen=True):
             await cache.wait_live()
 
     @contextmanager
-    def visited(self) -> Iterator[None]:
+    def scoped_subscriptions(self) -> Iterator[None]:
         """Whoever subscribes to a cache while the block runs is told nothing any more afterwards."""
         with ExitStack() as stack:
             for cache in self.caches:
-                stack.enter_context(cache.visited())
+                stack.enter_context(cache.scoped_subscriptions())
             yield
 
     @property

@@ -42,10 +42,10 @@ class TrackedObject(Generic[H]):
         return self.latest.name
 
     @property
-    def abandonable(self) -> Resource[H]:
+    def cancellable(self) -> Resource[H]:
         """For writes that nobody misses when they are abandoned, at the deadline or on the way out: the next walk finds
         out what came of them, and one that is repeated changes nothing."""
-        return msgspec.structs.replace(self.resource, abandonable=True)
+        return msgspec.structs.replace(self.resource, cancellable=True)
 
     @property
     def subject(self) -> Subject:

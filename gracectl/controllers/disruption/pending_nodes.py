@@ -126,7 +126,7 @@ class PendingNodes:
             body = needed(node)
             return None if body is None else MergePatch(body)
 
-        after = await patch_with_retry(self._context.client, tracked.abandonable, tracked.latest, patch)
+        after = await patch_with_retry(self._context.client, tracked.cancellable, tracked.latest, patch)
         if after is not None:
             tracked.wrote(after)
         return after is not None

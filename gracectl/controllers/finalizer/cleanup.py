@@ -195,12 +195,12 @@ class FinalizerCleanup:
         """Remove the finalizer; whether any was removed. `is_quiet`: no leader can add it any more."""
         before = self._successes
         limit = anyio.CapacityLimiter(CONCURRENCY)
-        nodes = msgspec.structs.replace(NODES, abandonable=True)
+        nodes = msgspec.structs.replace(NODES, cancellable=True)
         async with anyio.create_task_group() as group:
             for node in inventory.nodes:
                 group.start_soon(self._remove, nodes, node, limit, is_quiet)
             if inventory.claims_resource is not None:
-                claims = msgspec.structs.replace(inventory.claims_resource, abandonable=True)
+                claims = msgspec.structs.replace(inventory.claims_resource, cancellable=True)
                 for claim in inventory.claims:
                     group.start_soon(self._remove, claims, claim, limit, is_quiet)
         return self._successes > before

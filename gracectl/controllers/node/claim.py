@@ -88,13 +88,13 @@ def _tell_of_several(context: StepContext, state: NodeState, claims: Sequence[No
 async def delete_claim(context: StepContext, tracked: TrackedObject[NodeClaim]) -> None:
     """Delete a claim that our finalizer holds, so that its deletionTimestamp stands until its nodes are gone."""
     # A claim that nobody holds would be gone at once, and the clock with it.
-    kept = await patch_with_retry(context.client, tracked.abandonable, tracked.latest, addition)
+    kept = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, addition)
     if kept is None:
         return
     tracked.wrote(kept)
     if kept.deletion_timestamp is not None:
         return
-    await delete(context.client, tracked.abandonable, kept)
+    await delete(context.client, tracked.cancellable, kept)
     try:
         # The answer to a deletion does not always hold the object; when its clock began must be known now.
         after = await context.client.get(tracked.resource, kept.key)

@@ -66,7 +66,7 @@ async def write_marks(
     context: StepContext, state: NodeState, needed: Callable[[Node], JsonPatch | None]
 ) -> Node | None:
     """Write what is needed; returns the node as written, None when it is gone."""
-    after = await patch_with_retry(context.client, state.tracked.abandonable, state.node, needed)
+    after = await patch_with_retry(context.client, state.tracked.cancellable, state.node, needed)
     if after is not None:
         state.tracked.wrote(after)
     return after

@@ -151,7 +151,7 @@ async def _write(
     """TimeoutError after so many seconds; the write goes on then, and so it does at the deadline itself."""
 
     async def write() -> None:
-        after = await patch_with_retry(context.client, tracked.abandonable, tracked.latest, lacking)
+        after = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, lacking)
         if after is not None:
             tracked.wrote(after)
 

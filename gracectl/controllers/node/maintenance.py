@@ -132,7 +132,7 @@ async def uncordon(context: StepContext, kept: MaintenanceState) -> Answer:
         return superfluous(node, format_time(context.clock.now()) if is_ill else None)
 
     if needed(before):
-        after = await patch_with_retry(context.client, kept.tracked.abandonable, before, needed)
+        after = await patch_with_retry(context.client, kept.tracked.cancellable, before, needed)
         if after is None:
             return Release("the node is gone")
         kept.tracked.wrote(after)
@@ -153,7 +153,7 @@ def _words(before: Node, after: Node) -> str:
 async def clean_up(context: StepContext, kept: MaintenanceState) -> Answer:
     """Our conditions come off, and then the record: as long as it stands, a successor of ours would do all this."""
     await remove_conditions(context, kept.tracked, OURS)
-    after = await patch_with_retry(context.client, kept.tracked.abandonable, kept.node, forgotten)
+    after = await patch_with_retry(context.client, kept.tracked.cancellable, kept.node, forgotten)
     if after is not None:
         kept.tracked.wrote(after)
     return Proceed()

@@ -13,7 +13,7 @@ from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject, W
 from gracectl.controllers.pipeline.state import E
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import emit_event
-from gracectl.kube.conditions import ConditionUpdate, said, unsaid
+from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch
@@ -66,7 +66,11 @@ async def remove_conditions(context: StepContext, tracked: TrackedObject[Node], 
         tracked.written.pop(type_, None)
     try:
         after = await context.client.patch(
-            tracked.abandonable, tracked.latest.key, unsaid(types), subresource="status", uid=tracked.uid
+            tracked.cancellable,
+            tracked.latest.key,
+            condition_removal(types),
+            subresource="status",
+            uid=tracked.uid,
         )
     except NotFound:
         return
@@ -152,7 +156,7 @@ async def _try_to_write(
 
 
 async def _write(context: StepContext, tracked: TrackedObject[H], update: ConditionUpdate, transition: float) -> None:
-    resource = tracked.abandonable
+    resource = tracked.cancellable
     after: H | None
     if resource.group:
         # Custom resources have no strategic merge, and their conditions no heartbeat.
@@ -161,7 +165,7 @@ async def _write(context: StepContext, tracked: TrackedObject[H], update: Condit
             context.client, resource, tracked.latest, lambda thing: _replace_entry(thing, entry), subresource="status"
         )
     else:
-        patch = said(update, transition, context.clock.now())
+        patch = condition_patch(update, transition, context.clock.now())
         after = await context.client.patch(resource, tracked.latest.key, patch, subresource="status", uid=tracked.uid)
     if after is not None:
         tracked.wrote(after)

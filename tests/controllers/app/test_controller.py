@@ -20,9 +20,9 @@ from gracectl.controllers.finalizer import controller as keeper
 from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingPermissions, lease_rights
 from gracectl.eviction.deleter import PLACES_FACTOR
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE
-from gracectl.kube.access import Right
 from gracectl.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
 from gracectl.kube.http import HttpSettings
+from gracectl.kube.rbac import Permission
 from gracectl.model.pod import Pod
 from gracectl.nodebudgets import status_controller as counting
 from gracectl.runtime.clock import LoopClock
@@ -82,11 +82,11 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
             await stage.delete_node("n1")
             await stage.until_gone("n1")
         asked = {
-            Right(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural == "leases" else "")
+            Permission(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural == "leases" else "")
             for _, _, op, _ in stage.transport.executed
         }
         # Whether a Karpenter leads is asked as well; who may not ask that goes on without.
-        asked.remove(Right("get", "leases", "coordination.k8s.io", namespace="karpenter"))
+        asked.remove(Permission("get", "leases", "coordination.k8s.io", namespace="karpenter"))
         to_leases = {msgspec.structs.replace(right, name="") for right in lease_rights(OUR_LEASE)}
         assert asked <= {*RIGHTS, *CLAIM_RIGHTS, *NODE_BUDGET_RIGHTS, *to_leases}
         assert asked >= to_leases

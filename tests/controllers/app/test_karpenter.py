@@ -16,7 +16,7 @@ from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
 from gracectl.config import Settings
 from gracectl.controllers.karpenter import LiveKarpenter
-from gracectl.kube.settings import ELSEWHERE
+from gracectl.kube.settings import DEFAULT_NAMESPACE
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -218,7 +218,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
         assert HOLDER in told.reason
         assert all(stage.node(name) for name in ("n1", "n2"))
         if has_lease:
-            ours = await stage.call("GET", f"{leases_of(ELSEWHERE)}/{settings.leader_election.name}")
+            ours = await stage.call("GET", f"{leases_of(DEFAULT_NAMESPACE)}/{settings.leader_election.name}")
             assert ours["spec"]["holderIdentity"] == ""
         events = await reported(stage)
         assert events.keys() == {"n1", names.KARPENTER_LEASE}

@@ -11,16 +11,16 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.cloud.provider import UsesCluster
 from gracectl.controllers.rbac import RIGHTS, MissingPermissions
-from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotLeading
+from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
 
-MACHINES = Right("delete", "machines", "example.io")
+MACHINES = Permission("delete", "machines", "example.io")
 
 
 class Within(NoneProvider):
@@ -31,7 +31,7 @@ class Within(NoneProvider):
         self.client: KubeClient | None = None
         self.times_told = 0
 
-    def rights(self) -> tuple[Right, ...]:
+    def rights(self) -> tuple[Permission, ...]:
         return (MACHINES,)
 
     def use(self, client: KubeClient) -> None:
@@ -48,7 +48,7 @@ async def test_its_rights_are_asked_for_at_the_start_beside_our_own() -> None:
     server = await guarded(clock, "gracectl", rule("get", "nodes"))
     with pytest.raises(MissingPermissions) as caught:
         await Controller(settings, InProcessTransport(server, clock, token="t"), clock, Within()).check()
-    assert caught.value.rights == (*(right for right in RIGHTS if right != Right("get", "nodes")), MACHINES)
+    assert caught.value.rights == (*(right for right in RIGHTS if right != Permission("get", "nodes")), MACHINES)
 
 
 async def test_it_gets_a_client_once_that_reads_always_and_writes_only_through_the_fence() -> None:

@@ -16,11 +16,11 @@ from kubesim_support.accounts import account_token, grant, rule
 from kubesim_support.caller import Caller
 
 from gracectl.controllers.rbac import RIGHTS
-from gracectl.kube.access import Right
 from gracectl.kube.client import KubeClient
 from gracectl.kube.credentials import Credentials, Trust
 from gracectl.kube.errors import Forbidden, NotFound, Unauthorized
 from gracectl.kube.http import HttpTransport
+from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES, PODS, VOLUME_CLAIMS
 from gracectl.kube.tokens import FixedToken
@@ -44,7 +44,7 @@ METHODS = {
     "deletecollection": "DELETE",
 }
 OPEN = {
-    Right("create", f"{kind}s", group)
+    Permission("create", f"{kind}s", group)
     for group, kind in (
         ("authorization.k8s.io", "selfsubjectaccessreview"),
         ("authorization.k8s.io", "selfsubjectrulesreview"),
@@ -58,7 +58,7 @@ async def test_every_verb_on_every_resource() -> None:
     server = ApiServer(LoopClock(), tokens={"of-the-admin": "admin"})
     headers = {"authorization": f"Bearer {await account_token(server, 'gracectl', 'kube-system')}"}
     await grant(server, SUBJECT, *ROLE)
-    allowed: set[Right] = set()
+    allowed: set[Permission] = set()
     for resource in list(server.registry):
         group, version, plural = resource.group, resource.version, resource.plural
         base = f"/apis/{group}/{version}" if group else f"/api/{version}"
@@ -72,12 +72,12 @@ async def test_every_verb_on_every_resource() -> None:
             answer = await Caller(server).call(method, path, b"", headers=headers, **query)
             assert answer.status != 401
             if answer.status != 403:
-                allowed.add(Right(verb, plural, group))
+                allowed.add(Permission(verb, plural, group))
         for subresource in resource.subresources:
             for verb in ("get", "update", "patch", "create"):
                 answer = await Caller(server).call(METHODS[verb], f"{place}/x/{subresource}", b"", headers=headers)
                 if answer.status != 403:
-                    allowed.add(Right(verb, plural, group, subresource))
+                    allowed.add(Permission(verb, plural, group, subresource))
     assert allowed == {*RIGHTS, *OPEN}
 
 

@@ -15,12 +15,12 @@ from support.rbac.value_sets import EVERY, PLAIN, SETS, ValueSet
 from gracectl.app.controller import Controller
 from gracectl.cloud.registry import load_provider
 from gracectl.controllers.rbac import MissingPermissions
-from gracectl.kube.access import Right
+from gracectl.kube.rbac import Permission
 from gracectl.model.names import KARPENTER_LEASE
 
 pytestmark = pytest.mark.anyio
 
-TOLERATED: Final = Right("get", "leases", "coordination.k8s.io", name=KARPENTER_LEASE)
+TOLERATED: Final = Permission("get", "leases", "coordination.k8s.io", name=KARPENTER_LEASE)
 """Not asked for at the start: who may not look for a Karpenter sees none, and says so."""
 
 MOST: Final = [each for each in (PLAIN, *SETS) if each.name in (PLAIN.name, "definitions of claims", "machines")]

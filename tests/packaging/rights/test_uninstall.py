@@ -16,7 +16,7 @@ from support.rbac.value_sets import SETS, ValueSet
 from support.stage import a_pod_manifest
 from support.uninstall import Leaving, configure, held
 
-from gracectl.kube.access import Right
+from gracectl.kube.rbac import Permission
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -113,4 +113,4 @@ def test_nobody_may_read_all_secrets(value_set: ValueSet) -> None:
         granted = [each.right for each in grants_of(installed.objects, account) if each.resource == "secrets"]
         assert all(each.namespace for each in granted)
         assert {each.verb for each in granted if not each.name} <= {"create"}
-        assert Right("list", "secrets") not in granted
+        assert Permission("list", "secrets") not in granted

@@ -10,7 +10,7 @@ from support.stage import finalizers_of, the_settings
 from gracectl.admission import admission
 from gracectl.cli.uninstall.procedure import Uninstall, Wanted
 from gracectl.cli.uninstall.report import Outcome
-from gracectl.kube.client import IMPATIENT, KubeClient
+from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.model import names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -33,7 +33,7 @@ async def test_beside_a_replica_that_answers_all_of_it_goes_and_stays_away() -> 
             await place.routed(port)
             await place.until(place.is_registered)
             await place.until(lambda: names.FINALIZER in _finalizers(place, "n1"))
-            client = KubeClient(place.transport.line(), place.clock, settings=IMPATIENT)
+            client = KubeClient(place.transport.line(), place.clock, settings=INTERACTIVE)
             report = await Uninstall(client, place.clock, settings, Wanted(), print).run()
             assert report.failures == ()
             removed = {(each.kind, each.name) for each in report.removals if each.outcome is Outcome.REMOVED}

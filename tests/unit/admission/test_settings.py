@@ -13,8 +13,8 @@ from support.inprocess import InProcessTransport
 from gracectl.admission.rbac import admission_permissions
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.config import ConfigError, load_settings
-from gracectl.kube.access import missing_rights
 from gracectl.kube.client import KubeClient
+from gracectl.kube.rbac import missing_permissions
 from gracectl.runtime.clock import LoopClock
 
 SERVICE = {"name": "gracectl", "namespace": "infra"}
@@ -175,8 +175,8 @@ async def test_rights_by_name_are_asked_for_by_name() -> None:
     server = await guarded(clock, "gracectl", mine, rule("create", "secrets"))
     client = KubeClient(InProcessTransport(server, clock, token="t"), clock)
     wanted = admission_permissions(settings(service=SERVICE))
-    missing = await missing_rights(client, wanted)
+    missing = await missing_permissions(client, wanted)
     assert missing == tuple(right for right in wanted if right.plural != "secrets")
     another = admission_permissions(settings(service=SERVICE, secret="another"))
-    refused = [str(right) for right in await missing_rights(client, another) if right.plural == "secrets"]
+    refused = [str(right) for right in await missing_permissions(client, another) if right.plural == "secrets"]
     assert refused == [f"{verb} secrets another in namespace infra" for verb in ("get", "update")]

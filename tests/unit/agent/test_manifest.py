@@ -24,7 +24,7 @@ from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
 from gracectl.cli.agent.command import agent
 from gracectl.cli.root import root
 from gracectl.config import Settings, load_settings
-from gracectl.kube.access import Right
+from gracectl.kube.rbac import Permission
 from gracectl.model import names
 from gracectl.policy.waves import by_priority
 from gracectl.runtime.clock import SystemClock
@@ -73,7 +73,7 @@ def test_the_role_grants_what_the_agent_asks_for_and_nothing_else() -> None:
             for verb in rule["verbs"]
         ):
             plural, _, subresource = resource.partition("/")
-            granted.append(Right(verb, plural, group=group, subresource=subresource))
+            granted.append(Permission(verb, plural, group=group, subresource=subresource))
     assert sorted(map(str, granted)) == sorted(map(str, RIGHTS))
 
 

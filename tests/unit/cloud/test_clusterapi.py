@@ -27,9 +27,9 @@ from gracectl.cloud.provider import (
     UsesCluster,
 )
 from gracectl.cloud.registry import ProviderSettings, load_provider
-from gracectl.kube.access import Right
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import NotLeading
+from gracectl.kube.rbac import Permission
 from gracectl.kube.retry import RetrySettings
 from gracectl.model import names
 from gracectl.runtime.clock import LoopClock
@@ -443,13 +443,13 @@ async def test_that_we_may_not_write_is_passed_on() -> None:
 
 
 def test_its_rights_are_those_of_its_scope_and_none_here_when_the_machines_are_elsewhere() -> None:
-    def rights(**options: str) -> tuple[Right, ...]:
+    def rights(**options: str) -> tuple[Permission, ...]:
         provider = load_provider(ProviderSettings("clusterapi", options))
         assert isinstance(provider, UsesCluster)
         return provider.rights()
 
-    assert rights() == tuple(Right(verb, "machines", "cluster.x-k8s.io") for verb in VERBS)
-    assert rights(namespace="fleet")[0] == Right("get", "machines", "cluster.x-k8s.io", namespace="fleet")
+    assert rights() == tuple(Permission(verb, "machines", "cluster.x-k8s.io") for verb in VERBS)
+    assert rights(namespace="fleet")[0] == Permission("get", "machines", "cluster.x-k8s.io", namespace="fleet")
     assert rights(kubeconfig="/there") == rights(context="there") == ()
 
 

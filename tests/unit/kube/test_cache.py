@@ -136,7 +136,7 @@ def test_who_comes_late_can_be_told_what_is_there_already() -> None:
 def test_a_visitor_is_told_nothing_after_the_visit() -> None:
     cache, told = a_cache()
     visitor: Told = []
-    with cache.visited():
+    with cache.scoped_subscriptions():
         cache.subscribe(lambda old, new: visitor.append((old, new)))
         cache.put(Thing("a"))
     cache.put(Thing("b"))

@@ -11,13 +11,13 @@ import pytest
 from support.scripted import ScriptedTransport, Step, answer, bookmark, event, expired, lease, page, refusal
 
 from gracectl.kube import errors
-from gracectl.kube.checks import check_of_silence
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.metrics import throttling_check
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import JsonPatch, MergePatch, Selection, StrategicPatch
 from gracectl.kube.resources import LEASES, NODES, PODS
 from gracectl.kube.transport import Request, Response
-from gracectl.kube.watching import Undecodable, WatchFailed
+from gracectl.kube.watch import Undecodable, WatchFailed
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -174,10 +174,10 @@ async def test_who_asks_for_a_year_of_silence_gets_a_minute_and_is_told_of_once(
         tasks.start_soon(client.get, LEASES, KEY)
         for instant in (59.0, 119.0, 121.0, 179.0, 181.0):
             await anyio.sleep(instant - anyio.current_time())
-            seen.append(check_of_silence([client.statistics()], anyio.current_time()).is_ok)
+            seen.append(throttling_check([client.statistics()], anyio.current_time()).is_ok)
     assert transport.instants == [0.0, 60.0, 120.0, 180.0]
     assert seen == [True, True, False, False, True]
-    assert client.statistics().patience_cut == 3
+    assert client.statistics().capped_delays == 3
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

@@ -260,7 +260,7 @@ def test_how_long_a_busy_server_asks_for(headers: dict[str, str], details: dict[
     error = an_error(429, {"reason": "TooManyRequests", "message": "busy", "details": details}, **headers)
     assert isinstance(error, errors.Throttled)
     assert error.delay == seconds
-    assert error.is_cut == (seconds == 60.0)
+    assert error.is_capped == (seconds == 60.0)
 
 
 @pytest.mark.parametrize("code", [429, 500, 504])

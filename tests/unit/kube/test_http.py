@@ -24,12 +24,12 @@ from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.credentials import Credentials, CredentialsError, Trust, load
 from gracectl.kube.election import Election, ElectionSettings
 from gracectl.kube.http import HttpSettings, HttpTransport, socket_noticing_death
-from gracectl.kube.lines import HEAD, LONGEST_LINE, OversizeLine
 from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tokens import FixedToken, TokenFile
 from gracectl.kube.transport import Request
+from gracectl.kube.watch import HEAD, LONGEST_LINE, OversizeLine
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.fence import Fence
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.kube.checks import clock_checks
+from gracectl.kube.metrics import clock_checks
 from gracectl.kube.skew import CONFIRMED_SECONDS, SkewEstimate
 
 YEAR_2099 = "Thu, 01 Jan 2099 00:00:00 GMT"

@@ -161,7 +161,7 @@ async def test_a_part_holds_its_own_stand_ins() -> None:
             page(10),
         ]
     )
-    first, second = pods.cache.part("node", "n1"), pods.cache.part("node", "n2")
+    first, second = pods.cache.partition("node", "n1"), pods.cache.partition("node", "n2")
     for part in (first, second, first):
         await fill(part, pods.client, PODS)
     assert sorted(found.name for found in pods.cache.undecodable) == ["a", "b"]

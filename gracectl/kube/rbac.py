@@ -16,7 +16,7 @@ from gracectl.model.untrusted import Decoder
 from gracectl.runtime.supervise import ungrouped
 
 
-class Right(msgspec.Struct, frozen=True):
+class Permission(msgspec.Struct, frozen=True):
     """A verb on a resource, over all namespaces unless one is named, and on all objects unless one is, as an RBAC rule
     grants it."""
 
@@ -35,15 +35,15 @@ class Right(msgspec.Struct, frozen=True):
         return f"{self.verb} {resource}{named}{group}{place}"
 
 
-async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[Right, ...]:
+async def missing_permissions(client: KubeClient, wanted: Iterable[Permission]) -> tuple[Permission, ...]:
     """Those of `wanted` that the server would refuse us, in the order given; none on a server that cannot be asked.
 
     Raises ApiError: the first failure.
     """
     rights = tuple(wanted)
-    refused: set[Right] = set()
+    refused: set[Permission] = set()
 
-    async def ask(right: Right) -> None:
+    async def ask(right: Permission) -> None:
         if not await _is_granted(client, right):
             refused.add(right)
 
@@ -54,7 +54,7 @@ async def missing_rights(client: KubeClient, wanted: Iterable[Right]) -> tuple[R
     return tuple(right for right in rights if right in refused)
 
 
-async def _is_granted(client: KubeClient, right: Right) -> bool:
+async def _is_granted(client: KubeClient, right: Permission) -> bool:
     attributes = {
         "namespace": right.namespace,
         "verb": right.verb,
@@ -85,5 +85,5 @@ _REVIEWS: Resource[_Review] = Resource(
     kind="SelfSubjectAccessReview",
     namespaced=False,
     decode=Decoder(_Review).decode,
-    abandonable=True,
+    cancellable=True,
 )

@@ -18,7 +18,7 @@ from gracectl.telemetry.metrics import API_LATENCY
 
 logger = logging.getLogger(__name__)
 
-_QUIET_SECONDS = 600.0
+_WARNING_INTERVAL_SECONDS = 600.0
 """A server that asks everybody for too much is told of once in so long."""
 
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
@@ -37,7 +37,7 @@ class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts by (verb, resource, outcome: `ok` or the name of the error, HTTP status: "none" without an answer, and
     "other" for one that no API server is known to give); pauses that a busy server asked for.
 
-    `patience_cut`: answers that asked for more patience than they got. `silenced`: since when every answer has been
+    `capped_delays`: answers that asked for more patience than they got. `silenced`: since when every answer has been
     such a pause, and when the last of them ends (monotonic); None if the last answer was another.
 
     `latency`: by verb, the seconds to the answer or to the end of our patience; of a watch, to its beginning.
@@ -47,7 +47,7 @@ class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     throttle_pauses: int
     throttled_seconds: float
-    patience_cut: int
+    capped_delays: int
     silenced: tuple[float, float] | None
     latency: Mapping[str, Distribution]
 
@@ -60,7 +60,7 @@ class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Tally:
+class RequestRecorder:
     """Of a client and its fenced sibling."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Tally:
         self._attempts[operation.verb, operation.resource, outcome_of(error), code] += 1
         if status is not None or isinstance(error, RequestTimeout):
             self._latency[operation.verb].observe(seconds)
-        if isinstance(error, Delaying) and error.is_cut:
+        if isinstance(error, Delaying) and error.is_capped:
             self._note_cut(error, now)
         if isinstance(error, Throttled):
             self._throttle_pauses += 1
@@ -94,7 +94,7 @@ class Tally:
 
     def _note_cut(self, error: Delaying, now: float) -> None:
         self._patience_cut += 1
-        if now - self._told >= _QUIET_SECONDS:
+        if now - self._told >= _WARNING_INTERVAL_SECONDS:
             self._told = now
             logger.warning(
                 "%s: Retry-After is %g s: only %g s are waited; look for a proxy between here and the API server that "
@@ -115,7 +115,7 @@ class Tally:
             retries=self._retries,
             throttle_pauses=self._throttle_pauses,
             throttled_seconds=self._throttled_seconds,
-            patience_cut=self._patience_cut,
+            capped_delays=self._patience_cut,
             silenced=self._silenced,
             latency={verb: times.statistics() for verb, times in self._latency.items()},
         )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.kube.cache import Cache, Part
+from gracectl.kube.cache import Cache, CachePartition
 
 PLACES = "xyz"
 
@@ -44,7 +44,7 @@ def a_cache() -> tuple[Cache[Thing], Told]:
 
 def test_a_list_of_a_part_takes_nothing_from_the_others() -> None:
     cache, told = a_cache()
-    here, there = cache.part("place", "x"), cache.part("place", "y")
+    here, there = cache.partition("place", "x"), cache.partition("place", "y")
     kept, gone, other = Thing("kept", "x"), Thing("gone", "x"), Thing("other", "y")
     here.replace([kept, gone])
     there.replace([other])
@@ -58,7 +58,7 @@ def test_a_list_of_a_part_takes_nothing_from_the_others() -> None:
 
 def test_a_part_puts_and_removes_as_the_whole_does() -> None:
     cache, told = a_cache()
-    part = cache.part("place", "x")
+    part = cache.partition("place", "x")
     first, second = Thing("a", "x"), Thing("a", "x", resource_version="2")
     for step in (first, first, second):
         part.put(step)
@@ -69,7 +69,7 @@ def test_a_part_puts_and_removes_as_the_whole_does() -> None:
 
 def test_a_part_that_nobody_follows_any_more_takes_its_objects_with_it() -> None:
     cache, told = a_cache()
-    here, there = cache.part("place", "x"), cache.part("place", "y")
+    here, there = cache.partition("place", "x"), cache.partition("place", "y")
     things = [Thing("a", "x"), Thing("b", "x")]
     here.replace(things)
     there.put(Thing("c", "y"))
@@ -81,7 +81,7 @@ def test_a_part_that_nobody_follows_any_more_takes_its_objects_with_it() -> None
 
 def test_who_still_writes_to_a_part_that_was_dropped_changes_nothing() -> None:
     cache, told = a_cache()
-    dropped, again = cache.part("place", "x"), cache.part("place", "x")
+    dropped, again = cache.partition("place", "x"), cache.partition("place", "x")
     dropped.put(Thing("a", "x"))
     dropped.drop()
     again.put(Thing("b", "x"))
@@ -95,7 +95,7 @@ def test_who_still_writes_to_a_part_that_was_dropped_changes_nothing() -> None:
 
 def test_a_namesake_elsewhere_survives_the_late_news_of_its_predecessor() -> None:
     cache, told = a_cache()
-    here, there = cache.part("place", "x"), cache.part("place", "y")
+    here, there = cache.partition("place", "x"), cache.partition("place", "y")
     old, new = Thing("web-0", "x", "u1", "9"), Thing("web-0", "y", "u2", "12")
     here.put(old)
     there.put(new)
@@ -110,15 +110,15 @@ def test_a_namesake_elsewhere_survives_the_late_news_of_its_predecessor() -> Non
 def test_a_list_that_still_shows_the_predecessor_is_late_as_well() -> None:
     cache, _ = a_cache()
     new = Thing("web-0", "y", "u2", "100")
-    cache.part("place", "y").put(new)
-    cache.part("place", "x").replace([Thing("web-0", "x", "u1", "99"), Thing("a", "x", "u3", "98")])
+    cache.partition("place", "y").put(new)
+    cache.partition("place", "x").replace([Thing("web-0", "x", "u1", "99"), Thing("a", "x", "u3", "98")])
     assert cache.get("n", "web-0") is new
     assert [thing.name for thing in cache.by_index("place", "x")] == ["a"]
 
 
 def test_a_cache_of_parts_is_live_when_their_owner_says_so() -> None:
     cache, _ = a_cache()
-    cache.part("place", "x").replace([Thing("a", "x")])
+    cache.partition("place", "x").replace([Thing("a", "x")])
     assert not cache.live
     cache.complete()
     assert cache.live
@@ -127,7 +127,7 @@ def test_a_cache_of_parts_is_live_when_their_owner_says_so() -> None:
 def test_a_part_is_of_an_index_that_there_is() -> None:
     cache, _ = a_cache()
     with pytest.raises(KeyError):
-        cache.part("colour", "red")
+        cache.partition("colour", "red")
 
 
 class History:
@@ -161,7 +161,7 @@ class History:
 class Writer:
     """A reflector of one place that lags behind as it likes."""
 
-    def __init__(self, history: History, place: str, part: Part[Thing]) -> None:
+    def __init__(self, history: History, place: str, part: CachePartition[Thing]) -> None:
         self._history = history
         self._place = place
         self._part = part
@@ -208,7 +208,7 @@ def test_parts_that_are_told_in_any_order_end_as_one_that_is_told_in_order(
             mirror[new.key] = new
 
     cache.subscribe(follow)
-    writers = {place: Writer(history, place, cache.part("place", place)) for place in PLACES}
+    writers = {place: Writer(history, place, cache.partition("place", place)) for place in PLACES}
 
     def check() -> None:
         assert {thing.key: thing for thing in cache.values()} == mirror
@@ -225,6 +225,6 @@ def test_parts_that_are_told_in_any_order_end_as_one_that_is_told_in_order(
         writers[place].catch_up()
         check()
     assert {thing.name: thing for thing in cache.values()} == history.states[-1]
-    cache.part("place", order[0]).drop()
+    cache.partition("place", order[0]).drop()
     check()
     assert {thing.place for thing in cache.values()} <= set(order[1:])

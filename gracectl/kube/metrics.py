@@ -9,10 +9,11 @@ from gracectl.kube.cache import CacheStatistics
 from gracectl.kube.election import ElectionStatistics
 from gracectl.kube.events import EventStatistics
 from gracectl.kube.reflector import ReflectorStatistics
+from gracectl.kube.request_statistics import VERBS, ClientStatistics
 from gracectl.kube.skew import SkewStatistics
-from gracectl.kube.tally import VERBS, ClientStatistics
 from gracectl.runtime.fence import FenceStatistics
 from gracectl.runtime.histogram import Distribution
+from gracectl.telemetry.health import Check
 from gracectl.telemetry.metrics import (
     API_CLOCK_OFFSET,
     API_DATES_REFUSED,
@@ -56,7 +57,7 @@ def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
     yield Sample(API_RETRIES, (), sum(client.retries for client in clients))
     yield Sample(API_THROTTLED, (), sum(client.throttle_pauses for client in clients))
     yield Sample(API_THROTTLED_SECONDS, (), sum(client.throttled_seconds for client in clients))
-    yield Sample(API_PATIENCE_CUT, (), sum(client.patience_cut for client in clients))
+    yield Sample(API_PATIENCE_CUT, (), sum(client.capped_delays for client in clients))
 
 
 def clock_samples(skew: SkewStatistics | None) -> Iterator[Sample]:
@@ -126,3 +127,32 @@ def leader_samples(is_acting: bool, election: ElectionStatistics | None, fence: 
 def _together(seen: Sequence[Distribution]) -> Distribution:
     counts = tuple(map(sum, zip(*(each.counts for each in seen), strict=True)))
     return Distribution(counts, sum(each.total for each in seen))
+
+
+SILENCED_SECONDS = 120.0
+"""Seconds. A server that says "busy" for longer, or a proxy in its place, stops the program from doing its work."""
+
+
+def throttling_check(clients: Iterable[ClientStatistics], now: float) -> Check:
+    """Whether the server has said nothing but "later" for long; `now`: monotonic.
+
+    A pause that ended long ago is over, even where nothing has been asked since.
+    """
+    pauses = [client.silenced for client in clients if client.silenced is not None]
+    longest = max((now - since for since, until in pauses if now < until + SILENCED_SECONDS), default=0.0)
+    if longest >= SILENCED_SECONDS:
+        return Check("api", False, f"for {longest:.0f} s the server has asked for patience, and answered nothing else")
+    return Check(
+        "api", True, "the server answers" if not longest else f"the server asks for patience for {longest:.0f} s"
+    )
+
+
+def clock_checks(skew: SkewStatistics | None) -> Iterator[Check]:
+    """What people are to know of the server's clock. A process that does not believe it works all the same."""
+    if skew and skew.refused is not None:
+        yield Check(
+            "clock",
+            True,
+            f"the server's Date is {skew.refused:.0f} s ahead of this machine's, and not believed: more than "
+            f"client.maximumClockOffsetSeconds ({skew.largest:g})",
+        )
