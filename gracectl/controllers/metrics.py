@@ -23,7 +23,7 @@ from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
     BLOCKED_PODS,
-    DRAINS_STANDING_STILL,
+    DRAINS_STALLED,
     NODES_BLOCKED_BY_BUDGET,
     PODS_DRAINED,
     PODS_LEFT,
@@ -35,10 +35,10 @@ from gracectl.telemetry.metrics import (
     TERMINATION_DURATION,
     TERMINATION_OLDEST,
     TERMINATIONS,
+    VOLUNTARY_ACTIVE,
     VOLUNTARY_MAXIMUM,
     VOLUNTARY_PENDING,
     VOLUNTARY_PENDING_OLDEST,
-    VOLUNTARY_PLACES,
     Sample,
 )
 from gracectl.telemetry.runtime_metrics import queue_samples, timer_samples
@@ -117,7 +117,7 @@ def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
     since = pace.pending_since
     yield Sample(VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))
     for state in STATES:
-        yield Sample(VOLUNTARY_PLACES, (state,), pace.slots.get(state, 0))
+        yield Sample(VOLUNTARY_ACTIVE, (state,), pace.slots.get(state, 0))
     yield Sample(VOLUNTARY_MAXIMUM, (), pace.maximum)
 
 
@@ -133,7 +133,7 @@ def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]
             yield Sample(TERMINATIONS, (kind, step), standing[kind, step])
         yield Sample(TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
         if kind != "nodeclaim":
-            yield Sample(DRAINS_STANDING_STILL, (kind,), still[kind])
+            yield Sample(DRAINS_STALLED, (kind,), still[kind])
 
 
 def _samples_of_times(statistics: TerminationStatistics) -> Iterator[Sample]:

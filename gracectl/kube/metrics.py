@@ -18,9 +18,9 @@ from gracectl.telemetry.metrics import (
     API_CLOCK_OFFSET,
     API_DATES_REFUSED,
     API_LATENCY,
-    API_PATIENCE_CUT,
     API_REQUESTS,
     API_RETRIES,
+    API_RETRY_AFTER_CAPPED,
     API_THROTTLED,
     API_THROTTLED_SECONDS,
     CACHED,
@@ -57,7 +57,7 @@ def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
     yield Sample(API_RETRIES, (), sum(client.retries for client in clients))
     yield Sample(API_THROTTLED, (), sum(client.throttle_pauses for client in clients))
     yield Sample(API_THROTTLED_SECONDS, (), sum(client.throttled_seconds for client in clients))
-    yield Sample(API_PATIENCE_CUT, (), sum(client.capped_delays for client in clients))
+    yield Sample(API_RETRY_AFTER_CAPPED, (), sum(client.capped_delays for client in clients))
 
 
 def clock_samples(skew: SkewStatistics | None) -> Iterator[Sample]:

@@ -69,48 +69,46 @@ TERMINATIONS: Final = _gauge(
     "terminations",
     "kind",
     "step",
-    help="Ends of nodes and claims, and drains of nodes that are kept, that are under way, by the step at which they "
-    "stand.",
+    help="Active terminations of nodes and claims, and drains for maintenance, by current step.",
 )
 TERMINATION_OLDEST: Final = _gauge(
     "termination_oldest_seconds",
     "kind",
-    help="How long ago that which is under way longest was asked for; 0 if there is none. A kept node that is drained "
-    "is not under way.",
+    help="Age of the oldest active termination; 0 if there is none. Drains for maintenance excluded.",
 )
 TERMINATION_DURATION: Final = _histogram(
     "termination_duration_seconds",
     "kind",
     buckets=STEPS,
-    help="From the instant at which the end was asked for until it was over; of a kept node, until it was given back.",
+    help="Duration of completed terminations, from request to end; for maintenance, until the node is uncordoned.",
 )
 STEP_DURATION: Final = _histogram(
     "termination_step_duration_seconds",
     "kind",
     "step",
     buckets=STEPS,
-    help="How long an end has stood at this step, noted when all of it is over.",
+    help="Time spent at each step, recorded when the termination is complete.",
 )
-DRAINS_STANDING_STILL: Final = _gauge(
-    "drains_standing_still",
+DRAINS_STALLED: Final = _gauge(
+    "drains_stalled",
     "kind",
-    help="Drains in which for a minute nobody has left, or was on the way, although pods are left.",
+    help="Drains without progress for a minute: pods are left, and none has left or is terminating.",
 )
 PODS_LEFT: Final = _gauge(
     "pods_left",
     "state",
-    help="Pods that hold nodes that are under way, by what their last plan says of them.",
+    help="Pods that block active terminations, by their state in the last plan.",
 )
 BLOCKED_PODS: Final = _gauge(
     "blocked_pods",
     "reason",
-    help="Those of the pods left that cannot be asked to leave now, by what keeps them.",
+    help="Pods left that cannot be evicted now, by reason.",
 )
 PODS_DRAINED: Final = _counter(
     "pods_drained_total",
     "how",
-    help="Pods that have held a node and do so no longer: evicted, deleted for the deadline, left without our doing, "
-    "or abandoned when the end of their node was over.",
+    help="Pods that no longer block a node: evicted, deleted for the deadline, left on their own, or abandoned "
+    "when their node's termination was over.",
 )
 
 # Evictions.
@@ -119,63 +117,62 @@ EVICTION_REQUESTS: Final = _counter(
     "eviction_requests_total",
     "code",
     "answer",
-    help="Requests to evict a pod, repeats among them, by HTTP status and by what it means.",
+    help="Eviction requests, retries included, by HTTP status and meaning.",
 )
 NODE_BUDGETS: Final = _gauge(
     "node_budgets",
     "state",
-    help="NodeDisruptionBudgets, by whether they allow a node to end now, and why not.",
+    help="NodeDisruptionBudgets, by whether they allow the deletion of a node now, and why not.",
 )
 NODE_ADMISSIONS: Final = _counter(
     "node_admissions_total",
     "answer",
-    help="Questions whether a node may end, of the webhook and of the controller itself, by the answer.",
+    help="Decisions on node deletions, of the webhook and of the controller itself, by result.",
 )
 NODES_BLOCKED_BY_BUDGET: Final = _gauge(
     "nodes_blocked_by_budget",
     "of",
-    help="Ends that wait until a NodeDisruptionBudget allows them: of nodes and claims that are to end by themselves, "
-    "and of claims that somebody has deleted.",
+    help="Terminations that wait for a NodeDisruptionBudget: voluntary ones of nodes and claims, and those of "
+    "deleted claims.",
 )
 VOLUNTARY_PENDING: Final = _gauge(
     "voluntary_terminations_pending",
     "reason",
-    help="Nodes and claims that are due for their health, label or age and wait, by what they wait for.",
+    help="Nodes and claims that are due for their health, label or age and wait, by reason.",
 )
 VOLUNTARY_PENDING_OLDEST: Final = _gauge(
     "voluntary_terminations_pending_oldest_seconds",
-    help="How long the one of them that waits longest has waited; 0 if none does.",
+    help="Waiting time of the longest pending voluntary termination; 0 if there is none.",
 )
-VOLUNTARY_PLACES: Final = _gauge(
-    "voluntary_places",
+VOLUNTARY_ACTIVE: Final = _gauge(
+    "voluntary_terminations_active",
     "state",
-    help="Terminations that count towards voluntary.maximumAtOnce, those asked for by hand included: the node is "
-    "ending, or its pods are not Ready elsewhere yet.",
+    help="Terminations that count towards voluntary.maximumAtOnce, manual ones included: the node is "
+    "terminating, or its pods are not Ready elsewhere yet.",
 )
 VOLUNTARY_MAXIMUM: Final = _gauge(
-    "voluntary_places_maximum",
-    help="How many such places there are: voluntary.maximumAtOnce of the managed nodes; 0 where this process does not "
-    "lead.",
+    "voluntary_terminations_maximum",
+    help="Limit of those: voluntary.maximumAtOnce of the managed nodes; 0 if this process is not the leader.",
 )
 PDB_QUEUES: Final = _gauge(
-    "pdb_queues", help="PodDisruptionBudgets under which pods wait to be evicted, over all nodes."
+    "pdb_queues", help="PodDisruptionBudgets with pods waiting for their eviction, over all nodes."
 )
 PDB_QUEUE_PODS: Final = _gauge(
     "pdb_queue_pods",
     "budgets",
-    help="Pods whose turn has come and that wait for their eviction, by how many budgets select them.",
+    help="Pods in an active wave that wait for their eviction, by number of budgets that select them.",
 )
-PDB_QUEUE_DEPTH: Final = _gauge("pdb_queue_depth_max", help="Pods that wait under the budget under which most wait.")
+PDB_QUEUE_DEPTH: Final = _gauge("pdb_queue_depth_max", help="Pods waiting in the longest queue of a budget.")
 PDB_QUEUE_OLDEST: Final = _gauge(
     "pdb_queue_oldest_wait_seconds",
     "budgets",
-    help="How long the pod that waits longest for its eviction has waited; 0 if none does.",
+    help="Waiting time of the pod that waits longest for its eviction; 0 if there is none.",
 )
 PDB_QUEUE_WAIT: Final = _histogram(
     "pdb_queue_wait_seconds",
     "budgets",
     buckets=WAITS,
-    help="From the instant at which a pod's turn had come until the server agreed to its eviction.",
+    help="Time from the start of a pod's wave to its accepted eviction.",
 )
 
 # Deadlines.
@@ -184,33 +181,33 @@ DELETION_REQUESTS: Final = _counter(
     "pod_deletion_requests_total",
     "code",
     "answer",
-    help="Requests to delete a pod for a deadline, repeats among them, by HTTP status and by what it means.",
+    help="Requests to delete a pod for a deadline, retries included, by HTTP status and meaning.",
 )
 DEADLINE_LATENESS: Final = _histogram(
     "deadline_lateness_seconds",
     buckets=LATENESS,
-    help="From the instant at which a pod had to be deleted for a deadline, or that became known, until the server was "
-    "asked.",
+    help="Delay of deletion requests: from the instant that the deadline demands, or at which it became known, "
+    "to the request.",
 )
 DEADLINE_PODS: Final = _gauge(
     "deadline_pods",
     "state",
-    help="Pods that are deleted for a deadline unless they leave before: armed for their instant; overdue, with no "
-    "consent of the server yet; failing, which wait for another try.",
+    help="Pods scheduled for deletion at a deadline: armed for their instant; overdue without an accepted "
+    "request; failing, waiting for a retry.",
 )
-TIMERS: Final = _gauge("timers", help="Instants that are armed in the timer wheel.")
+TIMERS: Final = _gauge("timers", help="Timers armed in the timer wheel.")
 TIMERS_SET: Final = _counter(
     "timer_operations_total",
     "operation",
-    help="What has been done to the timers of the wheel.",
+    help="Operations on timers of the wheel.",
 )
 TIMER_LATENESS: Final = _counter(
     "timer_lateness_seconds_total",
-    help="Seconds from the instant of a timer to its firing, over all that have fired.",
+    help="Sum of the delays of fired timers.",
 )
 TIMER_LATENESS_WORST: Final = _gauge(
     "timer_lateness_seconds_max",
-    help="The same of the one that was latest since the process began to act.",
+    help="Longest delay of a fired timer since the process became active.",
 )
 
 # Protection.
@@ -219,27 +216,27 @@ PROTECTED_PODS: Final = _gauge(
     "protected_pods",
     "kind",
     "until",
-    help="Pods on managed nodes that are protected now: by what, and whether for a time, for ever, or for ever because "
-    "nobody understands the value.",
+    help="Protected pods on managed nodes, by annotation, and whether for a time, for ever, or for ever "
+    "because the value is invalid.",
 )
 PROTECTED_PODS_TERMINATING: Final = _gauge(
     "protected_pods_terminating",
     "kind",
     "until",
-    help="Those of the protected pods whose node is being terminated.",
+    help="Protected pods whose node is being terminated.",
 )
 PROTECTION_REMAINING: Final = _gauge(
     "protection_remaining_seconds_max",
     "kind",
-    help="How long the longest protection that has a known end still lasts; 0 if there is none.",
+    help="Remaining time of the longest protection with a known end; 0 if there is none.",
 )
 PROTECTION_HELD: Final = _histogram(
     "protection_held_seconds",
     "kind",
     "ended",
     buckets=(1.0, 10.0, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR, DAY, 3 * DAY),
-    help="How long a protected pod has held the drain of its node, and why that ended: its time elapsed, it was "
-    "lifted, the pod left by itself, or was deleted for the node's deadline.",
+    help="How long a protected pod blocked the drain of its node, by the end of that: elapsed, annotation "
+    "removed, pod left on its own, or deleted for the deadline.",
 )
 
 # The provider.
@@ -248,13 +245,13 @@ PROVIDER_CALLS: Final = _counter(
     "provider_calls_total",
     "call",
     "outcome",
-    help="What the provider was asked, and what came of it.",
+    help="Calls to the provider, by outcome.",
 )
 PROVIDER_LATENCY: Final = _histogram(
     "provider_call_duration_seconds",
     "call",
     buckets=ANSWERS,
-    help="How long the provider has taken to answer.",
+    help="Duration of calls to the provider.",
 )
 
 # Admission.
@@ -263,17 +260,17 @@ ADMISSION_REQUESTS: Final = _counter(
     "admission_requests_total",
     "webhook",
     "verdict",
-    help="What API servers have asked our webhooks, by what came of it.",
+    help="Requests of API servers to the webhooks, by outcome.",
 )
 ADMISSION_LATENCY: Final = _histogram(
     "admission_request_duration_seconds",
     "webhook",
     buckets=ANSWERS,
-    help="From a question, read whole, to its answer; for a node that counts, with the writing of its budgets.",
+    help="Duration of admission requests after the body was read; for node deletions including the writes to budgets.",
 )
 ADMISSION_CERTIFICATE: Final = _gauge(
     "admission_certificate_expiry_timestamp_seconds",
-    help="Until when the certificate is good that is shown to API servers (Unix time); 0 while there is none.",
+    help="End of the serving certificate's validity (Unix time); 0 without a certificate.",
 )
 
 # The API server, and what is known of the cluster.
@@ -283,136 +280,138 @@ API_REQUESTS: Final = _counter(
     "verb",
     "resource",
     "outcome",
-    help="Requests to the API server, repeats among them, by what came of them.",
+    help="Requests to the API server, retries included, by outcome.",
 )
 API_LATENCY: Final = _histogram(
     "api_request_duration_seconds",
     "verb",
     buckets=ANSWERS,
-    help="From sending a request to its answer, or to the end of our patience; of a watch, to its beginning.",
+    help="Duration of requests, up to the response or the client's timeout; of a watch, up to its start.",
 )
-API_RETRIES: Final = _counter("api_retries_total", help="Requests that were repeated after a passing failure.")
-API_THROTTLED: Final = _counter("api_throttled_total", help="Answers by which a busy server asked for patience.")
+API_RETRIES: Final = _counter("api_retries_total", help="Requests repeated after a transient failure.")
+API_THROTTLED: Final = _counter("api_throttled_total", help="Responses of a busy server with a Retry-After.")
 API_THROTTLED_SECONDS: Final = _counter(
-    "api_throttled_seconds_total", help="The patience that busy servers have asked for, all together."
+    "api_throttled_seconds_total", help="Sum of the Retry-After times of busy servers."
 )
-API_PATIENCE_CUT: Final = _counter(
-    "api_patience_cut_total", help="Answers whose Retry-After was cut to what the client waits at most."
+API_RETRY_AFTER_CAPPED: Final = _counter(
+    "api_retry_after_capped_total", help="Responses whose Retry-After exceeded the client's maximum wait."
 )
 API_DATES_REFUSED: Final = _counter(
     "api_dates_refused_total",
-    help="Answers whose Date was further from this machine's clock than client.maximumClockOffsetSeconds.",
+    help="Responses whose Date differed from this machine's clock by more than client.maximumClockOffsetSeconds.",
 )
 API_CLOCK_OFFSET: Final = _gauge(
-    "api_clock_offset_seconds", help="How far the API server's clock is ahead of this machine's, as it is believed."
+    "api_clock_offset_seconds", help="Estimated offset of the API server's clock from this machine's."
 )
-WATCH_LISTS: Final = _counter("watch_lists_total", "resource", help="Complete lists that were taken over.")
+WATCH_LISTS: Final = _counter("watch_lists_total", "resource", help="Complete lists.")
 WATCH_STREAMS: Final = _counter(
     "watch_streams_total",
     "resource",
-    help="Watches that have begun; each is ended by the server after five to ten minutes.",
+    help="Watches started; the server ends each after five to ten minutes.",
 )
 WATCH_STALLS: Final = _counter(
-    "watch_stalls_total", "resource", help="Watches that were given up as they said nothing any more."
+    "watch_stalls_total", "resource", help="Watches given up because no data arrived any more."
 )
-WATCH_FAILURES: Final = _counter(
-    "watch_failures_total", "resource", help="Lists and watches that have failed, stalls among them."
-)
-WATCH_EVENTS: Final = _counter("watch_events_total", "resource", help="Lines of watches, bookmarks among them.")
+WATCH_FAILURES: Final = _counter("watch_failures_total", "resource", help="Failed lists and watches, stalls included.")
+WATCH_EVENTS: Final = _counter("watch_events_total", "resource", help="Events of watches, bookmarks included.")
 WATCH_SILENCE: Final = _gauge(
     "watch_silence_seconds",
     "resource",
-    help="How long ago the server last said something of this resource; bookmarks come about once a minute.",
+    help="Time since the last event of a watch; the server sends bookmarks about once a minute.",
 )
-CACHED: Final = _gauge("cached_objects", "cache", help="Objects of which the process knows.")
-UNDECODABLE: Final = _gauge(
-    "undecodable_objects", "cache", help="Objects that the server has and that cannot be decoded."
-)
+CACHED: Final = _gauge("cached_objects", "cache", help="Objects in a cache.")
+UNDECODABLE: Final = _gauge("undecodable_objects", "cache", help="Objects on the server that cannot be decoded.")
 
 # Queues and the event loop.
 
-QUEUE_DEPTH: Final = _gauge("queue_depth", "queue", help="Keys that wait for a worker.")
-QUEUE_DELAYED: Final = _gauge("queue_delayed", "queue", help="Keys that are to be looked at again at some instant.")
-QUEUE_PROCESSING: Final = _gauge("queue_processing", "queue", help="Keys on which a worker works.")
-QUEUE_FAILING: Final = _gauge("queue_failing", "queue", help="Keys whose last look has failed; they are tried again.")
-QUEUE_ADDS: Final = _counter("queue_adds_total", "queue", help="Keys that were added, duplicates among them.")
-QUEUE_RETRIES: Final = _counter("queue_retries_total", "queue", help="Looks at a key that have failed.")
+QUEUE_DEPTH: Final = _gauge("queue_depth", "queue", help="Keys waiting for a worker.")
+QUEUE_DELAYED: Final = _gauge("queue_delayed", "queue", help="Keys scheduled for a later reconcile.")
+QUEUE_PROCESSING: Final = _gauge("queue_processing", "queue", help="Keys being reconciled.")
+QUEUE_FAILING: Final = _gauge(
+    "queue_failing", "queue", help="Keys whose last reconcile failed, and that are retried with backoff."
+)
+QUEUE_ADDS: Final = _counter("queue_adds_total", "queue", help="Keys added, duplicates included.")
+QUEUE_RETRIES: Final = _counter("queue_retries_total", "queue", help="Failed reconciles.")
 QUEUE_LATENCY: Final = _histogram(
-    "queue_latency_seconds", "queue", buckets=LATENCY_BOUNDS, help="How long keys have waited for a worker."
+    "queue_latency_seconds", "queue", buckets=LATENCY_BOUNDS, help="Time that keys waited for a worker."
 )
 QUEUE_OLDEST: Final = _gauge(
-    "queue_oldest_wait_seconds", "queue", help="How long the key that waits longest for a worker has waited."
+    "queue_oldest_wait_seconds", "queue", help="Waiting time of the key that waits longest for a worker."
 )
-QUEUE_WORK: Final = _counter("queue_work_seconds_total", "queue", help="The time that workers have taken for keys.")
+QUEUE_WORK: Final = _counter("queue_work_seconds_total", "queue", help="Time spent by workers on reconciles.")
 LOOP_LAG: Final = _histogram(
     "loop_lag_seconds",
     buckets=LAG_BOUNDS,
-    help="How much later than it should a task has its turn on the event loop; looked at twice a second.",
+    help="Lag of the event loop, measured twice a second.",
 )
 
 # The machine of a node: what its agent knows.
 
 SHUTDOWN_LOCK: Final = _gauge(
     "shutdown_lock_held",
-    help="1 while a shutdown of the machine would be heard of, and would wait for its pods; else 0.",
+    help="1 while the agent holds an inhibitor lock of logind and would notice a shutdown, else 0.",
 )
 SHUTDOWN_DELAY: Final = _gauge(
     "shutdown_delay_seconds",
     "which",
-    help="How long it would wait: what logind has granted, and what the settings want.",
+    help="Delay of a shutdown: granted by logind, and wanted by the settings.",
 )
 SHUTDOWNS: Final = _counter(
     "shutdowns_total",
     "outcome",
-    help="Shutdowns of the machine: all pods left (finished), some did not in time (overdue), called off (cancelled).",
+    help="Shutdowns of the machine: all pods left in time (finished), some did not (overdue), or the shutdown "
+    "was cancelled.",
 )
 SHUTDOWN_BEGAN: Final = _gauge(
-    "shutdown_start_timestamp_seconds", help="When the last shutdown of the machine began, in Unix time; 0: none has."
+    "shutdown_start_timestamp_seconds", help="Start of the last shutdown of the machine (Unix time); 0 without one."
 )
 SHUTDOWN_ENDED: Final = _gauge(
-    "shutdown_end_timestamp_seconds", help="When the machine was let go, or it was called off; 0: still held, or never."
+    "shutdown_end_timestamp_seconds",
+    help="End of the last shutdown's delay, or its cancellation (Unix time); 0 during one, and without one.",
 )
-SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown which is under way waits for now.")
+SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown under way waits for now.")
 
 # The process, and what it tells.
 
-LEADER: Final = _gauge("leader", help="1 while this process acts, 0 while it stands by.")
-LEASE_TERMS: Final = _counter("lease_terms_total", help="How often this process has begun to lead.")
-LEASE_RENEWALS: Final = _counter("lease_renewals_total", help="Renewals of the lease that have succeeded.")
-LEASE_FAILURES: Final = _counter("lease_failures_total", help="Requests for the lease that have failed.")
+LEADER: Final = _gauge("leader", help="1 on the leader, 0 on a standby replica.")
+LEASE_TERMS: Final = _counter("lease_terms_total", help="Terms of leadership of this process.")
+LEASE_RENEWALS: Final = _counter("lease_renewals_total", help="Successful renewals of the lease.")
+LEASE_FAILURES: Final = _counter("lease_failures_total", help="Failed requests for the lease.")
 FENCED: Final = _counter(
     "fenced_writes_total",
     "how",
-    help="Writes that a process which leads no more has not begun (refused), or has not brought to their end (cut).",
+    help="Writes stopped after the loss of the lease: not sent (refused), or cancelled (cut).",
 )
 SETTINGS_REFUSED: Final = _gauge(
-    "settings_refused", help="1 while the settings file cannot be used, and those from before still count; else 0."
+    "settings_refused", help="1 while the settings file is invalid and the previous settings apply, else 0."
 )
 SETTINGS_RESTART_NEEDED: Final = _gauge(
     "settings_restart_needed",
-    help="1 while the settings file says something else than this process runs with, which counts from its next start.",
+    help="1 while the settings file has changes that need a restart, else 0.",
 )
-EVENTS_RECORDED: Final = _counter("events_recorded_total", help="Kubernetes Events that parts wanted written.")
+EVENTS_RECORDED: Final = _counter("events_recorded_total", help="Kubernetes Events recorded by components.")
 EVENTS: Final = _counter(
     "events_total",
     "outcome",
-    help="What became of them: written, merged into another one, dropped as too many were waiting, or failed.",
+    help="Kubernetes Events: written, merged into another one, dropped because too many were waiting, or failed.",
 )
-EVENTS_BACKLOG: Final = _gauge("events_backlog", help="Events that wait to be written.")
+EVENTS_BACKLOG: Final = _gauge("events_backlog", help="Events waiting to be written.")
 HTTP_CONNECTIONS: Final = _gauge("http_connections", "listener", help="Open HTTP connections to this process.")
 HTTP_CONNECTIONS_DROPPED: Final = _counter(
     "http_connections_dropped_total",
     "listener",
     "cause",
-    help="Connections that were closed from our side: the client took too long for a phase, or there were too many.",
+    help="Connections closed by this process: the client exceeded the deadline of a phase, or there were too many.",
 )
 TRACE_SPANS: Final = _counter(
     "trace_spans_total",
     "outcome",
-    help="Spans of traces: exported; lost as the collector did not take them; or as too many were waiting.",
+    help="Spans: exported, failed to export, or dropped because too many were waiting.",
 )
-TRACE_BACKLOG: Final = _gauge("trace_spans_waiting", help="Spans that wait to be exported.")
-BUILD_INFO: Final = _gauge("build_info", "version", "python", help="1; the labels say what runs.")
+TRACE_BACKLOG: Final = _gauge("trace_spans_waiting", help="Spans waiting for export.")
+BUILD_INFO: Final = _gauge(
+    "build_info", "version", "python", help="1; the labels are the versions of gracectl and Python."
+)
 
 CATALOGUE: Final = tuple(_catalogue)
 """In the order in which they are shown."""

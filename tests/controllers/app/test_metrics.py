@@ -28,7 +28,7 @@ RESOURCES = (
     "nodedisruptionbudgets.termination.karpenter.sh",
 )
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "gracectl_drains_standing_still": (("node", "kept"),),
+    "gracectl_drains_stalled": (("node", "kept"),),
     "gracectl_pods_left": (("delete", "evict", "blocked", "waiting", "protected", "terminating"),),
     "gracectl_blocked_pods": (
         ("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "undecodable"),
@@ -38,7 +38,7 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused", "unknown"),),
     "gracectl_nodes_blocked_by_budget": (("voluntary", "nodeclaim"),),
     "gracectl_voluntary_terminations_pending": (tuple(reason.value for reason in PendingReason),),
-    "gracectl_voluntary_places": (("ending", "replacing"),),
+    "gracectl_voluntary_terminations_active": (("ending", "replacing"),),
     "gracectl_pdb_queue_pods": (("none", "one", "several"),),
     "gracectl_pdb_queue_oldest_wait_seconds": (("none", "one", "several"),),
     "gracectl_pdb_queue_wait_seconds": (("none", "one", "several"),),
@@ -211,15 +211,15 @@ async def test_a_deadline_from_its_beginning_to_its_end() -> None:
         )
         start = await stage.delete_node("n1")
         await stage.clock.sleep(start + 100 - stage.clock.monotonic())
-        assert figures(controller, "deadline_pods", "timers", "drains_standing_still", "blocked_pods") == {
+        assert figures(controller, "deadline_pods", "timers", "drains_stalled", "blocked_pods") == {
             ("deadline_pods", "armed"): 2,
             ("timers",): 2,
-            ("drains_standing_still", "node"): 1,
+            ("drains_stalled", "node"): 1,
             ("blocked_pods", "protection"): 2,
         }
         await stage.until_gone("n1")
         await stage.clock.sleep(1)
-        found = figures(controller, "pods_drained_total", "pod_deletion_requests_total", "drains_standing_still")
+        found = figures(controller, "pods_drained_total", "pod_deletion_requests_total", "drains_stalled")
         assert found == {
             ("pods_drained_total", "deleted"): 1,
             ("pods_drained_total", "abandoned"): 1,
@@ -266,13 +266,13 @@ async def test_what_blocks_is_told_apart() -> None:
         )
         await stage.delete_node("n1")
         await stage.clock.sleep(150)
-        assert figures(controller, "blocked_pods", "pdb_queue_pods", "drains_standing_still") == {
+        assert figures(controller, "blocked_pods", "pdb_queue_pods", "drains_stalled") == {
             ("blocked_pods", "budget"): 2,
             ("blocked_pods", "misconfiguration"): 1,
             ("blocked_pods", "wave"): 1,
             ("pdb_queue_pods", "one"): 2,
             ("pdb_queue_pods", "several"): 1,
-            ("drains_standing_still", "node"): 1,
+            ("drains_stalled", "node"): 1,
         }
         assert figures(controller, "eviction_requests_total")["eviction_requests_total", "500", "MultipleBudgets"] >= 1
 

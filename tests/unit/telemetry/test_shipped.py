@@ -220,14 +220,14 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
         "Now",
         "Drains",
         "Evictions and budgets",
-        "Budgets for nodes",
+        "Node disruption budgets",
         "Admission",
         "Voluntary terminations",
         "Deadlines",
         "Protection",
         "API server, watches and provider",
         "Queues and event loop",
-        "Machines that shut down",
+        "Shutdowns of machines",
         "Leadership and process",
     ]
     assert PANELS[0]["type"] == "row"
