@@ -23,9 +23,8 @@ from gracectl.admission.reviews import (
 )
 from gracectl.kube.cache import Cache
 from gracectl.kube.resources import NODE_BUDGETS
-from gracectl.model.intorpercent import scaled_value
+from gracectl.model.budget import NodeDisruptionBudget, scaled_value
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
 from gracectl.policy.nodebudgets import bound_of, desired_of, invalid_reason, selects_node

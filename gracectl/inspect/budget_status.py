@@ -13,10 +13,9 @@ import msgspec
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
 from gracectl.nodebudgets.admitter import STATES

@@ -17,10 +17,10 @@ from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.cluster.tracked import H
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
 from gracectl.policy.evictability import is_disrupted

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import (
     decode_attachment,
@@ -29,7 +29,6 @@ from gracectl.model.lease import Lease
 from gracectl.model.machine import Machine, decode_machine
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.untrusted import Decoder
 from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -40,3 +42,52 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> tuple[str, str]:
         """(namespace, name)."""
         return (self.namespace, self.name)
+
+
+class NodeDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
+    """One budget (termination.karpenter.sh/v1alpha2). A status that nobody has written yet reads as zeros."""
+
+    name: str
+    uid: str
+    resource_version: str = ""
+    generation: int = 0
+    observed_generation: int = 0
+    """Behind `generation` until our controller has counted by the latest spec: nothing is allowed then."""
+    selector: LabelSelector | None = None
+    """None selects no node, and so does one without any requirement."""
+    selector_error: str = ""
+    """Why the selector cannot be read; it selects no node then."""
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    expected_nodes: int = 0
+    current_available: int = 0
+    desired_available: int = 0
+    disruptions_allowed: int = 0
+    disrupted_nodes: Mapping[str, float] = {}
+    """Node name to the instant at which its end was admitted, until that end is seen (policy.nodebudgets)."""
+    verdict: Condition | None = None
+    """The condition DisruptionAllowed: since when the budget has allowed something or nothing, and why."""
+    deletion_timestamp: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """("", name)."""
+        return ("", self.name)
+
+
+_PERCENT: Final = re.compile(r"([+-]?[0-9]{1,300})%")
+
+
+def scaled_value(value: int | str, total: int, *, round_up: bool) -> int:
+    """`value` itself if it is an integer, else that percentage of `total`, rounded up or down.
+
+    Percentages may exceed 100 and integers may exceed `total`, as Kubernetes has it. ValueError for anything
+    else, a number in quotes included.
+    """
+    if isinstance(value, int):
+        return value
+    found = _PERCENT.fullmatch(value)
+    if found is None:
+        raise ValueError(f"{value!r} is neither an integer nor a percentage such as 25%")
+    share = int(found[1]) * total
+    return -(-share // 100) if round_up else share // 100

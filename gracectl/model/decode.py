@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from gracectl.model import names, wire
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.envelope import (
     ListPage,
@@ -36,7 +36,6 @@ from gracectl.model.envelope import (
 from gracectl.model.lease import Lease
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node, Taint
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod, UnknownPod
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
 from gracectl.model.sharing import Sharing

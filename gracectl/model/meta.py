@@ -31,3 +31,8 @@ def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | N
         if condition.type == type_:
             return condition
     return None
+
+
+def pointer(*parts: str) -> str:
+    """A JSON pointer (RFC 6901); parts may hold slashes, as label keys do."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)

@@ -1,8 +1,7 @@
-"""Every name that gracectl reads from or writes to a cluster, once.
+"""Names that gracectl reads from or writes to a cluster.
 
-Existing manifests must keep working, so the names are those of Kubernetes and of the Karpenter designs
-that gracectl follows. No other module spells an annotation, label, taint, finalizer, condition type or
-event reason; a name that is not here is not used.
+Existing manifests must keep working, so the names are those of Kubernetes and of the Karpenter designs that gracectl
+follows. No other module spells an annotation, label, taint, finalizer, condition type or event reason.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ FINALIZER: Final = "karpenter.sh/termination"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 """On pods: "true" or a Go duration."""
 DO_NOT_EVICT: Final = "karpenter.sh/do-not-evict"
-"""On pods, label or annotation, "true": holds the drain of the whole node."""
+"""On pods, label or annotation, "true": blocks the drain of the whole node."""
 TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 """On claims and nodes: the deadline, RFC 3339; never moved later."""
 FORCED_DEADLINE: Final = "gracectl.io/forced-deadline"
-"""On claims and nodes whose end is forced: the deadline that we have written for it and, behind a space, the one that
-stood there before. Gone when the end is not forced after all."""
+"""On claims and nodes that are terminated by force: the deadline that was written for it and, behind a space, the
+one before. Removed when the force is lifted.
+"""
 KEEP_DRAINED: Final = "gracectl.io/keep-drained"
-"""On nodes: somebody asks to drain it and to keep it so; when (RFC 3339). Taken off to get it back."""
+"""On nodes: request to drain it for maintenance; when (RFC 3339). Removed to end the maintenance."""
 CORDONED: Final = "gracectl.io/cordoned"
-"""On nodes that are kept drained: what an uncordon takes off again, words with commas between; empty when all of it is
-off but our conditions."""
+"""On nodes in maintenance: what an uncordon removes, words with commas between; empty when only conditions are left."""
 UNCORDONED: Final = "gracectl.io/uncordoned"
-"""On nodes that were given back while they were unhealthy: when (RFC 3339). Their health counts from then."""
+"""On nodes whose maintenance ended while they were unhealthy: when (RFC 3339). Their health counts from then."""
 PENDING_CORDONED: Final = "gracectl.io/pending-cordoned"
-"""On nodes that are labelled terminable and wait: what comes off again when the label goes, words with commas
-between."""
+"""On nodes that are labelled terminable and wait: what is removed when the label goes, words with commas between."""
 SHUTDOWN_CORDONED: Final = "gracectl.io/shutdown-cordoned"
-"""On nodes whose machine shuts down, by the agent: what comes off again when the machine is up, words with commas
-between."""
+"""On nodes whose machine shuts down, by the agent: what is removed when the machine is up, words with commas
+between.
+"""
 TRACEPARENT: Final = "gracectl.io/traceparent"
-"""On nodes and claims that end while somebody wants traces: the W3C trace context of the end."""
+"""On nodes and claims that are terminated while traces are exported: the W3C trace context."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 """Set by the kubelet on the API object of a static pod."""
 
@@ -61,12 +60,10 @@ CLUSTER_API_OWNER_KIND: Final = "cluster.x-k8s.io/owner-kind"
 CLUSTER_API_PAUSED: Final = "cluster.x-k8s.io/paused"
 """On Machines: Cluster API leaves it alone."""
 EXCLUDE_NODE_DRAINING: Final = "machine.cluster.x-k8s.io/exclude-node-draining"
-"""On Machines: Cluster API does not drain its node before it ends it."""
+"""On Machines: Cluster API does not drain its node before deleting it."""
 EXCLUDE_VOLUME_DETACH: Final = "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach"
 """On Machines: nor does it wait for the volumes of its node."""
 
-POD_ANNOTATIONS: Final = frozenset({DO_NOT_DISRUPT, DO_NOT_EVICT, MIRROR_POD})
-"""The annotations of a pod that a decision reads; the others are not kept in memory."""
 CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
 NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONED, PENDING_CORDONED, SHUTDOWN_CORDONED}
@@ -75,29 +72,17 @@ NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONE
 # -- labels -------------------------------------------------------------------------------------------
 LIFECYCLE_PHASE: Final = "karpenter.sh/lifecycle-phase"
 LIFECYCLE_PHASE_TERMINABLE: Final = "terminable"
-"""Value of LIFECYCLE_PHASE that asks for the (voluntary) end of a node."""
+"""Value of LIFECYCLE_PHASE that requests the (voluntary) termination of a node."""
 EXCLUDE_FROM_LOAD_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 CONTROL_PLANE_ROLE: Final = "node-role.kubernetes.io/control-plane"
-MASTER_ROLE: Final = "node-role.kubernetes.io/master"
-"""The older word for CONTROL_PLANE_ROLE, still found on clusters made before 1.24."""
-HOSTNAME: Final = "kubernetes.io/hostname"
-INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-ZONE: Final = "topology.kubernetes.io/zone"
-NODE_POOL: Final = "karpenter.sh/nodepool"
-CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
-STATEFUL_SET_POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 
 # -- taints -------------------------------------------------------------------------------------------
 DISRUPTED_TAINT_KEY: Final = "karpenter.sh/disrupted"
 """Put on a node that is being drained; pods that tolerate it stay."""
-UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
-"""The taint that the node controller adds for spec.unschedulable."""
 NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT_KEY: Final = "node.kubernetes.io/unreachable"
 
 NO_SCHEDULE: Final = "NoSchedule"
-PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
-NO_EXECUTE: Final = "NoExecute"
 
 # -- conditions ---------------------------------------------------------------------------------------
 READY: Final = "Ready"
@@ -107,26 +92,26 @@ DRAINED: Final = "Drained"
 VOLUMES_DETACHED: Final = "VolumesDetached"
 INSTANCE_TERMINATING: Final = "InstanceTerminating"
 INSTANCE_GONE: Final = "InstanceGone"
-"""Reason of INSTANCE_TERMINATING once the provider has said so: it is not asked about this instance any more."""
+"""Reason of INSTANCE_TERMINATING once the provider has confirmed it: it is not asked about this instance again."""
 STEP_FAILING: Final = "StepFailing"
-"""Reason of DRAINED and INSTANCE_TERMINATING while a step fails that has to be done first: what they wait for."""
+"""Reason of DRAINED and INSTANCE_TERMINATING while an earlier step fails."""
 TERMINATION_PENDING: Final = "TerminationPending"
-"""Of nodes: to be terminated for their health, label or age, and waiting; the reason says for what."""
+"""Of nodes: to be terminated for health, label or age, and waiting; the reason says for what."""
 SHUTTING_DOWN: Final = "ShuttingDown"
 """Of nodes, by the agent: the machine shuts down, and its pods leave range by range."""
 REGISTERED: Final = "Registered"
-"""Of claims: the instance has become a node. Present and not True: it has not, so far."""
+"""Of claims: the instance has become a node. Present and not True: not so far."""
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
-"""Of budgets, Kubernetes' own and ours."""
+"""Of disruption budgets, for pods and for nodes."""
 SYNC_FAILED: Final = "SyncFailed"
-"""Reason of DISRUPTION_ALLOWED where nobody can count what the budget expects; its message says why."""
+"""Reason of DISRUPTION_ALLOWED where the budget cannot be counted; its message says why."""
 
 SUFFICIENT_NODES: Final = "SufficientNodes"
 INSUFFICIENT_NODES: Final = "InsufficientNodes"
 """Reasons of DISRUPTION_ALLOWED of a node disruption budget that can be counted."""
 
 NEVER_REPORTED: Final = "NodeStatusNeverUpdated"
-"""Reason that the node lifecycle controller gives where no kubelet has ever spoken."""
+"""Reason set by the node lifecycle controller where no kubelet has ever reported."""
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -147,9 +132,6 @@ NODE_KIND: Final = "Node"
 """Owner kind of a mirror pod."""
 
 # -- budgets ------------------------------------------------------------------------------------------
-DISRUPTION_BUDGET_CAUSE: Final = "DisruptionBudget"
-"""Cause type in the Status of an eviction that a budget refuses (429)."""
-IF_HEALTHY_BUDGET: Final = "IfHealthyBudget"
 ALWAYS_ALLOW: Final = "AlwaysAllow"
 
 # -- admission ----------------------------------------------------------------------------------------
@@ -157,14 +139,14 @@ NODE_CREATION_WEBHOOK: Final = "create.nodes.gracectl.io"
 NODE_DELETION_WEBHOOK: Final = "delete.nodes.gracectl.io"
 NODE_BUDGET_WEBHOOK: Final = "write.nodedisruptionbudgets.gracectl.io"
 NODE_CLAIM_WEBHOOK: Final = "write.nodeclaims.gracectl.io"
-"""Which webhook of a configuration is which; people see them in front of a denial."""
+"""Names of the webhooks in a configuration; API servers print them in front of a denial."""
 WEBHOOK_DOMAIN: Final = ".gracectl.io"
-"""With which the names of all our webhooks end, of other releases too."""
+"""Suffix of the names of all our webhooks, of other releases too."""
 NODE_BUDGET_CAUSE: Final = "NodeDisruptionBudget"
 """Cause type in the Status of a deletion of a node that a node disruption budget refuses (429); its field is the
 budget's name."""
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-"""Label of objects that we make for ourselves, with EVENT_COMPONENT as its value."""
+"""Label of objects that gracectl creates for itself, with EVENT_COMPONENT as its value."""
 
 # -- other objects ------------------------------------------------------------------------------------
 KARPENTER_LEASE: Final = "karpenter-leader-election"
@@ -173,11 +155,10 @@ NEVER: Final = "Never"
 """NodeClaim spec.expireAfter of a claim that does not expire."""
 EVENT_COMPONENT: Final = "gracectl"
 """source.component and reportingController of our Events."""
-FIELD_MANAGER: Final = "gracectl"
 
 
 class EventReason(StrEnum):
-    """Why gracectl speaks up. One reason, one meaning; people filter by these."""
+    """Reasons of Events. One reason, one meaning; people filter by these."""
 
     # the deadline
     TERMINATION_GRACE_PERIOD_EXPIRING = "TerminationGracePeriodExpiring"
@@ -190,51 +171,51 @@ class EventReason(StrEnum):
     INVALID_TERMINATION_TIMESTAMP = "InvalidTerminationTimestamp"
     """Node, claim: the annotation that names the deadline cannot be read."""
     SEVERAL_CLAIMS = "SeveralNodeClaims"
-    """Node: more than one claim stands for it, so none counts."""
+    """Node: more than one claim belongs to it, so none counts."""
     UNDECODABLE = "Undecodable"
     """Any object: it cannot be decoded; the message says why, and what that means."""
     # node claims
     CLAIM_DELETION_FAILED = "NodeClaimDeletionFailed"
-    """Node, claim: a node ends, and its claim cannot be deleted with it."""
+    """Node, claim: a node is terminated, and its claim cannot be deleted with it."""
     NODE_DELETION_FAILED = "NodeDeletionFailed"
-    """Claim: it ends, and its node cannot be deleted with it."""
+    """Claim: it is deleted, and its node cannot be deleted with it."""
     UNMANAGED_CLAIM_HELD = "UnmanagedNodeClaimHeld"
-    """Claim: carries our finalizer although no setting makes it ours."""
+    """Claim: has our finalizer although it is not managed."""
     # protection
     DO_NOT_DISRUPT_UNTIL = "DoNotDisruptUntil"
-    """Pod: it is protected, and keeps a node that is being terminated. Node, claim: how many do, and until when."""
+    """Pod: it is protected, and blocks a node that is being terminated. Node, claim: how many pods do, and until
+    when.
+    """
     DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED = "DoNotDisruptGracePeriodElapsed"
-    """Pod: its time is over while its node waits for it. Node, claim: likewise, and if it is to end for a reason of its
-    own: nothing that ends by itself protects its pods any more."""
+    """Pod: its protection has ended while its node waits for it. Node, claim: likewise, and for a voluntary
+    termination: it is no longer blocked by protection.
+    """
     INVALID_DO_NOT_DISRUPT_ANNOTATION = "InvalidDoNotDisruptAnnotation"
-    """Pod: nobody understands its annotation, so it protects for ever."""
+    """Pod: its annotation cannot be parsed, so it protects for ever."""
     # the steps of a termination
     CORDONED = "Cordoned"
     DRAINING = "Draining"
     DRAIN_BLOCKED = "DrainBlocked"
     """Node: nothing moves; the message names what blocks."""
     DRAINED = "Drained"
-    """Node: no pod is left that is waited for, and it is kept so."""
+    """Node: no pod is left that is waited for, and it stays for maintenance."""
     AWAITING_VOLUME_DETACHMENT = "AwaitingVolumeDetachment"
-    VOLUMES_DETACHED = "VolumesDetached"
     INSTANCE_TERMINATING = "InstanceTerminating"
     INSTANCE_TERMINATED = "InstanceTerminated"
     INSTANCE_TERMINATION_FAILED = "InstanceTerminationFailed"
     INSTANCE_SHARED = "InstanceShared"
-    """Node: it goes without its instance, for which another node stands."""
+    """Node: it is deleted without its instance, which another node uses."""
     STEP_FAILING = "StepFailing"
-    """Node, claim: a step of its end, or the keeping of its finalizer, has failed for a minute."""
+    """Node, claim: a step of its termination, or its finalizer, has failed for a minute."""
     CORDON_UNDONE = "CordonUndone"
-    """Node: what its cordon has put on it is taken off again, by a webhook or another controller."""
-    FINALIZER_ADDED = "FinalizerAdded"
-    FINALIZER_REMOVED = "FinalizerRemoved"
+    """Node: its cordon has been removed by a webhook or another controller."""
     UNMANAGED_NODE_HELD = "UnmanagedNodeHeld"
-    """Node: carries our finalizer although no setting makes it ours."""
+    """Node: has our finalizer although it is not managed."""
     # maintenance
     UNCORDONED = "Uncordoned"
-    """Node: it was kept drained, and takes pods again."""
+    """Node: its maintenance has ended, and it takes pods again."""
     UNMANAGED_NODE_KEPT = "UnmanagedNodeKept"
-    """Node: somebody asks to keep it drained although no setting makes it ours."""
+    """Node: maintenance is requested although it is not managed."""
     # the machine shuts down
     NODE_SHUTDOWN = "NodeShutdown"
     """Node: its machine shuts down; what happens to its pods, and how that ended."""
@@ -248,26 +229,24 @@ class EventReason(StrEnum):
     SHUTDOWN_UNWATCHED = "ShutdownUnwatched"
     """Node: a shutdown of its machine would not wait for its pods; the message says why."""
     SHUTDOWN_HANDLED_TWICE = "ShutdownHandledTwice"
-    """Node: its kubelet ends the pods of a shutdown as well."""
+    """Node: its kubelet deletes the pods of a shutdown as well."""
     # evictions
     EVICTED = "Evicted"
-    EVICTION_BLOCKED = "EvictionBlocked"
-    """Pod or node: a budget is spent."""
     EVICTION_FAILED = "EvictionFailed"
     MULTIPLE_BUDGETS = "MultipleBudgets"
     """Pod: more than one budget selects it; the eviction API cannot serve that."""
     KARPENTER_LEADS = "KarpenterLeads"
-    """Node, Lease: a Karpenter leads, so gracectl stands by, and leaves what was under way to it."""
-    # what starts a termination by itself
+    """Node, Lease: a Karpenter leads, so gracectl stands by and leaves terminations in progress to it."""
+    # voluntary terminations
     NODE_UNHEALTHY = "NodeUnhealthy"
     UNHEALTHY_NODES_HELD = "UnhealthyNodesHeld"
-    """Node: too many are unhealthy, so none is ended for that."""
+    """Node: too many are unhealthy, so none is terminated for that."""
     NODE_TERMINABLE = "NodeTerminable"
     CLAIM_EXPIRED = "ClaimExpired"
     NODE_EXPIRED = "NodeExpired"
     INVALID_EXPIRE_AFTER = "InvalidExpireAfter"
     """Claim: its expireAfter cannot be read, so it never expires."""
     DISRUPTION_HELD = "DisruptionHeld"
-    """Node, claim: it is to end, but not as long as a pod is protected or its budget blocks."""
+    """Node, claim: its voluntary termination is blocked by a protected pod or a budget."""
     DISRUPTION_REFUSED = "DisruptionRefused"
-    """Node, claim: the server refuses its deletion; it is tried again."""
+    """Node, claim: the server refuses its deletion; it is retried."""

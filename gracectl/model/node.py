@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from gracectl.model import names
 from gracectl.model.meta import Condition, condition_of
-
-__all__ = ["Condition", "Node", "Taint"]
+from gracectl.model.pod import Toleration
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False):
@@ -50,3 +50,22 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         """Whether the condition Ready is "True"; a node that never reported is not ready."""
         condition = condition_of(self.conditions, names.READY)
         return condition is not None and condition.status == names.TRUE
+
+
+DISRUPTED_TAINT: Final = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
+"""What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether any toleration matches the taint by effect, key and operator; an unknown operator matches nothing."""
+    return any(_matches(toleration, taint) for toleration in tolerations)
+
+
+def _matches(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"

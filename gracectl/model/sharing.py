@@ -18,8 +18,8 @@ import msgspec
 from gracectl.model import names, wire
 from gracectl.model.labels import PackedLabels
 from gracectl.model.meta import OwnerReference
+from gracectl.model.node import DISRUPTED_TAINT, tolerates
 from gracectl.model.pod import Toleration
-from gracectl.model.tolerations import DISRUPTED_TAINT, tolerates
 from gracectl.model.untrusted import Decoder
 
 K = TypeVar("K")

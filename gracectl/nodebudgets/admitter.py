@@ -22,8 +22,8 @@ from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.kube.resources import NODES
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.members import Members
 from gracectl.nodebudgets.store import BudgetStore

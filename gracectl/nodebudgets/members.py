@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gracectl.kube.cache import Cache
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.nodebudgets import NodeCounts, count_nodes, desired_of, is_admitted, is_available, selects_node
 
 

@@ -16,10 +16,10 @@ import msgspec
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Conflict, NotFound
 from gracectl.model import names
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.foreign import visible
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.members import state_of

@@ -13,7 +13,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODE_BUDGETS
-from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget
 
 
 class BudgetStore:

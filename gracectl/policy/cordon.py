@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from gracectl.model import names
-from gracectl.model.node import Node
-from gracectl.model.pointers import pointer
-from gracectl.model.tolerations import DISRUPTED_TAINT
+from gracectl.model.meta import pointer
+from gracectl.model.node import DISRUPTED_TAINT, Node
 
 Operation = dict[str, object]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.node import Node
+from gracectl.model.node import DISRUPTED_TAINT, Node, tolerates
 from gracectl.model.pod import Pod, UnknownPod
-from gracectl.model.tolerations import DISRUPTED_TAINT, tolerates
 from gracectl.policy.deadlines import ends_at
 from gracectl.policy.waves import is_daemon
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.intorpercent import scaled_value
+from gracectl.model.budget import scaled_value
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.maintenance import is_in_maintenance, maintenance_ended_at

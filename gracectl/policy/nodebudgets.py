@@ -13,10 +13,8 @@ from typing import Final
 
 import msgspec
 
-from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.intorpercent import scaled_value
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget, scaled_value
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.budgets import Allowance, EvictionVerdict
 
 ADMITTED_SECONDS: Final = 60.0

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.intorpercent import scaled_value
+from gracectl.model.budget import scaled_value
 from gracectl.model.pod import Pod
 from gracectl.policy.evictability import FINISHED
 from gracectl.policy.settings import VoluntarySettings

@@ -20,11 +20,10 @@ from gracectl.inspect.budget_status import (
     pod_budget_usages,
 )
 from gracectl.model import names
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.nodebudgets import NodeCounts

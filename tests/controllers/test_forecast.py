@@ -11,9 +11,9 @@ from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import NodeOutlook, Outlook, outlook, under_budgets
 from gracectl.model import names
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import DeadlineOrigin

@@ -34,6 +34,7 @@ from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tokens import read_plugin_answer
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names
+from gracectl.model.budget import scaled_value
 from gracectl.model.decode import (
     decode_attachment,
     decode_budget,
@@ -51,7 +52,6 @@ from gracectl.model.decode import (
     unknown_pod,
 )
 from gracectl.model.durations import format_duration, parse_duration, parse_seconds
-from gracectl.model.intorpercent import scaled_value
 from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector

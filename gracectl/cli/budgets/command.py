@@ -23,7 +23,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import fill, fill_served, is_served, read_served
 from gracectl.kube.resources import NODE_BUDGETS
-from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

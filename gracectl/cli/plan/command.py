@@ -28,7 +28,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import read_served
 from gracectl.kube.resources import NODE_BUDGETS
-from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.simulation import EvictionRate
 

@@ -25,11 +25,10 @@ from gracectl.kube.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.sharing import Sharing
 from gracectl.model.volume import VolumeAttachment

@@ -38,11 +38,10 @@ from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.errors import ApiError, RequestTimeout, ServerError, Unreachable
 from gracectl.model import names
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.budgets import allows_unready

@@ -11,8 +11,8 @@ from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import pointer
 from gracectl.model.node import Node
-from gracectl.model.pointers import pointer
 
 
 async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:

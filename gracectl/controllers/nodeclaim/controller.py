@@ -16,10 +16,10 @@ from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue

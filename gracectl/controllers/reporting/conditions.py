@@ -18,9 +18,8 @@ from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch
 from gracectl.model import names
-from gracectl.model.meta import condition_of
+from gracectl.model.meta import condition_of, pointer
 from gracectl.model.node import Node
-from gracectl.model.pointers import pointer
 
 logger = logging.getLogger(__name__)
 

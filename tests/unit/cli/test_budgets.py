@@ -32,7 +32,7 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.budget_status import node_budget_usages
 from gracectl.inspect.leadership import NOTHING_KNOWN, Lead, Leadership
 from gracectl.model import names
-from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.selectors import LabelSelector
 
 pytestmark = pytest.mark.real_time

@@ -43,7 +43,7 @@ def test_the_annotations_read_are_those_of_the_catalogue() -> None:
     def written(struct: type[msgspec.Struct]) -> set[str]:
         return {field.encode_name for field in msgspec.structs.fields(struct)}
 
-    assert written(wire.PodAnnotations) == names.POD_ANNOTATIONS
+    assert written(wire.PodAnnotations) == {names.DO_NOT_DISRUPT, names.DO_NOT_EVICT, names.MIRROR_POD}
     assert written(wire.NodeAnnotations) == names.NODE_ANNOTATIONS
     assert written(wire.ClaimAnnotations) == names.CLAIM_ANNOTATIONS
 

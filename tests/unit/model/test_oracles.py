@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gracectl.model.budget import scaled_value
 from gracectl.model.durations import format_duration, parse_duration
-from gracectl.model.intorpercent import scaled_value
-from gracectl.model.node import Taint
+from gracectl.model.node import Taint, tolerates
 from gracectl.model.pod import Toleration
 from gracectl.model.selectors import parse_selector, read_selector, selects
-from gracectl.model.tolerations import tolerates
 
 Row = dict[str, Any]
 REFUSED = "refused"

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gracectl.model import names
+from gracectl.model.budget import scaled_value
 from gracectl.model.foreign import harmless
-from gracectl.model.intorpercent import scaled_value
 from gracectl.model.meta import Condition, condition_of
-from gracectl.model.node import Node, Taint
+from gracectl.model.node import Node, Taint, tolerates
 from gracectl.model.pod import Pod, Toleration
-from gracectl.model.tolerations import tolerates
 
 
 def test_names_that_existing_manifests_use_do_not_change() -> None:
@@ -60,7 +59,7 @@ def test_an_unknown_operator_tolerates_nothing() -> None:
 def test_exists_without_a_key_tolerates_every_taint_of_its_effect() -> None:
     everything = Toleration(operator="Exists", effect=names.NO_SCHEDULE)
     assert tolerates([everything], Taint("a", "b", names.NO_SCHEDULE))
-    assert not tolerates([everything], Taint("a", "b", names.NO_EXECUTE))
+    assert not tolerates([everything], Taint("a", "b", "NoExecute"))
 
 
 def test_a_node_is_ready_only_while_it_says_so() -> None:

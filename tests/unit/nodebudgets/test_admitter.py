@@ -23,7 +23,7 @@ from support.nodebudgets import (
 )
 from support.stage import NOT_READY, SILENT, Stage, staged
 
-from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.nodebudgets.admitter import CONCURRENT_READS, Admitter, Refusal
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.nodebudgets import count_nodes

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import NOW, READY, a_node
 
-from gracectl.model.node import Condition, Node
-from gracectl.model.nodebudget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.model.meta import Condition
+from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.nodebudgets import (
