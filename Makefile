@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
-$(READY): pyproject.toml constraints.txt gracectl/__init__.py
+$(READY): pyproject.toml constraints.txt gracectl/__init__.py kubesim/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ./kubesim --editable '.[dev]'
@@ -61,7 +61,7 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz $(SECONDS) $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
-	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore kubesim/tests/clients --ignore tests/unit/benchmarks $(ARGS)
+	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -78,7 +78,7 @@ e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG
 	GRACECTL_E2E_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/e2e $(ARGS)
 
 conformance: $(READY) ## recordings of a real API server against ours; make conformance KUBECONFIG=~/.kube/config: against a cluster
-	GRACECTL_CONFORMANCE_KUBECONFIG=$(if $(findstring command,$(origin KUBECONFIG)),$(KUBECONFIG)) $(BIN)/python -m pytest kubesim/tests/conformance $(ARGS)
+	$(MAKE) --no-print-directory -C kubesim conformance
 
 bench: $(READY) ## measure the budgets of the design, a quarter of an hour (ARGS=storm: one of them; ARGS='--kubeconfig F': there)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -17,7 +17,7 @@ from kubesim.admission.caller import WebhookCaller
 from kubesim.apiserver import ApiServer
 from kubesim.clock import Clock, ShiftedClock
 from kubesim.controllers import cloud as clouds
-from kubesim.controllers.client import MERGE, InProcess, ask
+from kubesim.controllers.client import JSON, MERGE, InProcess, ask
 from kubesim.controllers.cloud import Cloud, CloudSettings, Instance
 from kubesim.controllers.informers import Views
 from kubesim.controllers.kubelet import HollowKubelet, KubeletSettings
@@ -30,11 +30,11 @@ from kubesim.controllers.readiness import Settling
 from kubesim.discovery import VERSION
 from kubesim.kinds.eventttl import EVENT_TTL
 from kubesim.kinds.nodes import NodeStrategy
-from kubesim.server.api import JsonObject
+from kubesim.server.api import Json, JsonObject
 from kubesim.server.calls import User
 
 PROVIDER_ID = "sim:///zone-a/"
-USER = "gracectl-sim-world"
+USER = "kubesim"
 """As whom the world asks the server: its user agent, and its user name where there are tokens."""
 
 
@@ -193,6 +193,11 @@ class EmbeddedCluster:
         _, created = await ask(self.api, "POST", path_of(path, namespace), manifest)
         self._settling.learn(path, created)
         answer: JsonObject = created
+        return answer
+
+    async def call(self, method: str, path: str, body: Json = None, *, content_type: str = JSON) -> Json:
+        """Send a request to the API server; returns the body of the answer. Raises Refused."""
+        _, answer = await ask(self.api, method, path, body, content_type=content_type)
         return answer
 
     # -- looking -------------------------------------------------------------------------------------------------------

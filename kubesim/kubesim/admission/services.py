@@ -1,7 +1,7 @@
 """Where a webhook behind a Service is found: an embedded cluster has no service network.
 
 The Service's Endpoints or EndpointSlices are used where there are any, as a real server with aggregator routing does;
-else the address in the Service's annotation `sim.gracectl.dev/url`; else the call fails as it does there.
+else the address in the Service's annotation `kubesim/url`; else the call fails as it does there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kubesim.admission.webhooks import Service
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Store
 
-ANNOTATION: Final = "sim.gracectl.dev/url"
+ANNOTATION: Final = "kubesim/url"
 SLICE_OF: Final = "kubernetes.io/service-name"
 HTTPS_PORT: Final = 443
 

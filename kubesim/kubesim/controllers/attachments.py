@@ -16,8 +16,8 @@ from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import ATTACHMENTS, CLAIMS, PODS, VOLUMES, path_of
 from kubesim.server.api import JsonObject
 
-DRIVER = "csi.sim.gracectl.dev"
-FINALIZER = "external-attacher/csi-sim-gracectl-dev"
+DRIVER = "csi.kubesim"
+FINALIZER = "external-attacher/csi-kubesim"
 
 
 def claims_of(pod: JsonObject) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from kubesim.controllers.pace import Pace
 from kubesim.server.api import JsonObject
 from kubesim.server.selectors import LabelQuery, label_query
 
-PREFIX = "sim.gracectl.dev/"
+PREFIX = "kubesim/"
 """Annotations that override the behaviour of one pod: start-seconds, ready-seconds, stop-seconds, crash-seconds,
 exit-seconds, exit-code, crash-times (numbers), jitter (0-1), ignores-sigterm, never-ready ("true" or "false"). A value
 that cannot be read is ignored."""

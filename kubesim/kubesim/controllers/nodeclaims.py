@@ -48,7 +48,7 @@ NODE_CLAIM: Final[JsonObject] = {
     },
 }
 """A definition that takes any claim, for clusters whose owner brings none: Karpenter's own checks far more."""
-NODE_CLASS: Final = {"group": "sim.gracectl.dev", "kind": "NodeClass", "name": "default"}
+NODE_CLASS: Final = {"group": "kubesim", "kind": "NodeClass", "name": "default"}
 JOINED: Final = {f"{GROUP}registered": "true", f"{GROUP}initialized": "true"}
 """What a node is labelled with when it has come up; the claim is not."""
 UPWARDS: Final = ("Launched", "Registered", "Initialized", "Ready")

@@ -104,7 +104,7 @@ def _containers(pod: JsonObject, state: JsonObject, *, ready: bool) -> list[Json
         {
             "name": container["name"],
             "image": container.get("image", ""),
-            "imageID": f"sim.gracectl.dev/{container.get('image', '')}",
+            "imageID": f"kubesim/{container.get('image', '')}",
             "containerID": f"sim://{uid}/{container['name']}",
             "ready": ready,
             "started": "running" in state,

@@ -151,7 +151,7 @@ def _node_spec(number: int, room: int, taken: set[str], chance: random.Random) -
         pass
     taken.add(name)
     kind = chance.choice(INSTANCE_TYPES)
-    return NodeSpec(name=name, pods=room, zone=zone, instance_type=kind, labels={"sim.gracectl.dev/pool": "demo"})
+    return NodeSpec(name=name, pods=room, zone=zone, instance_type=kind, labels={"kubesim/pool": "demo"})
 
 
 def _workload(app: App, replicas: int) -> JsonObject:

@@ -1,7 +1,7 @@
 """What a scenario file may say: a world, how it behaves, and what happens in it.
 
 Every field of the file is a field here, or of the settings of the world and the rules of faults that it takes as they
-are; docs/simulate.md describes each. Invariant: a scenario is data; the same file, seed and scale make the same world.
+are; docs/scenarios.md describes each. Invariant: a scenario is data; the same file, seed and scale make the same world.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Controllers(Base, frozen=True, kw_only=True):
 
 
 class Demo(Base, frozen=True, kw_only=True):
-    """The world of `gracectl demo`, in this size."""
+    """Eight nodes or so with a dozen workloads, in this size."""
 
     nodes: Annotated[int, msgspec.Meta(ge=2)] = 8
     pods: Annotated[int, msgspec.Meta(ge=1)] = 120

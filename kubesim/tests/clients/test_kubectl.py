@@ -65,7 +65,7 @@ async def test_a_watch_shows_pods_come_and_go(kubectl: Kubectl) -> None:
     async with kubectl.running("get", "pods", "--watch", "-o", "wide") as lines:
         slow = deployment("web", replicas=1)
         # In simulated seconds, of which ten pass in one.
-        slow["spec"]["template"]["metadata"]["annotations"] = {"sim.gracectl.dev/start-seconds": "5"}
+        slow["spec"]["template"]["metadata"]["annotations"] = {"kubesim/start-seconds": "5"}
         await kubectl.apply(slow)
         await lines.until("web-", "Pending")
         await lines.until("web-", "Running")
@@ -140,7 +140,7 @@ async def test_cordon_drain_and_uncordon(kubectl: Kubectl, place: Place) -> None
 
 
 async def test_delete_waits_or_does_not_and_shortens_the_grace(kubectl: Kubectl, place: Place) -> None:
-    stubborn = {"sim.gracectl.dev/ignores-sigterm": "true"}
+    stubborn = {"kubesim/ignores-sigterm": "true"}
     for name in ("a", "b", "c"):
         pod = deployment(name)["spec"]["template"]
         pod["metadata"] = {"name": name, "namespace": "default", "annotations": stubborn}

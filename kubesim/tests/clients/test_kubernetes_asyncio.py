@@ -22,7 +22,7 @@ async def api(place: Place) -> AsyncIterator[Any]:
 
 
 def pod(name: str, *, ignores_sigterm: bool = False) -> Any:
-    annotations = {"sim.gracectl.dev/ignores-sigterm": "true"} if ignores_sigterm else None
+    annotations = {"kubesim/ignores-sigterm": "true"} if ignores_sigterm else None
     return client.V1Pod(
         metadata=client.V1ObjectMeta(name=name, labels={"app": name}, annotations=annotations),
         spec=client.V1PodSpec(containers=[client.V1Container(name="main", image="pause")]),

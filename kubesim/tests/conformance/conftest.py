@@ -1,4 +1,4 @@
-"""The suite runs against the embedded cluster on virtual time, or, with GRACECTL_CONFORMANCE_KUBECONFIG, against a live
+"""The suite runs against the embedded cluster on virtual time, or, with KUBESIM_CONFORMANCE_KUBECONFIG, against a live
 one; at the end it reports what was compared and which differences are known.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import looptime
 import pytest
 from conformance.embedded import embedded
 from conformance.live import live
 from conformance.report import Report
 from conformance.target import Target
+from kubesim.testing import VirtualTimeLoop
 
-VARIABLE = "GRACECTL_CONFORMANCE_KUBECONFIG"
+VARIABLE = "KUBESIM_CONFORMANCE_KUBECONFIG"
 REPORT = Report()
 
 
@@ -31,7 +31,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """Virtual time, unless the cluster has a time of its own."""
     if os.environ.get(VARIABLE) or request.node.get_closest_marker("real_time"):
         return ("asyncio", {})
-    return ("asyncio", {"loop_factory": looptime.new_event_loop})
+    return ("asyncio", {"loop_factory": VirtualTimeLoop})
 
 
 @pytest.fixture

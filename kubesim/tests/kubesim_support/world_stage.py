@@ -99,8 +99,8 @@ def budget(name: str, **bound: Any) -> JsonObject:
 
 
 def sim(**values: Json) -> dict[str, str]:
-    """Behaviour annotations: `stop_seconds=4` is `sim.gracectl.dev/stop-seconds: "4"`."""
-    return {f"sim.gracectl.dev/{key.replace('_', '-')}": str(value).lower() for key, value in values.items()}
+    """Behaviour annotations: `stop_seconds=4` is `kubesim/stop-seconds: "4"`."""
+    return {f"kubesim/{key.replace('_', '-')}": str(value).lower() for key, value in values.items()}
 
 
 async def delete_pod(cluster: EmbeddedCluster, name: str, **options: Any) -> JsonObject:

@@ -210,7 +210,7 @@ async def test_a_service_elsewhere() -> None:
 
 async def test_a_service_with_an_address_in_its_annotation() -> None:
     async with serving() as server, asking(SERVICE) as caller:
-        annotations = {"sim.gracectl.dev/url": f"https://127.0.0.1:{server.port}"}
+        annotations = {"kubesim/url": f"https://127.0.0.1:{server.port}"}
         assert (await through_service(caller, metadata={"annotations": annotations})).status == 201
     assert [(path, host) for path, host, _ in server.seen] == [("/asked?timeout=10s", "hook.default.svc:443")]
 
@@ -244,7 +244,7 @@ async def test_a_service_with_endpoints(path: str) -> None:
 
 async def test_the_certificate_must_bear_the_name_of_the_service() -> None:
     async with serving("stranger") as server, asking(SERVICE) as caller:
-        annotations = {"sim.gracectl.dev/url": f"127.0.0.1:{server.port}"}
+        annotations = {"kubesim/url": f"127.0.0.1:{server.port}"}
         response = await through_service(caller, metadata={"annotations": annotations})
     assert why_not(response) == (
         "tls: failed to verify certificate: x509: certificate is not valid for any names, but wanted to match "

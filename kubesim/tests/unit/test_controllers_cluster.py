@@ -183,7 +183,7 @@ def test_the_kubeconfig_is_private_and_complete(tmp_path: Path) -> None:
     write_kubeconfig(path, "http://127.0.0.1:1234", token="sesame")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     config = yaml.safe_load(path.read_text())
-    assert config["current-context"] == "gracectl-sim"
+    assert config["current-context"] == "kubesim"
     assert config["clusters"][0]["cluster"]["server"] == "http://127.0.0.1:1234"
     assert config["users"][0]["user"] == {"token": "sesame"}
     write_kubeconfig(path, "http://127.0.0.1:1234")

@@ -299,7 +299,7 @@ async def test_a_pod_whose_program_ends(policy: str, annotations: dict[str, str]
         found = await pod_now(cluster, "one")
         status = found["status"]["containerStatuses"][0]
         assert (found["status"]["phase"], status["restartCount"]) == (phase, restarts)
-        if "sim.gracectl.dev/exit-code" in annotations:
+        if "kubesim/exit-code" in annotations:
             assert status["state"]["terminated"]["exitCode"] == 42
 
 

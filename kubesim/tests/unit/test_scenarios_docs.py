@@ -1,4 +1,4 @@
-"""docs/simulate.md tells of every field, default, fault and scenario that there is, and its examples can be read."""
+"""docs/scenarios.md tells of every field, default, fault and scenario that there is, and its examples can be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.simulation import Simulation
 from msgspec import inspect
 
-PAGE = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TABLE = re.compile(r"^<!-- fields: (\w+)(?:, besides ([\w, ]+))? -->\n\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.+) \|$", re.MULTILINE)
 

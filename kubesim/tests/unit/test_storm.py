@@ -36,7 +36,7 @@ async def begun(api: Caller) -> None:
         await api.call("POST", served.path, served.whole)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(2)
 async def test_every_request_is_answered(seed: int) -> None:
     storm, api = Storm(seed), Caller(ApiServer(LoopClock(), window=50))
     await begun(api)
@@ -62,7 +62,7 @@ def scramble(value: Any) -> None:
         value.append("scrambled")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(2)
 async def test_lists_and_watches_agree_and_nothing_stored_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[tuple[Any, bytes]] = []
     record = Table.record
@@ -112,7 +112,7 @@ async def test_lists_and_watches_agree_and_nothing_stored_changes(seed: int, mon
     assert [now for now, then in stored if orjson.dumps(now) != then] == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(2)
 async def test_no_budget_is_overspent_however_many_ask_at_once(seed: int) -> None:
     rng, stage = random.Random(seed), Stage()
     for number in range(12):

@@ -124,7 +124,7 @@ async def account_of(shell: Shell, folder: Path, name: str) -> Path:
     path = folder / f"{name}.kubeconfig"
     await shell.run(f"cp $KUBECONFIG {path}")
     token = f'"$(kubectl -n gracectl create token {name})"'
-    await shell.run(f"kubectl --kubeconfig {path} config set-credentials gracectl-sim --token {token}")
+    await shell.run(f"kubectl --kubeconfig {path} config set-credentials kubesim --token {token}")
     return path
 
 

@@ -310,7 +310,7 @@ class TestChoice:
 
 
 def _on(node: str, app: str, *, slow: bool = False, volume: bool = False) -> dict[str, Any]:
-    annotations = {"sim.gracectl.dev/stop-seconds": "8"} if slow else {}
+    annotations = {"kubesim/stop-seconds": "8"} if slow else {}
     volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}] if volume else []
     metadata = {"namespace": "s", "name": "p", "labels": {"app": app}, "annotations": annotations}
     return {"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}
