@@ -1,4 +1,4 @@
-"""A node claim from its DELETE to its end: its nodes, its instance, itself; to the instant."""
+"""Termination of a node claim from its DELETE on: its nodes, its instance, itself; to the instant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def finalizers_off(stage: Stage, resource: str) -> list[float]:
 
 
 @pytest.mark.parametrize("deleted", ["claim", "node", "claim and node", "node and claim"])
-async def test_node_and_claim_end_together_whichever_is_deleted(deleted: str) -> None:
+async def test_node_and_claim_go_together_whichever_is_deleted(deleted: str) -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=CLAIM)
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
@@ -131,7 +131,7 @@ async def test_a_node_left_over_under_an_old_name_takes_no_instance_with_it() ->
         assert "InstanceShared" in await reasons(stage, "n1")
 
 
-async def test_of_two_nodes_of_one_instance_that_end_together_one_ends_it() -> None:
+async def test_of_two_nodes_of_one_instance_that_go_together_one_terminates_it() -> None:
     async with staged("n2") as stage:
         node = stage.node("n2")
         assert node is not None
@@ -151,7 +151,7 @@ async def test_of_two_nodes_of_one_instance_that_end_together_one_ends_it() -> N
 
 
 @pytest.mark.parametrize("deleted", ["claim", "node"])
-async def test_with_a_grace_period_the_deadline_stands_on_both_and_is_told_on_both(deleted: str) -> None:
+async def test_with_a_grace_period_the_deadline_and_its_event_are_on_both(deleted: str) -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=QUARTER)
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
@@ -290,14 +290,14 @@ async def test_the_node_of_a_claim_that_never_registered_is_not_deleted_but_its_
             assert condition["status"] == "True"
             assert await stage.until_claims_gone("n1-claim") - start <= 3.0 + 4.0
             assert stage.instance_state("n1") == "terminated"
-            assert stage.provider.calls[0] == (round(start, 3), "state")  # somebody else might have ended it
+            assert stage.provider.calls[0] == (round(start, 3), "state")  # another client might have terminated it
             # Here the garbage collector deletes it, on the word of its owner reference.
             assert await stage.until_gone("n1") - start < 60.0
             assert stage.transport.of("delete", "nodes") == []
         assert (await reasons(stage, "n1-claim"))[-2:] == ["InstanceTerminating", "InstanceTerminated"]
 
 
-async def test_a_node_that_never_registered_and_is_deleted_by_somebody_is_drained_first() -> None:
+async def test_a_node_that_never_registered_and_is_deleted_by_another_client_is_drained_first() -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=CLAIM)
         await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
@@ -309,7 +309,7 @@ async def test_a_node_that_never_registered_and_is_deleted_by_somebody_is_draine
             assert stage.provider.instants_of("terminate") == [pytest.approx(start + 5.0, abs=0.001)]
 
 
-async def test_a_claim_whose_node_and_instance_are_gone_goes_without_asking_for_their_end() -> None:
+async def test_a_claim_whose_node_and_instance_are_gone_goes_without_requests() -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=CLAIM)
         stage.cluster.cloud.terminate(stage.instances["n1"])
@@ -321,7 +321,7 @@ async def test_a_claim_whose_node_and_instance_are_gone_goes_without_asking_for_
             assert stage.provider.calls == [(round(start, 3), "state")]
 
 
-async def test_a_lost_node_whose_instance_is_gone_does_not_hold_its_claim() -> None:
+async def test_a_lost_node_whose_instance_is_gone_does_not_block_its_claim() -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=CLAIM)
         await stage.create(a_pod_manifest("a", "n1"))

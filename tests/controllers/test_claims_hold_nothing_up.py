@@ -1,4 +1,4 @@
-"""Node claims that cannot be written, or not in time: their nodes end all the same, and no claim is forgotten."""
+"""Node claims that cannot be written, or not in time: their nodes are terminated, and no claim is forgotten."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDS = ["silent", "failing", "forbidden"]
 
 
 @pytest.mark.parametrize("fault", NOBODY_WRITES, ids=IDS)
-async def test_a_claim_that_is_deleted_and_cannot_be_written_ends_its_node(fault: Fault) -> None:
+async def test_a_claim_that_is_deleted_and_cannot_be_written_deletes_its_node(fault: Fault) -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=QUARTER)
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))

@@ -1,4 +1,4 @@
-"""Many claims at once, controllers that are killed, servers that fail: nothing is lost, and nobody fights."""
+"""Many claims at once, killed controllers, failing servers: nothing is lost, and no two writers fight."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_fifty_at_once_do_not_wait_for_each_other_and_do_not_fight(deleted
         answers = writes_per_claim(stage)
         assert answers.keys() == set(claims)
         assert max(each["done"] for each in answers.values()) <= WRITES
-        # The watch is behind: somebody else has written, or it is gone already.
+        # The watch is behind: another client has written, or it is gone already.
         assert max(each["refused"] for each in answers.values()) <= 3
         deletions = Counter(each.operation.name for each in stage.transport.of("delete", "nodes"))
         assert max(deletions.values(), default=0) <= 1
@@ -71,7 +71,7 @@ async def test_fifty_at_once_do_not_wait_for_each_other_and_do_not_fight(deleted
         assert len(terminated) == 50
 
 
-async def test_a_claim_whose_provider_fails_holds_up_no_other() -> None:
+async def test_a_claim_whose_provider_fails_delays_no_other() -> None:
     async with staged() as stage:
         for name in ("n1", "n2"):
             await stage.add_nodes(name, claim=QUARTER)

@@ -1,4 +1,4 @@
-"""Which claims are ours to end, and what happens when somebody or something stands in the way."""
+"""Which claims are managed, and what blocks their termination."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 CLAIM = ClaimSpec()
 QUARTER = ClaimSpec(termination_grace_period="15m")
 
-# -- whose claims ------------------------------------------------------------------------------------------------------
+# -- which claims ------------------------------------------------------------------------------------------------------
 
 
 async def test_claims_that_are_not_managed_are_left_alone() -> None:
@@ -92,7 +92,7 @@ async def test_a_claim_recreated_under_the_same_name_is_another_claim() -> None:
             await stage.settle(controller)
             await stage.delete_claim("c")
             await stage.clock.sleep(3)
-            await stage.patch_claim("c", {"metadata": {"finalizers": []}})  # somebody forces it
+            await stage.patch_claim("c", {"metadata": {"finalizers": []}})  # forced by hand
             stage.cluster.cloud.create("i-second", "x")
             await stage.create_claim("c", {"providerID": "sim:///zone-a/i-second"})
             calls = len(stage.provider.calls)
@@ -142,7 +142,7 @@ async def test_a_node_of_several_claims_has_none_and_one_of_them_may_go_alone(ca
         assert "TerminationGracePeriodExpiring" not in await reasons(stage, "n1")
 
 
-async def test_a_claim_that_may_not_be_deleted_stops_neither_drain_nor_deadline_and_is_told() -> None:
+async def test_a_claim_that_may_not_be_deleted_stops_neither_drain_nor_deadline_and_makes_an_event() -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="60s"))
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, **STOPS_AFTER_5))
@@ -180,7 +180,7 @@ async def test_a_claim_that_refuses_every_write_stops_no_drain() -> None:
             await stage.until_gone("n1")
 
 
-async def test_a_node_that_may_not_be_deleted_is_told_on_the_claim_and_tried_again() -> None:
+async def test_a_node_that_may_not_be_deleted_makes_an_event_on_the_claim_and_is_retried() -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=CLAIM)
         stage.transport.before.add(Rule(fault=Refuse(403), method="DELETE", path="nodes"))
@@ -217,7 +217,7 @@ async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_instance() -> N
         assert [each.status for each in stage.evictions] == [201]
 
 
-async def test_a_node_that_nobody_holds_yet_is_held_before_it_is_deleted() -> None:
+async def test_a_node_without_finalizer_gets_it_before_it_is_deleted() -> None:
     """Its claim was deleted before our finalizer came: a DELETE would take it away at once, pods and all."""
     async with staged() as stage:
         await stage.add_nodes("n1", claim=CLAIM)
@@ -232,7 +232,7 @@ async def test_a_node_that_nobody_holds_yet_is_held_before_it_is_deleted() -> No
         assert [each.status for each in stage.evictions] == [201]
 
 
-async def test_a_claim_that_nobody_holds_yet_is_held_before_it_is_deleted() -> None:
+async def test_a_claim_without_finalizer_gets_it_before_it_is_deleted() -> None:
     """Its clock must stand until its node is gone."""
     async with staged() as stage:
         await stage.add_nodes("n1", claim=QUARTER)

@@ -1,4 +1,4 @@
-"""Clusters without node claims, with the older version of them only, and those that get or lose them under way."""
+"""Clusters without node claims, with their older version only, and those that get or lose them meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OLD = CLAIMS.replace("/v1/", "/v1beta1/")
 
 
-async def test_a_cluster_without_node_claims_is_not_told_from_one_that_has_none() -> None:
+async def test_a_cluster_without_the_definition_is_like_one_without_claims() -> None:
     groups = [{"selector": {}, "terminationGracePeriod": "1h"}]
     async with staged("n1", definitions=(), settings=the_settings(nodeGroups=groups)) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
@@ -147,8 +147,8 @@ async def test_a_version_that_is_served_no_longer_is_written_no_longer() -> None
             assert stage.transport.of("patch", "nodeclaims")[-1].request.path.startswith(OLD)
 
 
-async def test_who_deletes_the_definition_deletes_all_claims() -> None:
-    """Not what anybody should do: but then everything ends in good order."""
+async def test_deleting_the_definition_deletes_all_claims() -> None:
+    """Not recommended: but then everything is terminated gracefully."""
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))

@@ -1,5 +1,4 @@
-"""Who has written nonsense into do-not-disrupt is told: soon, once for each workload, and again when it is other
-nonsense."""
+"""Events about an invalid do-not-disrupt: at once, once per workload, and again for another value."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def deployment(value: str, replicas: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("value", ["false", "4 hours", "0s", "-1h", "", "1d"])
-async def test_it_is_reported_at_once_though_nobody_ends_the_node(value: str) -> None:
+async def test_it_is_reported_at_once_without_a_termination(value: str) -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(protected("job", value))
@@ -120,7 +119,7 @@ async def test_only_pods_that_would_hold_a_managed_node_are_reported() -> None:
             assert await warned(stage) == {"elsewhere": 1}
 
 
-async def test_a_drain_tells_each_pod_that_it_meets() -> None:
+async def test_a_drain_reports_each_pod() -> None:
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(deployment("always", 10))
@@ -147,7 +146,7 @@ async def test_a_drain_that_is_taken_up_again_repeats_nothing() -> None:
         async with stage.controller() as controller:
             await controller.wait_live()
             await until(stage, 2 * HOUR)
-            # Each is a workload of its own, of which the new process tells once.
+            # Each is a workload of its own, which the new process reports once.
             assert await warned(stage) == {name: count + 1 for name, count in before.items()}
 
 
@@ -164,8 +163,8 @@ def crowd(count: int, **fields: Any) -> list[Pod]:
     return [a_pod(f"p{n}", annotations={names.DO_NOT_DISRUPT: "always"}, **fields) for n in range(count)]
 
 
-async def test_thousands_that_belong_to_nobody_are_reported_a_few_at_a_time(controller: Controller) -> None:
-    """So that what else there is to tell does not wait behind them."""
+async def test_thousands_without_a_controller_are_reported_a_few_at_a_time(controller: Controller) -> None:
+    """So that other Events do not wait behind them."""
     context = controller._tenure._context
     part = InvalidAnnotationReporter(context)
     context.cluster.nodes.put(a_node())
@@ -175,7 +174,7 @@ async def test_thousands_that_belong_to_nobody_are_reported_a_few_at_a_time(cont
         await part.reconcile(pod.key)
     assert context.recorder.statistics().recorded == 100
     assert context.clock.monotonic() - start == pytest.approx(50 / 5)
-    assert part.statistics().ready == 100  # the queue knows them, and nobody has taken them from it here
+    assert part.statistics().ready == 100  # the queue has them, and no worker takes them here
 
 
 async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +210,5 @@ async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch
         (ProtectionSettings(), a_pod(annotations={names.DO_NOT_DISRUPT: "x" * 300}), f': "{"x" * 59}…" is neither'),
     ],
 )
-def test_it_is_said_what_it_means_and_what_would_be_right(settings: ProtectionSettings, pod: Pod, words: str) -> None:
+def test_the_message_says_the_effect_and_valid_values(settings: ProtectionSettings, pod: Pod, words: str) -> None:
     assert words in invalid_annotation_message(pod, settings)

@@ -1,4 +1,4 @@
-"""Ten nodes that are to end at once end one after the other, and their pods are Ready elsewhere before the next."""
+"""Pace: ten nodes that are due at once go one after the other, each when the pods of the last are Ready elsewhere."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def most_until(stage: Stage, count: Callable[[Stage], int], *gone: str) ->
 
 
 @pytest.mark.parametrize(("maximum", "nodes", "most"), [("10%", 10, 1), ("25%", 10, 2), (3, 10, 3), ("100%", 4, 4)])
-async def test_no_more_nodes_end_at_once_than_the_maximum(maximum: int | str, nodes: int, most: int) -> None:
+async def test_no_more_nodes_are_terminated_at_once_than_the_maximum(maximum: int | str, nodes: int, most: int) -> None:
     settings = the_settings(voluntary={"maximumAtOnce": maximum})
     async with staged(*TEN[:nodes], settings=settings) as stage, stage.controller() as controller:
         await stage.settle(controller)
@@ -111,7 +111,7 @@ async def test_what_is_deleted_by_hand_takes_a_place_and_waits_for_none() -> Non
         assert ended(stage)["n3"] == pytest.approx(last, abs=0.001)
 
 
-async def test_claims_of_one_age_end_one_after_the_other() -> None:
+async def test_claims_of_one_age_are_terminated_one_after_the_other() -> None:
     async with staged() as stage:
         await stage.add_nodes(*TEN[:5], claim=ClaimSpec(expire_after="600s"))
         async with stage.controller() as controller:
@@ -133,7 +133,7 @@ async def test_a_label_taken_back_while_the_node_waits_means_that_nothing_happen
         assert not (stage.node("n1") or {})["spec"].get("unschedulable")
 
 
-async def test_a_node_whose_pods_hold_it_lets_others_pass() -> None:
+async def test_a_node_that_pods_block_lets_others_pass() -> None:
     async with staged(*TEN[:3]) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(a_pod_manifest("job", "n0", annotations={names.DO_NOT_DISRUPT: "true"}))
@@ -214,7 +214,7 @@ async def test_patience_with_pods_that_find_no_room_is_limited(patience: str, se
         assert ended(stage)["n1"] == pytest.approx(gone + seconds, abs=0.01)
 
 
-async def test_who_does_not_wait_for_replacements_goes_on_when_the_node_is_gone() -> None:
+async def test_without_wait_for_replacement_the_next_begins_when_the_node_is_gone() -> None:
     async with staged(*TEN[:4], settings=the_settings(**UNREPLACED)) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(a_workload("Deployment", "web", 8, behaviour={"start-seconds": 100}))
@@ -287,7 +287,7 @@ async def test_what_the_watch_does_not_show_yet_is_asked_for_before_the_first_on
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_a_deletion_without_an_answer_keeps_its_place_for_a_minute(is_done: bool) -> None:
+async def test_a_deletion_of_unknown_outcome_keeps_its_slot_for_a_minute(is_done: bool) -> None:
     """It may still be carried out; if it was not, others that wait are not kept by it for longer."""
     async with staged(*TEN[:4]) as stage, stage.controller() as controller:
         await stage.settle(controller)
@@ -317,7 +317,7 @@ async def test_a_deletion_without_an_answer_keeps_its_place_for_a_minute(is_done
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-async def test_who_waits_for_its_turn_says_so_once_on_the_node() -> None:
+async def test_a_termination_that_waits_for_its_turn_shows_so_once_on_the_node() -> None:
     cloud = CloudSettings(terminate_delay=500.0)
     async with staged(*TEN[:4], cloud=cloud) as stage, stage.controller() as controller:
         await stage.settle(controller)
@@ -341,7 +341,7 @@ async def test_who_waits_for_its_turn_says_so_once_on_the_node() -> None:
         assert stage.condition("n1", names.TERMINATION_PENDING) is None
 
 
-async def test_a_node_that_ends_at_once_never_says_that_it_waits() -> None:
+async def test_a_node_that_is_terminated_at_once_never_shows_pending() -> None:
     async with staged("n0", "n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await label(stage, "n0")

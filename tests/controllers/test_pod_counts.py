@@ -1,4 +1,4 @@
-"""Protected pods are counted in slices, however many there are."""
+"""Counts of protected pods: taken in slices, however many there are."""
 
 from __future__ import annotations
 

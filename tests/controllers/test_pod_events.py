@@ -39,7 +39,7 @@ DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
             "deleted again by gracectl with 1 s of grace, still running after 600 s",
         ),
         (
-            Deletion(POD, 1, 600, PendingDeletion(290, NOW - 10), 0.0),  # that it was cut has been told then
+            Deletion(POD, 1, 600, PendingDeletion(290, NOW - 10), 0.0),  # the cut was reported then
             "deleted again by gracectl with 1 s of grace, still running after 290 s",
         ),
     ],

@@ -1,4 +1,4 @@
-"""How pods have left: from one plan to the next, whatever comes first, the news or the answer."""
+"""Outcomes of pods from one plan to the next, whatever comes first, the watch event or the response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = 1_767_225_600.0
 
 
 class Desk:
-    """Departures of one node; `evicting` and `deleting` are the pods for whose end the server is being asked."""
+    """Outcomes of one node; `evicting` and `deleting` are the pods with a request in flight."""
 
     def __init__(self) -> None:
         self.counts = PodOutcomeCounts()
@@ -47,7 +47,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_who_is_gone_has_left_as_he_was_told_to(desk: Desk) -> None:
+def test_a_pod_that_is_gone_has_the_outcome_that_was_requested(desk: Desk) -> None:
     desk.see("a", "b", "c", "d")
     assert desk.left == {}
     desk.evicted("a")
@@ -68,13 +68,13 @@ def test_news_may_be_faster_than_the_answer(desk: Desk) -> None:
     assert desk.left == {"evicted": 1, "deleted": 1}
     desk.evicted("a")
     desk.deleted("b")
-    assert len(desk.departures) == 0, "nothing is remembered of who is gone"
+    assert len(desk.departures) == 0, "nothing is remembered of a pod that is gone"
     desk.see()
     assert desk.left == {"evicted": 1, "deleted": 1}
 
 
 @pytest.mark.parametrize(("is_over", "left"), [(True, {"abandoned": 2}), (False, {})])
-def test_who_is_there_when_the_end_is_over_was_abandoned(desk: Desk, is_over: bool, left: dict[str, int]) -> None:
+def test_a_pod_that_outlives_the_termination_was_abandoned(desk: Desk, is_over: bool, left: dict[str, int]) -> None:
     desk.see("a", "b")
     desk.evicted("a")
     desk.departures.close("n1", is_over=is_over)

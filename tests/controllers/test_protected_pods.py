@@ -1,4 +1,4 @@
-"""Guards, from one plan to the next: who holds the drain since when, how that ends, and how long it took."""
+"""Protected pods from one plan to the next: since when each blocks the drain, how that ends, and how long it took."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lapses(changes: ProtectionUpdate) -> list[ProtectionEnd]:
 
 
 @pytest.mark.parametrize("pod", [job(), job("true"), job("nonsense"), holder()])
-def test_a_guard_stands_as_long_as_nothing_changes(pod: Pod) -> None:
+def test_a_protected_pod_stays_as_long_as_nothing_changes(pod: Pod) -> None:
     first = update_protection({}, planned(pod), NOW, NOW - 60)
     [protected] = first.begun
     assert (protected.pod, protected.since, protected.delete_at, protected.is_leaving) == (pod, NOW, None, False)
@@ -51,7 +51,7 @@ def test_a_guard_stands_as_long_as_nothing_changes(pod: Pod) -> None:
 
 
 @pytest.mark.parametrize(("created", "since"), [(NOW - 3600, NOW - 60), (NOW - 30, NOW - 30)])
-def test_at_the_first_look_it_has_stood_since_the_end_of_the_node_began(created: float, since: float) -> None:
+def test_at_the_first_plan_it_has_blocked_since_the_termination_began(created: float, since: float) -> None:
     """After a restart, too."""
     protected_pods = update_protection(None, planned(job(created=created)), NOW, NOW - 60).protected_pods
     assert [protected.since for protected in protected_pods.values()] == [since]
@@ -92,7 +92,7 @@ def test_the_administrators_maximum_is_a_time_that_elapses(value: str) -> None:
 
 @pytest.mark.parametrize("after", [job("true"), job("true", deletion_timestamp=NOW + 70.0), None])
 def test_a_pod_whose_time_for_the_deadline_has_come_was_deleted_for_it(after: Pod | None) -> None:
-    """Whether we look before the deleter has acted, before the pod has ended, or later."""
+    """Whether the plan is made before the deletion, before the pod is gone, or later."""
     deadline, now = NOW + 70, NOW + 40
     protected_pods = begun(job("true"), deadline=deadline)
     assert [protected.delete_at for protected in protected_pods.values()] == [deadline - 30]
@@ -109,7 +109,7 @@ def test_a_deadline_that_was_tightened_to_now_deletes_as_well() -> None:
     assert lapses(changes) == [ProtectionEnd.DEADLINE]
 
 
-def test_a_pod_that_somebody_deletes_long_before_the_deadline_has_left() -> None:
+def test_a_pod_that_is_deleted_long_before_the_deadline_has_left() -> None:
     deadline = NOW + 3600
     changes = update_protection(
         begun(job("true"), deadline=deadline),
@@ -140,7 +140,7 @@ def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
         (job("nonsense"), job("2h")),
     ],
 )
-def test_another_end_is_news_of_the_same_guard(before: Pod, after: Pod) -> None:
+def test_another_end_is_news_of_the_same_protected_pod(before: Pod, after: Pod) -> None:
     changes = update_protection(begun(before), planned(after, at=NOW + 10), NOW + 10, NOW - 60)
     assert [protected.since for protected in changes.begun] == [NOW]
     assert changes.ended == ()
@@ -152,7 +152,7 @@ def test_the_same_end_in_other_words_is_none(before: Pod, after: Pod) -> None:
     assert (changes.begun, changes.ended) == ((), ())
 
 
-def test_another_word_is_another_guard() -> None:
+def test_another_kind_is_another_protection() -> None:
     both = msgspec.structs.replace(holder(), annotations={names.DO_NOT_DISRUPT: "true"})
     changes = update_protection(begun(both), planned(job("true"), at=NOW + 10), NOW + 10, NOW - 60)
     assert lapses(changes) == [ProtectionEnd.LIFTED]
@@ -160,7 +160,7 @@ def test_another_word_is_another_guard() -> None:
     assert (protected.protection.kind, protected.since) == ("do-not-disrupt", NOW + 10)
 
 
-def test_who_is_not_protected_guards_nothing() -> None:
+def test_a_pod_without_protection_is_not_listed() -> None:
     assert update_protection({}, planned(a_pod("web"), job("30m")), NOW, NOW - 60) == ProtectionUpdate({}, (), ())
 
 

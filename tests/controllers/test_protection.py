@@ -1,9 +1,12 @@
-"""The examples of the do-not-disrupt seed, to the second: who is left alone for how long, and what comes then."""
+"""Protection of pods, to the second: the design's examples, edits during a drain, budgets, caps and deadlines."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
+from kubesim.controllers.client import MERGE
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
 from support.deadlines import (
@@ -17,7 +20,7 @@ from support.deadlines import (
     until,
     with_grace_period,
 )
-from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, protected
+from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, patiently, protected
 from support.stage import NAMESPACE, Stage, a_budget_manifest, a_pod_manifest
 from support.voluntary import TERMINABLE
 from support.voluntary import deletions as deletions_of_nodes
@@ -32,7 +35,7 @@ STUBBORN = {"ignores-sigterm": "true"}
 
 
 def a_job(value: str, minutes: float) -> JsonObject:
-    """A Job whose pod takes so long, and fails if it is ended; with the annotation on its template."""
+    """A Job whose pod takes so long, and fails if it is deleted; with the annotation on its template."""
     pod = a_pod_manifest(
         "data-processing-job",
         annotations={names.DO_NOT_DISRUPT: value},
@@ -118,7 +121,7 @@ LAYERED = with_grace_period("72h")
 @pytest.mark.parametrize("claimed", [False, True], ids=["plain", "claimed"])
 async def test_the_layers_when_the_budget_allows_it(way: str, claimed: bool) -> None:
     """0 to 4 hours: protected. From then on: as the budget allows, which is at once. With a grace period it does not
-    matter whether somebody has deleted the node, or it is to end for a reason of its own."""
+    matter whether the node was deleted, or its termination is voluntary."""
     async with lasting(settings=Settings() if claimed else LAYERED) as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="72h") if claimed else None)
         async with stage.controller() as controller:
@@ -137,7 +140,7 @@ async def test_the_layers_when_the_budget_allows_it(way: str, claimed: bool) -> 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("way", "period"), [("deleted", 72), ("labelled", 12)])
 async def test_the_layers_when_the_budget_never_allows_it(way: str, period: int) -> None:
-    """From 4 hours on the budget holds it; its grace before 72 hours it is deleted, and at 72 hours the node ends."""
+    """From 4 hours on the budget blocks it; its grace before 72 hours it is deleted, and at 72 hours the node goes."""
     # Without the questions that a lane asks every minute three days pass faster.
     settings = with_grace_period(f"{period}h", eviction={"probeSeconds": DAY})
     parts = frozenset({"kubelet", "disruption"})
@@ -161,7 +164,7 @@ async def test_the_layers_when_the_budget_never_allows_it(way: str, period: int)
         assert asked_to_end(stage)[0] == period * HOUR
 
 
-async def test_a_node_that_is_to_end_for_a_reason_of_its_own_is_not_disrupted_before_the_protection_is_over() -> None:
+async def test_a_voluntary_termination_does_not_begin_before_the_protection_is_over() -> None:
     """Without a termination grace period, 0 to 4 hours: the node cannot be disrupted, only cordoned for its label."""
     async with lasting() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
@@ -239,3 +242,183 @@ async def test_in_four_idle_hours_the_drain_is_looked_at_only_when_they_are_over
         # The beginning, and the minimum time of a drain; a minute without a pod that leaves, which is worth an Event;
         # then each end of a protection, and the events of the pods that have gone.
         assert sorted(set(looks)) == [0.0, 2.0, 60.0, 4 * HOUR, 4 * HOUR + 60, 5 * HOUR]
+
+
+BUDGET = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+
+
+async def test_each_pod_of_a_node_leaves_when_its_own_protection_ends() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        values = {"none": None, "half": "30m", "odd": "1h30m0.5s", "two": "2h", "also-two": "120m", "day": "24h"}
+        await made_at_start(stage, *(protected(name, value) for name, value in values.items()))
+        await delete_at_start(stage, "n1")
+        await stage.until_gone("n1")
+        assert sorted(evictions(stage), key=lambda each: (each[1], each[0])) == [
+            ("none", 0.0),
+            ("half", 30 * MINUTE),
+            ("odd", 90 * MINUTE + 0.5),
+            ("also-two", 2 * HOUR),
+            ("two", 2 * HOUR),
+            ("day", DAY),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "leaves"),
+    [
+        ("4h", "6h", 6 * HOUR),
+        ("4h", "2h", 2 * HOUR),
+        ("4h", "30m", HOUR),
+        ("4h", None, HOUR),
+        ("4h", "true", None),
+        ("4h", "four hours", None),
+        ("4h", "0s", None),
+        ("4h", "240m", 4 * HOUR),
+        ("true", "4h", 4 * HOUR),
+        ("true", "30m", HOUR),
+        ("true", None, HOUR),
+        ("four hours", "4h", 4 * HOUR),
+    ],
+)
+async def test_an_annotation_that_is_edited_in_the_middle_of_a_drain_counts_at_once(
+    before: str, after: str | None, leaves: float | None
+) -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", before))
+        await delete_at_start(stage, "n1")
+        await until(stage, HOUR)
+        await edit(stage, "job", after)
+        await until(stage, 12 * HOUR)
+        assert evictions(stage) == ([] if leaves is None else [("job", leaves)])
+        if leaves is None:
+            await edit(stage, "job", None)
+            await stage.until_gone("n1")
+            assert evictions(stage) == [("job", 12 * HOUR)]
+
+
+async def test_an_annotation_that_comes_in_the_middle_of_a_drain_protects() -> None:
+    """Its budget has blocked it so far; when that allows a disruption, it is protected."""
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", None), a_budget_manifest("job", minAvailable=1))
+        await delete_at_start(stage, "n1")
+        await until(stage, HOUR)
+        await edit(stage, "job", "4h")
+        await until(stage, 2 * HOUR)
+        await stage.call("PATCH", f"{BUDGET}/job", {"spec": {"minAvailable": 0}}, MERGE)
+        await stage.until_gone("n1")
+        assert evictions(stage) == [("job", 4 * HOUR)]
+        assert len(await told(stage, "job", "DoNotDisruptUntil")) == 1
+
+
+# -- from when, and how long at most -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reference", "leaves"), [("creation", 4 * HOUR), ("start", 4 * HOUR + 600)])
+async def test_protection_counts_from_what_the_administrator_says(reference: str, leaves: float) -> None:
+    """The pod waits ten minutes for a node that has room for it."""
+    settings = patiently(protection={"from": reference})
+    async with lasting(settings=settings) as stage, stage.controller() as controller:
+        await until(stage, 0.0)
+        await stage.cluster.create(protected("job", "4h", node=""))
+        await until(stage, 600.0)
+        await stage.add_nodes("n1")
+        await stage.until(lambda: len(stage.pods_on("n1")) == 1)
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert evictions(stage) == [("job", leaves)]
+
+
+@pytest.mark.parametrize(
+    ("value", "leaves"), [("true", HOUR), ("4h", HOUR), ("for ever", HOUR), ("30m", 30 * MINUTE), (None, 0.0)]
+)
+async def test_no_pod_is_protected_for_longer_than_the_administrator_grants(value: str | None, leaves: float) -> None:
+    async with lasting("n1", settings=patiently(protection={"maximumSeconds": HOUR})) as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await made_at_start(stage, protected("job", value))
+            await delete_at_start(stage, "n1")
+            await stage.until_gone("n1")
+        assert evictions(stage) == [("job", leaves)]
+
+
+# -- do-not-evict: the older word --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+async def test_do_not_evict_holds_every_pod_of_its_node_until_it_is_taken_off(where: str) -> None:
+    async with lasting("n1", "n2") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        holder: Any = {where: {names.DO_NOT_EVICT: "true"}}
+        await made_at_start(
+            stage, a_pod_manifest("holder", "n1", **holder), protected("job", "2h"), protected("web", None)
+        )
+        await stage.create(a_pod_manifest("elsewhere", "n2"))
+        await delete_at_start(stage, "n1", "n2")
+        await until(stage, 10 * HOUR)
+        assert (stage.node("n1") or {})["spec"]["unschedulable"]
+        assert evictions(stage) == [("elsewhere", 0.0)]
+        off = {"metadata": {where: {names.DO_NOT_EVICT: None}}}
+        await stage.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/holder", off, MERGE)
+        await stage.until_gone("n1")
+        assert sorted(evictions(stage)[1:]) == [(name, 10 * HOUR) for name in ("holder", "job", "web")]
+
+
+async def test_do_not_evict_blocks_its_node_until_the_pod_is_gone_not_until_it_terminates() -> None:
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        holder = a_pod_manifest("holder", "n1", labels={names.DO_NOT_EVICT: "true"}, behaviour={"stop-seconds": 25})
+        await made_at_start(stage, holder, protected("web", None))
+        await delete_at_start(stage, "n1")
+        await until(stage, HOUR)
+        await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/holder")
+        await stage.until_gone("n1")
+        assert evictions(stage) == [("web", HOUR + 25)]
+
+
+async def test_a_cap_ends_do_not_evict_as_well_and_what_else_protects_the_pod_goes_on() -> None:
+    async with lasting("n1", settings=patiently(protection={"maximumSeconds": 2 * HOUR})) as stage:
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            both = protected("both", "1h", labels={names.DO_NOT_EVICT: "true"})
+            await made_at_start(stage, both, protected("web", None))
+            await delete_at_start(stage, "n1")
+            await stage.until_gone("n1")
+        assert sorted(evictions(stage)) == [("both", 2 * HOUR), ("web", 2 * HOUR)]
+
+
+# -- above budgets, below the deadline ---------------------------------------------------------------------------------
+
+
+async def test_protection_is_looked_at_before_budgets_and_does_not_replace_them() -> None:
+    """Nobody asks the server as long as the pod is protected; then the budget counts as for any pod."""
+    async with lasting("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await made_at_start(stage, protected("job", "4h"), a_budget_manifest("job", minAvailable=1))
+        await delete_at_start(stage, "n1")
+        await until(stage, HOUR)
+        message = (stage.condition("n1", names.DRAINED) or {})["message"]
+        assert message == '1 pod left: shop/job (protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z)'
+        await until(stage, 4 * HOUR - 0.001)
+        assert stage.evictions == []
+        await until(stage, 6 * HOUR)
+        assert evictions(stage) == []
+        await stage.call("PATCH", f"{BUDGET}/job", {"spec": {"minAvailable": 0}}, MERGE)
+        await stage.until_gone("n1")
+        assert evictions(stage) == [("job", 6 * HOUR)]
+
+
+@pytest.mark.parametrize("value", ["true", "4h", "for ever"])
+@pytest.mark.parametrize("word", [names.DO_NOT_DISRUPT, names.DO_NOT_EVICT])
+async def test_the_deadline_stands_above_protection_and_budgets(word: str, value: str) -> None:
+    async with lasting("n1", settings=with_grace_period("1h")) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        job = a_pod_manifest("job", "n1", annotations={word: value}, terminationGracePeriodSeconds=300)
+        await made_at_start(stage, job, a_budget_manifest("job", minAvailable=1))
+        await delete_at_start(stage, "n1")
+        await stage.until_gone("n1")
+        assert evictions(stage) == []
+        assert deletions(stage) == [("job", 55 * MINUTE, 300)]

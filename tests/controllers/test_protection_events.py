@@ -1,5 +1,4 @@
-"""What people are told of protection while a node is drained: in which words, on what, how often, and after a
-restart."""
+"""Events about protection during a drain: their texts, objects and number, also after a restart."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def posted(stage: Stage, reason: str) -> list[float]:
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_pod_its_node_and_its_claim_are_told_until_when_and_when_it_is_over() -> None:
+async def test_pod_node_and_claim_get_events_until_when_and_when_it_is_over() -> None:
     async with lasting() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
         async with stage.controller() as controller:
@@ -168,7 +167,7 @@ async def test_the_node_hears_of_all_its_pods_in_one_event() -> None:
         (["true", "never"], "2 pods are protected, all without a known end: shop/p0, shop/p1"),
     ],
 )
-async def test_the_node_hears_of_those_without_an_end_first(values: list[str], words: str) -> None:
+async def test_the_event_of_the_node_names_pods_without_an_end_first(values: list[str], words: str) -> None:
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await made_at_start(stage, *(protected(f"p{n}", value) for n, value in enumerate(values)))
@@ -207,7 +206,7 @@ async def test_pods_whose_protection_ends_at_different_times_do_not_swallow_each
         assert posted(stage, ELAPSED)[::2] == [160.0 + n for n in range(20)]
 
 
-async def test_an_end_that_changes_is_told_on_the_pod_and_on_the_node_if_it_is_the_last_one() -> None:
+async def test_a_changed_end_makes_events_on_the_pod_and_on_the_node_if_it_is_the_last() -> None:
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await made_at_start(stage, protected("job", "4h"), protected("short", "2h"))
@@ -218,7 +217,7 @@ async def test_an_end_that_changes_is_told_on_the_pod_and_on_the_node_if_it_is_t
         await until(stage, MINUTE)
         await edit(stage, "short", "1h")
         await until(stage, 2 * MINUTE)
-        ends = [4 * HOUR, 6 * HOUR, None, 5 * HOUR]  # the third "6h" repeats what was told within five minutes
+        ends = [4 * HOUR, 6 * HOUR, None, 5 * HOUR]  # the third "6h" repeats an Event within five minutes
         for name, words in (("job", "protected by do-not-disrupt"), ("n1", "2 pods are protected")):
             found = await told(stage, name, UNTIL)
             assert len(found) == len(ends)
@@ -230,7 +229,7 @@ async def test_an_end_that_changes_is_told_on_the_pod_and_on_the_node_if_it_is_t
         assert await told(stage, "n1", ELAPSED) == []
 
 
-async def test_nothing_is_told_again_in_a_day() -> None:
+async def test_no_event_is_repeated_within_a_day() -> None:
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await made_at_start(stage, protected("job", "true"), protected("odd", "1 day"))
@@ -260,7 +259,7 @@ async def test_lifted_left_or_deleted_is_not_elapsed() -> None:
 
 @pytest.mark.parametrize("killed", [2 * HOUR, 4 * HOUR - 0.01])
 async def test_a_controller_that_is_killed_in_the_middle_leaves_the_expiry_to_its_successor(killed: float) -> None:
-    """Who meets it to the second, and repeats nothing that people have been told."""
+    """It acts to the second, and repeats no Event."""
     async with lasting("n1") as stage:
         async with stage.mortal() as controller:
             await stage.settle(controller)
@@ -275,7 +274,7 @@ async def test_a_controller_that_is_killed_in_the_middle_leaves_the_expiry_to_it
             assert set(posted(stage, ELAPSED)) == {100.0 + 4 * HOUR}
 
 
-async def test_a_successor_that_comes_after_the_expiry_evicts_at_once_and_tells_nothing_of_the_past() -> None:
+async def test_a_successor_that_comes_after_the_expiry_evicts_at_once_without_events_of_the_past() -> None:
     async with lasting("n1") as stage:
         async with stage.mortal() as controller:
             await stage.settle(controller)
@@ -289,7 +288,7 @@ async def test_a_successor_that_comes_after_the_expiry_evicts_at_once_and_tells_
             assert await count(stage, ELAPSED) == {}
 
 
-async def test_what_changes_after_a_restart_is_told() -> None:
+async def test_what_changes_after_a_restart_makes_events() -> None:
     async with lasting("n1") as stage:
         async with stage.mortal() as controller:
             await stage.settle(controller)
@@ -305,10 +304,10 @@ async def test_what_changes_after_a_restart_is_told() -> None:
                 assert stamp(stage, 8 * HOUR) in (await told(stage, name, UNTIL))[-1]
 
 
-# -- ends that nobody has asked for ------------------------------------------------------------------------------------
+# -- voluntary terminations -------------------------------------------------------------------------------------------
 
 
-async def test_a_node_that_is_to_end_is_told_once_the_last_of_its_protections_is_over() -> None:
+async def test_a_due_node_gets_one_event_when_the_last_of_its_protections_is_over() -> None:
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await made_at_start(stage, *(protected(f"job-{hours}", f"{hours}h") for hours in (1, 3, 2)))
@@ -323,7 +322,7 @@ async def test_a_node_that_is_to_end_is_told_once_the_last_of_its_protections_is
         assert posted(stage, ELAPSED) == [100.0 + 3 * HOUR]
 
 
-async def test_a_node_that_something_else_keeps_is_told_that_the_protection_is_over_and_what_keeps_it() -> None:
+async def test_a_node_that_something_else_blocks_gets_an_event_that_the_protection_is_over_and_what_blocks() -> None:
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         web = protected("web", None)

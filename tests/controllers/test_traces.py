@@ -1,13 +1,17 @@
-"""One trace per termination: its tree, to the instant, and what each span says."""
+"""Traces of terminations: their tree to the instant, across restarts, and the page about them."""
 
 from __future__ import annotations
 
 import itertools
+import random
+import re
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.faults import Refuse, Rule
+from kubesim.faults import Latency, Refuse, Rule
 from support.protection import lasting
 from support.stage import (
     STOPS_AFTER_5,
@@ -21,7 +25,11 @@ from support.stage import (
 )
 from support.traces import Collector, orphans, roots, twins
 
+import gracectl
 from gracectl.cloud.provider import ProviderUnavailable
+from gracectl.config import Settings
+from gracectl.controllers.node.pipeline import STEPS
+from gracectl.controllers.tracing.pods import WORDS
 from gracectl.model import names
 from gracectl.telemetry.spans import Trace
 
@@ -143,7 +151,7 @@ async def test_a_refusal_is_a_moment_of_its_pod() -> None:
         assert pod.attributes["gracectl.eviction.refusals"] == ["Forbidden: 1"]
 
 
-async def test_a_protected_pod_tells_until_when_and_its_wave_waits_for_it() -> None:
+async def test_a_protected_pod_has_its_end_and_its_wave_waits_for_it() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"}, **STOPS_AFTER_5))
         collector = await ended(stage, "n1")
@@ -155,7 +163,7 @@ async def test_a_protected_pod_tells_until_when_and_its_wave_waits_for_it() -> N
         assert collector.the("wave non-critical").end == 45
 
 
-async def test_a_pod_that_is_deleted_for_the_deadline_tells_what_it_was_granted() -> None:
+async def test_a_pod_that_is_deleted_for_the_deadline_has_its_granted_grace() -> None:
     async with staged("n1") as stage:
         await stage.create(
             a_pod_manifest(
@@ -187,7 +195,7 @@ async def test_the_root_of_a_node_that_left_pods_behind_says_so() -> None:
         assert collector.pod("stuck").name == "pod left behind"
 
 
-async def test_what_others_have_ended_is_told_apart() -> None:
+async def test_pods_that_other_clients_terminate_are_distinguished() -> None:
     async with staged("n1") as stage:
         await stage.create(
             a_pod_manifest("mine", "n1", behaviour={"stop-seconds": 3}),
@@ -211,7 +219,7 @@ async def test_what_others_have_ended_is_told_apart() -> None:
 # -- what takes long ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_takes_long_is_told_each_minute() -> None:
+async def test_a_long_termination_exports_a_span_per_minute() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "190s"}))
         collector = await ended(stage, "n1")
@@ -222,7 +230,7 @@ async def test_what_takes_long_is_told_each_minute() -> None:
         assert "shop/job (protected by" in str(waits[0].attributes["gracectl.explained"])
 
 
-async def test_the_longer_it_takes_the_rarer_it_is_told() -> None:
+async def test_the_longer_it_takes_the_rarer_are_the_spans() -> None:
     async with lasting("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "4h"}))
         collector = await ended(stage, "n1")
@@ -235,7 +243,7 @@ async def test_the_longer_it_takes_the_rarer_it_is_told() -> None:
         assert [wait.start for wait in waits[1:]] == [wait.end for wait in waits[:-1]]
 
 
-async def test_a_provider_that_fails_is_told_at_its_step() -> None:
+async def test_failures_of_the_provider_are_events_of_its_step() -> None:
     async with staged("n1") as stage:
         stage.provider.moods.extend([ProviderUnavailable("quota"), ProviderUnavailable("quota")])
         collector = await ended(stage, "n1")
@@ -244,10 +252,10 @@ async def test_a_provider_that_fails_is_told_at_its_step() -> None:
         assert [event.attributes["exception.message"] for event in step.events] == ["quota", "quota"]
 
 
-# -- who wants no traces -----------------------------------------------------------------------------------------------
+# -- tracing is off ----------------------------------------------------------------------------------------------------
 
 
-async def test_without_anybody_who_wants_traces_nothing_is_written() -> None:
+async def test_without_tracing_nothing_is_written() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
         async with stage.controller() as controller:
@@ -261,7 +269,7 @@ async def test_without_anybody_who_wants_traces_nothing_is_written() -> None:
             await stage.until_gone("n1")
 
 
-async def test_of_a_trace_that_is_not_sampled_nothing_is_told_or_written() -> None:
+async def test_of_a_trace_that_is_not_sampled_nothing_is_exported_or_written() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
         collector = Collector(stage, wanted=False)
@@ -331,3 +339,209 @@ async def test_settings_name_the_waves() -> None:
             "wave priority below 2000000000",
             "wave priority 2000000000 and above",
         ]
+
+
+async def a_world(stage: Stage) -> None:
+    """A node with three waves: budgeted, plain, protected and slow pods, a DaemonSet's, critical ones."""
+    await stage.create(
+        a_workload("Deployment", "web", 4, behaviour={"ready-seconds": 0.4, "stop-seconds": 0.3}),
+        a_budget_manifest("web", maxUnavailable=1),
+        a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "3s"}, behaviour={"stop-seconds": 1}),
+        a_pod_manifest("slow", "n1", behaviour={"stop-seconds": 4}),
+        a_pod_manifest("dns", "n1", priorityClassName=CRITICAL, behaviour={"stop-seconds": 2}),
+    )
+    stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
+
+
+async def until_told(stage: Stage, *nodes: str) -> None:
+    await stage.until_gone(*nodes)
+    await stage.clock.sleep(1)
+
+
+def check(collector: Collector) -> None:
+    """One whole trace: a root, every parent, and no id twice but of spans that a successor has marked."""
+    spans = collector.spans
+    (root,) = roots(spans)
+    assert root.name == "terminate node"
+    assert {span.trace for span in spans} == {root.trace}
+    assert not orphans(spans)
+    again = {span.id for span in spans if span.attributes.get("gracectl.resumed")}
+    assert twins(spans).keys() <= again
+    assert all(span.start <= span.end for span in spans)
+    assert all(root.start <= span.start and span.end <= root.end for span in spans)
+
+
+@pytest.mark.parametrize("lost", [0.0, 1.0, 100.0], ids=["nothing lost", "the last second lost", "all lost"])
+@pytest.mark.parametrize("after", [0.0, 0.005, 0.1, 0.45, 0.9, 1.5, 3.1, 4.0, 4.3, 5.0, 6.5, 8.0, 9.5])
+async def test_a_kill_at_any_point_leaves_one_trace(after: float, lost: float) -> None:
+    async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=5.0)) as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(after)
+            assert stage.node("n1") is not None
+        collector.lose(lost)
+        await stage.clock.sleep(0.2)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        check(collector)
+
+
+async def test_killed_again_and_again() -> None:
+    async with staged("n1", "n2") as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+        lives = 0
+        while stage.node("n1"):
+            lives += 1
+            async with stage.mortal():
+                await stage.clock.sleep(2.3)
+        assert lives >= 3
+        check(collector)
+
+
+@pytest.mark.seeds(10)
+async def test_kills_at_random(seed: int) -> None:
+    rng = random.Random(f"traces/{seed}")
+    async with staged("n1", "n2", seed=seed, cloud=CloudSettings(terminate_delay=rng.uniform(0, 8))) as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(rng.uniform(0, 3))
+        collector.lose(rng.choice([0.0, 0.5, 1.0]))
+        for _ in range(rng.randint(0, 4)):
+            async with stage.mortal():
+                await stage.clock.sleep(rng.expovariate(0.5))
+                if stage.node("n1") is None:
+                    return  # killed in the second in which the root was due: no object is left to continue from
+            collector.lose(rng.choice([0.0, 0.5, 1.0]))
+        async with stage.controller():
+            await until_told(stage, "n1")
+        check(collector)
+
+
+async def test_a_successor_counts_its_minutes_from_the_takeover() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "400s"}))
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(150)
+        await stage.clock.sleep(75)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        waits = [(wait.start, wait.end) for wait in collector.of("waiting")]
+        assert waits == [(0, 60), (60, 120), (225, 285), (285, 345)]
+        check(collector)
+
+
+async def test_a_successor_takes_the_drain_from_the_condition_and_marks_its_spans() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=20.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 10}))
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(5)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        first, again = collector.of("cordon")
+        assert ("gracectl.resumed" in first.attributes, again.attributes.get("gracectl.resumed")) == (False, True)
+        drain, root = collector.the("drain"), collector.the("terminate node")
+        assert (drain.start, drain.end) == (0, 10)
+        assert drain.attributes["gracectl.resumed"] is root.attributes["gracectl.resumed"] is True
+        assert collector.pod("a").start == 0  # its deletionTimestamp says so
+        assert collector.pod("a").attributes["gracectl.pod.left"] == "already terminating"
+
+
+async def test_a_successor_measures_a_held_pod_from_the_takeover() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"}))
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(10)
+        await stage.clock.sleep(10)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        pod = collector.pod("job")
+        assert (pod.start, pod.end) == (20, 40)
+        assert pod.attributes["gracectl.protected.seconds"] == 20
+        check(collector)
+
+
+@pytest.mark.parametrize("after", [4.5, 8.0], ids=["while it drains", "while its instance terminates"])
+async def test_an_orderly_handover_is_continued_in_the_same_way(after: float) -> None:
+    async with staged("n1", "n2", settings=Settings(), cloud=CloudSettings(terminate_delay=5.0)) as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(after)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        assert len(collector.outlets) == 2
+        assert all(outlet.emitted for outlet in collector.outlets)
+        assert any("gracectl.resumed" in span.attributes for span in collector.spans)
+        check(collector)
+
+
+async def test_another_node_of_the_same_name_has_another_trace() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await until_told(stage, "n1")
+            await stage.add_nodes("n1")
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await until_told(stage, "n1")
+        first, second = collector.of("terminate node")
+        assert first.trace != second.trace
+        assert not orphans(collector.spans)
+        assert all(one.end <= other.start for one, other in pairwise((first, second)))
+
+
+ROOM = Path(gracectl.__file__).parent / "controllers" / "tracing"
+PAGE = (Path(gracectl.__file__).parents[1] / "docs" / "tracing.md").read_text()
+NAMES = ("pods", "trace", "tracer", "nodeclaim", "../../agent/journal")
+SOURCES = "".join((ROOM / f"{name}.py").read_text() for name in NAMES)
+DOCUMENTED = set(re.findall(r"`((?:gracectl|k8s)\.[a-z_.]+)`", PAGE))
+ELSEWHERE = {"gracectl.io"}
+"""The annotation's domain."""
+
+
+def written() -> set[str]:
+    """As the sources spell them, in both ways that there are."""
+    keywords = {name.replace("__", ".") for name in re.findall(r"\b((?:gracectl|k8s)__[a-z_]+)=", SOURCES)}
+    return keywords | set(re.findall(r'"((?:gracectl|k8s)\.[a-z_.]+)"', SOURCES))
+
+
+def test_every_attribute_is_on_the_page_and_none_that_is_not_there() -> None:
+    assert written() - ELSEWHERE == DOCUMENTED - ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    "words", [*WORDS.values(), "gone", "finished", "ignored", "already terminating", "terminated by another client"]
+)
+def test_every_way_in_which_a_pod_has_left_is_on_the_page(words: str) -> None:
+    assert f"`{words}`" in PAGE
+    assert f'"{words}"' in SOURCES
+
+
+def test_every_step_is_on_the_page() -> None:
+    tree = PAGE[PAGE.index("```text") :]
+    tree = tree[: tree.index("```\n")]
+    assert [step.name for step in STEPS if step.name not in tree] == []

@@ -1,4 +1,4 @@
-"""A pod that cannot be decoded keeps its own node, says so there, and keeps nothing else."""
+"""A pod that cannot be decoded blocks its own node, is reported there, and blocks nothing else."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_its_node_waits_for_it_and_nothing_else_does(is_there_at_start: bo
             assert undecodable(controller)["pods"] == 0
 
 
-async def test_at_the_deadline_the_instance_ends_as_ever() -> None:
+async def test_at_the_deadline_the_instance_is_terminated_as_ever() -> None:
     async with staged("n1", settings=with_grace_period("15m")) as stage:
         spoil(stage)
         await stage.create(bad())

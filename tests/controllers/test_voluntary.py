@@ -1,4 +1,4 @@
-"""Terminations that nobody asked for: a node that is lost, a label, a claim that expires; to the second, and once."""
+"""Voluntary terminations: a lost node, the label, an expired claim; to the second, and once."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_the_search_for_unhealthy_nodes_can_be_switched_off() -> None:
         await stage.until_gone("n1")
 
 
-async def test_a_node_that_is_not_managed_is_nobodys_business() -> None:
+async def test_a_node_that_is_not_managed_is_not_terminated() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
     async with staged(settings=settings) as stage:
         await stage.add_nodes("n1")
@@ -183,7 +183,7 @@ async def test_a_node_with_two_claims_has_none() -> None:
 # -- the label ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_label_ends_a_node_at_once() -> None:
+async def test_the_label_terminates_a_node_at_once() -> None:
     async with staged("n1", "n2") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.clock.sleep(10)
@@ -195,7 +195,7 @@ async def test_the_label_ends_a_node_at_once() -> None:
         assert told["NodeTerminable"] == "terminating: node n1 has the label karpenter.sh/lifecycle-phase=terminable"
 
 
-async def test_a_node_that_has_the_label_from_its_first_moment_is_held_before_it_is_deleted() -> None:
+async def test_a_node_that_has_the_label_from_its_first_moment_gets_the_finalizer_before_it_is_deleted() -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.add_nodes("n2", labels=TERMINABLE["metadata"]["labels"])
@@ -274,8 +274,8 @@ async def test_an_expiry_is_an_instant_of_the_servers_clock(offset: float, learn
         assert deletions(stage, "nodeclaims") == [(expires, "early")]
 
 
-async def test_an_expiry_that_cannot_be_read_never_comes_and_somebody_is_told_once() -> None:
-    """Not everybody's definition of NodeClaims is as strict as ours."""
+async def test_an_invalid_expiry_never_comes_and_makes_one_event() -> None:
+    """Other definitions of NodeClaims are less strict than ours."""
     definitions = shipped_definitions()
     for definition in definitions:
         for version in definition["spec"]["versions"]:

@@ -1,4 +1,4 @@
-"""An unhealthy node that is ended by force, and an end that the server refuses."""
+"""Forced terminations of unhealthy nodes: refused ones, and crashes between the forced deadline and the DELETE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.faults import LateWatch, Reset, Rule
+from kubesim.faults import LateWatch, Partition, Reset, Rule
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 from support.voluntary import (
     AT_ONCE,
@@ -21,6 +21,7 @@ from support.voluntary import (
     refusing,
 )
 
+from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.model.times import format_time, parse_time
 
@@ -71,8 +72,8 @@ async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_no
         assert instant_of(stage, pulled) == pytest.approx(lost + 900.0)
 
 
-async def test_a_forced_end_that_is_refused_leaves_no_deadline_behind() -> None:
-    """Somebody who deletes the node later, when it is well again, must find his pods as patient as ever."""
+async def test_a_forced_termination_that_is_refused_leaves_no_deadline_behind() -> None:
+    """A later deletion, when the node is healthy again, must not be forced."""
     async with staged("n1", settings=FORCED) as stage, stage.controller() as controller:
         await stage.settle(controller)
         before = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + 100_000)}
@@ -108,7 +109,7 @@ async def test_a_node_that_recovers_in_the_last_moment_is_left_as_it_was() -> No
         assert deletions(stage) == []
 
 
-async def test_a_forced_end_loosens_no_deadline_that_somebody_sets_in_that_moment() -> None:
+async def test_a_forced_termination_loosens_no_deadline_that_is_set_in_that_moment() -> None:
     slow = CloudSettings(terminate_delay=120.0)
     async with staged("n1", settings=FORCED, cloud=slow) as stage, stage.controller() as controller:
         await stage.settle(controller)
@@ -133,7 +134,7 @@ async def test_a_forced_end_loosens_no_deadline_that_somebody_sets_in_that_momen
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_deletion_that_is_refused_is_tried_again_with_backoff_and_told_once() -> None:
+async def test_a_refused_deletion_is_retried_with_backoff_and_makes_one_event() -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         async with refusing(stage, "/api/v1/nodes/n1") as asked:
@@ -173,7 +174,7 @@ async def test_an_answer_that_is_lost_is_no_reason_to_ask_twice() -> None:
         assert len(deletions(stage)) == 1
 
 
-async def test_while_the_watch_is_late_nobody_is_asked_twice() -> None:
+async def test_while_the_watch_is_late_no_delete_is_sent_twice() -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
         async with stage.controller() as controller:
@@ -187,7 +188,7 @@ async def test_while_the_watch_is_late_nobody_is_asked_twice() -> None:
 
 
 async def test_a_node_that_a_person_has_deleted_is_no_business_of_ours() -> None:
-    """Its claim may be one that nobody may delete."""
+    """Its claim may be one that must not be deleted."""
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
         await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED))
@@ -199,3 +200,70 @@ async def test_a_node_that_a_person_has_deleted_is_no_business_of_ours() -> None
                 await stage.clock.sleep(100)
             told = {reason for _, reason, _ in await stage.events()}
             assert not told & {"DisruptionRefused", "DisruptionHeld", "NodeTerminable"}
+
+
+FORCED = the_settings(health={"force": True, "maximumUnhealthy": "100%"})
+LATER = 1_000_000.0
+
+
+async def pulled_and_killed(stage: Stage, what: str) -> None:
+    """A controller that has written the deadline and dies before its DELETE is heard; then the node is well again."""
+    async with stage.mortal() as controller:
+        await stage.settle(controller)
+        stage.transport.before.add(rule := Rule(fault=Partition(), method="DELETE", path=what))
+        lost = await lost_at(stage, "n1")
+        await stage.clock.sleep(lost + 902 - stage.clock.monotonic())
+    stage.transport.before.remove(rule)
+    stage.cluster.kubelet.heal("n1")
+    await stage.until(lambda: (stage.condition("n1", "Ready") or {})["status"] == "True")
+
+
+def deadlines_on(stage: Stage, claimed: bool) -> dict[str, str]:
+    thing = stage.claim("n1-claim") if claimed else stage.node("n1")
+    assert thing is not None
+    ours = (names.TERMINATION_TIMESTAMP, names.FORCED_DEADLINE)
+    return {key: value for key, value in thing["metadata"].get("annotations", {}).items() if key in ours}
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+@pytest.mark.parametrize("before", ["", "a deadline"])
+@pytest.mark.parametrize("after", [FORCED, Settings()], ids=["forced", "not forced"])
+async def test_a_node_that_is_well_again_after_a_crash_gets_its_deadline_back(
+    claimed: bool, before: str, after: Settings
+) -> None:
+    async with staged(settings=FORCED) as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec() if claimed else None)
+        stood = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + LATER)} if before else {}
+        patch = {"metadata": {"annotations": stood}}
+        await (stage.patch_claim("n1-claim", patch) if claimed else stage.patch_node("n1", patch))
+        await pulled_and_killed(stage, "nodeclaims" if claimed else "nodes")
+        assert deadlines_on(stage, claimed) != stood
+        stage.settings = after
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(600)
+            assert deadlines_on(stage, claimed) == stood
+            assert deletions(stage) == deletions(stage, "nodeclaims") == []
+
+
+async def test_a_deadline_that_was_tightened_meanwhile_stays() -> None:
+    async with staged("n1", settings=FORCED) as stage:
+        await pulled_and_killed(stage, "nodes")
+        tighter = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() - 5000)}
+        await stage.patch_node("n1", {"metadata": {"annotations": tighter}})
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(10)
+            assert deadlines_on(stage, claimed=False) == tighter
+
+
+async def test_a_node_that_is_unhealthy_after_a_crash_is_still_terminated_by_force() -> None:
+    async with staged("n1", settings=FORCED) as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(rule := Rule(fault=Partition(), method="DELETE", path="nodes"))
+            lost = await lost_at(stage, "n1")
+            await stage.clock.sleep(lost + 902 - stage.clock.monotonic())
+        stage.transport.before.remove(rule)
+        async with stage.controller():
+            await stage.until_gone("n1")

@@ -1,4 +1,4 @@
-"""One claim or instance, two nodes, as when a machine comes back under another name: what is left over goes alone."""
+"""Two nodes of one claim or instance, as when a machine comes back under another name: the one left over goes alone."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_restart_decides_likewise(after: float) -> None:
 
 
 @pytest.mark.parametrize("is_labelled", [False, True])
-async def test_neither_its_health_nor_its_label_ends_the_node_that_lives(is_labelled: bool) -> None:
+async def test_neither_its_health_nor_its_label_terminates_the_node_that_lives(is_labelled: bool) -> None:
     """Nothing was deleted by hand: a node that is left over is unhealthy for ever."""
     async with staged("n3", "n4", "n5", "n6") as stage:
         await stage.add_nodes("n2", claim=CLAIM)

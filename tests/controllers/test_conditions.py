@@ -1,4 +1,4 @@
-"""What people see of a termination, and other writers beside it: conditions, conflicts, budgets that change."""
+"""Conditions of a termination, and other writers: conflicts, changed budgets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_conflict_storm_delays_the_cordon_and_loses_nothing() -> None:
-    """Somebody writes to the node before each of our writes arrives; his writes stand."""
+    """Another client writes to the node before each of our writes arrives; its writes stand."""
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         storms = iter(range(12))
@@ -225,7 +225,7 @@ async def test_a_budget_that_appears_in_the_middle_is_obeyed() -> None:
             assert instants(stage, "create", "pods/eviction", start) == [0.0, 3.0, 5.0, 7.0]
 
 
-async def test_every_pod_that_two_budgets_select_is_told_so_though_the_server_is_asked_about_one() -> None:
+async def test_every_pod_that_two_budgets_select_gets_an_event_though_one_eviction_is_sent() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(
             a_workload("Deployment", "web", 6),

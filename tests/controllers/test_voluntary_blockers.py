@@ -1,4 +1,4 @@
-"""Pods keep their node from a voluntary end, until the very instant at which they do not; unless it has a deadline."""
+"""Pods that block a voluntary termination, until the very instant at which they do not; unless it has a deadline."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_the_node_is_deleted_in_the_very_second_in_which_the_last_protecti
         assert "(and 2 more pods)" in message
 
 
-async def test_a_label_taken_back_while_a_pod_held_the_node_means_that_nothing_happens() -> None:
+async def test_a_label_removed_while_a_pod_blocks_means_that_nothing_happens() -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "600s"}))
@@ -71,7 +71,7 @@ async def test_a_label_taken_back_while_a_pod_held_the_node_means_that_nothing_h
 
 
 @pytest.mark.parametrize("way", ["the pod goes", "the annotation goes"])
-async def test_the_node_goes_when_what_held_it_goes(way: str) -> None:
+async def test_the_node_goes_when_its_blocker_goes(way: str) -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER, behaviour={"stop-seconds": 5}))
@@ -108,7 +108,7 @@ async def test_a_node_whose_pods_budget_is_spent_waits_for_the_replica_that_is_m
         assert at - start == pytest.approx(40.0, abs=0.01)
 
 
-async def test_a_budget_that_changes_without_letting_anybody_go_wakes_nobody() -> None:
+async def test_a_budget_that_changes_and_still_blocks_wakes_no_candidate() -> None:
     async with staged("n1", "n2") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER))

@@ -1,4 +1,4 @@
-"""When many nodes fall ill at once, none is ended for it."""
+"""Circuit breaker: when many nodes are unhealthy at once, none is terminated for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def status(stage: Stage, node: str) -> str | None:
 
 
 async def cut_off(stage: Stage, *nodes: str) -> None:
-    """Their kubelets hear nobody any more; return when Kubernetes has noticed."""
+    """Cut their kubelets off; return when Kubernetes has noticed."""
     for node in nodes:
         stage.cluster.kubelet.partition(node)
     await stage.until(lambda: all(status(stage, n) == "Unknown" for n in nodes))
@@ -61,7 +61,7 @@ def recount(nodes: dict[str, Node], settings: HealthSettings, now: float) -> Unh
         max_size=60,
     )
 )
-def test_the_count_kept_is_that_of_a_recount(changes: list[tuple[str, str, int]]) -> None:
+def test_the_count_equals_a_recount(changes: list[tuple[str, str, int]]) -> None:
     settings = HealthSettings(maximum_unhealthy="30%")
     selector = LabelSelector(match_expressions=(Requirement(key="pool", operator="Exists"),))
     brake, nodes, now = CircuitBreaker(selector, settings), dict[str, Node](), NOW
@@ -87,7 +87,7 @@ async def held(stage: Stage) -> dict[str, str]:
 
 
 @pytest.mark.anyio
-async def test_the_partition_of_a_whole_zone_ends_no_node() -> None:
+async def test_the_partition_of_a_whole_zone_terminates_no_node() -> None:
     zones = {f"{zone}-{n}": f"zone-{zone}" for zone in "abc" for n in range(5)}
     async with staged() as stage:
         for name, zone in zones.items():
@@ -103,7 +103,7 @@ async def test_the_partition_of_a_whole_zone_ends_no_node() -> None:
             assert all("5 of 15 managed nodes are unhealthy; 3 (20%) may be" in words for words in told.values())
             await stage.clock.sleep(2000)
             assert deleted(stage) == {}
-            assert controller.statistics().voluntary_terminations.handed_out == before  # nobody polls
+            assert controller.statistics().voluntary_terminations.handed_out == before  # no polling
             for name in lost:
                 stage.cluster.kubelet.heal(name)
                 await stage.clock.sleep(25)  # one after the other: the last ones are not ended for being the last
@@ -151,7 +151,7 @@ async def test_one_that_falls_ill_later_holds_the_others_though_it_is_still_tole
 
 
 @pytest.mark.anyio
-async def test_a_node_that_has_been_told_to_end_still_counts_until_it_is_gone() -> None:
+async def test_a_node_that_is_being_deleted_counts_until_it_is_gone() -> None:
     """Or an outage that spreads would take the cluster fifth by fifth."""
     slow = CloudSettings(terminate_delay=1500.0)
     async with staged(*TEN, cloud=slow, settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
@@ -214,7 +214,7 @@ async def test_the_maximum_is_the_administrators(maximum: int | str, lost: int, 
 
 
 @pytest.mark.anyio
-async def test_the_brake_holds_for_health_alone() -> None:
+async def test_the_circuit_breaker_is_for_health_alone() -> None:
     async with staged(*TEN[:4]) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await cut_off(stage, "n0", "n1", "n2")
@@ -229,7 +229,7 @@ async def test_the_brake_holds_for_health_alone() -> None:
 
 
 @pytest.mark.anyio
-async def test_force_does_not_loosen_the_brake() -> None:
+async def test_force_does_not_close_the_circuit_breaker() -> None:
     async with (
         staged(*TEN[:5], settings=the_settings(health={"force": True})) as stage,
         stage.controller() as controller,
@@ -270,7 +270,7 @@ async def test_an_outage_is_not_over_with_the_first_that_recover(is_restarted: b
 
 
 @pytest.mark.anyio
-async def test_who_does_not_recover_with_the_others_is_ended_in_the_end() -> None:
+async def test_a_node_that_does_not_recover_with_the_others_is_terminated_in_the_end() -> None:
     async with staged(*TEN) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await cut_off(stage, *TEN[:6])
@@ -302,7 +302,7 @@ async def test_a_restart_counts_anew_before_it_decides() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_is_due_while_others_recover_is_ended_when_they_have() -> None:
+async def test_a_node_that_is_due_while_others_recover_is_terminated_when_they_have() -> None:
     """Though nothing happens to any node in that moment."""
     async with staged(*TEN) as stage, stage.controller() as controller:
         await stage.settle(controller)
