@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -16,6 +17,11 @@ settings.register_profile("soak", max_examples=2000, deadline=None)
 
 # Workers of xdist inherit the width of a terminal that they do not have: what commands print would be broken at it.
 os.environ.pop("COLUMNS", None)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays: the garbage collector need not look at it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
