@@ -13,7 +13,7 @@ from gracectl.cli.options import ClusterChoice, NodeChoice, UnknownNodes, cluste
 from gracectl.cli.output import say
 from gracectl.config import Settings
 from gracectl.controllers.node.maintenance import withdrawal
-from gracectl.controllers.node.unmanaged import complaint
+from gracectl.controllers.node.unmanaged import unmanaged_report
 from gracectl.kube.connection import Connection
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.reading import read_all
@@ -64,7 +64,7 @@ async def _ask(there: Connection, settings: Settings, node: Node) -> str:
     if not is_maintenance_ending(after):
         return "takes pods again" if was_asked else "was not cordoned"
     if not settings.termination.node_selector.matches(after.labels):
-        return f"is schedulable; {complaint(after)[1]}"
+        return f"is schedulable; {unmanaged_report(after)[1]}"
     rest = " and ".join(SPELT[mark] for mark in (Mark.TAINT, Mark.LABEL) if mark in recorded_marks(after))
     if not rest:
         return "takes pods again"

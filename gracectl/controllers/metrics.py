@@ -123,7 +123,7 @@ def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
 
 def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:
     standing = Counter((end.kind, end.step or NOT_LOOKED_AT) for end in ends)
-    still = Counter(end.kind for end in ends if end.is_at_standstill)
+    still = Counter(end.kind for end in ends if end.is_stalled)
     oldest: dict[TerminationKind, float] = {}
     for end in ends:
         if end.step != RESTING:

@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
-from gracectl.controllers.node.unmanaged import complaint
+from gracectl.controllers.node.unmanaged import unmanaged_report
 from gracectl.controllers.pipeline.state import KEPT
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, obstacles_of, origin_if_deleted
@@ -297,7 +297,7 @@ def _obstacles(
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
     for caution in obstacles_of(observed, settings, node, keeps=is_maintenance_requested(node)):
         if caution.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
-            yield PlanWarning(WarningKind.NOT_MANAGED, complaint(node)[1])
+            yield PlanWarning(WarningKind.NOT_MANAGED, unmanaged_report(node)[1])
         elif caution.kind is not WarningKind.FINALIZER_MISSING or not has_drained:
             # One that we have drained and let go is not one that nobody has ever held.
             yield caution

@@ -38,7 +38,7 @@ async def delete_claim_of_node(context: StepContext, state: NodeState) -> Answer
         state.claim = None
         claims = context.cluster.claims_of(state.node)
         if len(claims) > 1:
-            _tell_of_several(context, state, claims)
+            _report_several_claims(context, state, claims)
         return Proceed()
     tracked = state.claim
     if tracked is None or tracked.uid != claim.uid:
@@ -63,12 +63,10 @@ async def _try_to_delete(context: StepContext, state: NodeState, tracked: Tracke
         raise
     except ApiError as error:
         state.next_claim = context.clock.monotonic() + RETRY_SECONDS
-        _tell_of_failure(context, state, tracked, error)
+        _report_failure(context, state, tracked, error)
 
 
-def _tell_of_failure(
-    context: StepContext, state: NodeState, tracked: TrackedObject[NodeClaim], error: ApiError
-) -> None:
+def _report_failure(context: StepContext, state: NodeState, tracked: TrackedObject[NodeClaim], error: ApiError) -> None:
     message = (
         f"node claim {tracked.name} cannot be deleted with node {state.node.name}: {error}; it is tried again, and "
         "the node, which drains meanwhile, stays until then"
@@ -76,7 +74,7 @@ def _tell_of_failure(
     emit_event(context, state.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
 
 
-def _tell_of_several(context: StepContext, state: NodeState, claims: Sequence[NodeClaim]) -> None:
+def _report_several_claims(context: StepContext, state: NodeState, claims: Sequence[NodeClaim]) -> None:
     listed = ", ".join(sorted(each.name for each in claims))
     if (state.tracked.uid, listed) in state.reported:
         return

@@ -14,12 +14,12 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.node.deadline import shown_deadline
+from gracectl.controllers.node.deadline import cached_deadline
 from gracectl.controllers.node.deadline_timer import DeadlineTimer
 from gracectl.controllers.node.drain import cancel_drain, schedule_deletions
 from gracectl.controllers.node.maintenance import MaintenancePipeline, MaintenanceState
 from gracectl.controllers.node.pipeline import NodePipeline
-from gracectl.controllers.node.unmanaged import complaint
+from gracectl.controllers.node.unmanaged import unmanaged_report
 from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
 from gracectl.controllers.pipeline.steps import StepContext
@@ -93,7 +93,7 @@ class NodeController:
         """State of the node of this name, opened if need be; None if nothing is requested of it here."""
         node = self._context.cluster.node(name)
         state = self.registry.get(name)
-        if state is not None and (node is None or not state.is_of(node)):
+        if state is not None and (node is None or not state.matches_node(node)):
             if node is None or node.uid != state.uid or not is_finalizing(node):
                 cancel_drain(self._context, name)
                 self._timer.forget(name)
@@ -121,7 +121,7 @@ class NodeController:
         cancel_drain(self._context, node.name)
         self._timer.forget(node.name)
         self._context.pod_outcomes.close(node.name, is_over=False)
-        reason, message = complaint(node)
+        reason, message = unmanaged_report(node)
         if self.registry.leave_alone(node, reason):
             emit_event(self._context, (TrackedObject(NODES, node),), reason, message, "Warning")
 
@@ -152,7 +152,7 @@ class NodeController:
         if not is_finalizing(node) or not self._context.settings.node_selector.matches(node.labels):
             return
         self._timer.changed(node.name)
-        deadline = shown_deadline(self._context, node)
+        deadline = cached_deadline(self._context, node)
         if deadline is not None:
             self._timer.set_deadline(node.name, deadline.at)
 

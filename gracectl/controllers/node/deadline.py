@@ -11,7 +11,7 @@ import math
 import anyio
 
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
-from gracectl.controllers.pipeline.state import LAST_WORD_SECONDS, AnyState, NodeState
+from gracectl.controllers.pipeline.state import OVERDUE_SECONDS, AnyState, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError, NotLeading
@@ -41,7 +41,7 @@ async def publish_deadline(context: StepContext, state: NodeState) -> Answer:
     return Proceed(RETRY_SECONDS if any(owed) else math.inf)
 
 
-def shown_deadline(context: StepContext, node: Node) -> Deadline | None:
+def cached_deadline(context: StepContext, node: Node) -> Deadline | None:
     """The deadline of a node as the caches alone show it, whatever a termination of it has found out."""
     return deadline_of(node, context.cluster.claim_ending_with(node), context.settings.policy)
 
@@ -57,7 +57,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
     before = state.deadline
     state.deadline = earliest_deadline(before, found)
     for tracked in state.objects:
-        _warn_of_unreadable(context, state, tracked)
+        _report_unreadable_deadline(context, state, tracked)
     if state.deadline is None:
         for tracked in state.objects if traceparent is not None else ():
             await _try_to_write(context, tracked, None, traceparent)
@@ -66,7 +66,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
         told = words(state.deadline, context.clock.now())
         emit_event(context, state.objects, reason, told, news=format_time(state.deadline.at))
-    with anyio.move_on_after(max(state.deadline.at - context.clock.now(), LAST_WORD_SECONDS)):
+    with anyio.move_on_after(max(state.deadline.at - context.clock.now(), OVERDUE_SECONDS)):
         for tracked in state.objects:
             owed = state.deadline.at if _lacking(tracked.latest, state.deadline.at, None) else None
             if isinstance(tracked.latest, Node) and owed is not None:
@@ -102,7 +102,7 @@ def words(deadline: Deadline, now: float) -> str:
     )
 
 
-def _warn_of_unreadable(context: StepContext, state: AnyState, tracked: TrackedObject[H]) -> None:
+def _report_unreadable_deadline(context: StepContext, state: AnyState, tracked: TrackedObject[H]) -> None:
     text = invalid_deadline(tracked.latest)
     if text is None or (tracked.uid, text) in state.reported:
         return

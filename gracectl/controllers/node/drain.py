@@ -13,8 +13,8 @@ from functools import partial
 
 import msgspec
 
-from gracectl.controllers.node.deadline import shown_deadline
-from gracectl.controllers.pipeline.state import TOLD_OF_STANDSTILL, NodeState
+from gracectl.controllers.node.deadline import cached_deadline
+from gracectl.controllers.pipeline.state import STALL_REPORTED, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import emit_event, report_multiple_budgets
@@ -28,7 +28,7 @@ from gracectl.policy.deadlines import Deadline, earliest_deadline
 from gracectl.policy.explain import explain, left_behind, summarize
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 
-STANDSTILL_SECONDS = 60.0
+STALL_SECONDS = 60.0
 """A drain in which nobody leaves for so long is worth an Event; a budget that waits for a replacement is not."""
 DELETIONS_FIRST_SECONDS = 0.2
 """When a deletion is due, it is for the deleter to be on time: a look at the whole node in that instant, and at many
@@ -47,10 +47,10 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     state.blocking_budgets = _budgets_of(decision)
     state.observer.planned(decision, now, context.pod_outcomes.note(state.node.name, decision))
     context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
-    context.deleter.set_pods(state.node.name, doomed(decision, state.node.name))
-    _tell_of_plan(context, state, is_first=is_first_look)
+    context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
+    _report_plan(context, state, is_first=is_first_look)
     if decision.overdue:
-        _tell_of_the_end(context, state, decision)
+        _report_overdue(context, state, decision)
         if not state.instance.was_tried:
             # First the instance is asked to end, then conditions are written: a server that does not answer takes long,
             # and for the last deletions it has what is left of a second (see time_left).
@@ -58,8 +58,8 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
             return Proceed()
     patience = state.time_left(context.clock)
     if decision.drained:
-        state.still_since = None
-        return Proceed(await set_condition(context, state.objects, _last_word(state, decision), seconds=patience))
+        state.stalled_since = None
+        return Proceed(await set_condition(context, state.objects, _final_condition(state, decision), seconds=patience))
     # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
     waits_for = summarize(decision) or "no pod is left; one may have been bound in the instant of the cordon"
     seconds = math.inf
@@ -72,7 +72,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     return Wait(min(seconds, _until_next_change(context, decision)), waits_for)
 
 
-def _tell_of_plan(context: StepContext, state: NodeState, *, is_first: bool) -> None:
+def _report_plan(context: StepContext, state: NodeState, *, is_first: bool) -> None:
     """What is new in the termination's plan, on whom it concerns."""
     decision = state.plan
     assert decision is not None
@@ -105,10 +105,10 @@ def schedule_deletions(context: StepContext, state: NodeState) -> None:
     """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
     comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
     node = state.node
-    deadline = earliest_deadline(state.deadline, shown_deadline(context, node))
+    deadline = earliest_deadline(state.deadline, cached_deadline(context, node))
     if deadline is not None:
         view = view_without_budgets(context, state, deadline)
-        context.deleter.set_pods(node.name, doomed(plan(view, context.clock.now()), node.name))
+        context.deleter.set_pods(node.name, scheduled_deletions(plan(view, context.clock.now()), node.name))
 
 
 def cancel_drain(context: StepContext, node: str) -> None:
@@ -117,7 +117,7 @@ def cancel_drain(context: StepContext, node: str) -> None:
     context.deleter.remove_node(node)
 
 
-def _tell_of_the_end(context: StepContext, state: NodeState, decision: Plan) -> None:
+def _report_overdue(context: StepContext, state: NodeState, decision: Plan) -> None:
     """The deadline has come: what is left has been told to end at once, nobody waits for it, and people hear of it."""
     if decision.left and not state.left_behind:
         state.left_behind = left_behind(decision)
@@ -125,27 +125,27 @@ def _tell_of_the_end(context: StepContext, state: NodeState, decision: Plan) -> 
         emit_event(context, state.objects, reason, state.left_behind, "Warning")
 
 
-def _last_word(state: NodeState, decision: Plan) -> ConditionUpdate:
+def _final_condition(state: NodeState, decision: Plan) -> ConditionUpdate:
     """What was left at the deadline stays to be read, also when it is gone."""
     if state.left_behind:
         status = names.FALSE if decision.left else names.TRUE
         return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", state.left_behind)
-    return ConditionUpdate(names.DRAINED, names.TRUE, *state.emptied)
+    return ConditionUpdate(names.DRAINED, names.TRUE, *state.drained_condition)
 
 
 def _report_stall(context: StepContext, state: NodeState, decision: Plan, message: str) -> float:
     """Emit an Event when no pod has left for STANDSTILL_SECONDS; returns the seconds until that is due."""
     now = context.clock.monotonic()
     if any(entry.outcome in MOVING for entry in decision.left):
-        state.still_since = None
+        state.stalled_since = None
         return math.inf
-    if state.still_since is None:
-        state.still_since = now
-    if now >= state.still_since + STANDSTILL_SECONDS:
-        state.still_since = TOLD_OF_STANDSTILL  # once in each standstill: the condition keeps saying it
-        blocked = f"nobody has left for {STANDSTILL_SECONDS:g} s; {message}"
+    if state.stalled_since is None:
+        state.stalled_since = now
+    if now >= state.stalled_since + STALL_SECONDS:
+        state.stalled_since = STALL_REPORTED  # once in each standstill: the condition keeps saying it
+        blocked = f"nobody has left for {STALL_SECONDS:g} s; {message}"
         emit_event(context, state.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
-    return math.inf if state.still_since == TOLD_OF_STANDSTILL else state.still_since + STANDSTILL_SECONDS - now
+    return math.inf if state.stalled_since == STALL_REPORTED else state.stalled_since + STALL_SECONDS - now
 
 
 def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadline | None) -> NodeView:
@@ -183,7 +183,7 @@ def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[Candidate]:
     ]
 
 
-def doomed(decision: Plan, node: str) -> list[ScheduledDeletion]:
+def scheduled_deletions(decision: Plan, node: str) -> list[ScheduledDeletion]:
     """Pods that will be deleted if they are still there when their time comes, as the deleter wants them."""
     return [
         ScheduledDeletion(

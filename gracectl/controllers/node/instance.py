@@ -63,7 +63,7 @@ async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer
         return Proceed()
     if now < wait.next_notice:
         return Proceed(wait.next_notice - now)
-    if wait.asked_at is not None and state.plan is not None and state.plan.drained:
+    if wait.requested_at is not None and state.plan is not None and state.plan.drained:
         return Proceed()  # the step that has asked for its end asks for the rest
     wait.turn_to(state.provider_id)
     wait.next_notice = now + NOTICE_SECONDS
@@ -119,7 +119,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
     if now < wait.next_call:
         return Wait(wait.next_call - now, state.waits_for)
     if context.provider.needs_provider_id and not provider_id:
-        message = f"{state.lack}, so nobody knows which instance to end"
+        message = f"{state.missing_provider_id}, so nobody knows which instance to end"
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
         return await _failed(context, state, error)
     try:
@@ -161,21 +161,21 @@ def _gone(state: AnyState) -> ConditionUpdate:
 async def _asked(context: StepContext, state: AnyState) -> InstanceState:
     """What has become of the instance, which is asked to end unless somebody else has done so already."""
     wait = state.instance
-    if wait.asked_at is None and state.looks_first:
+    if wait.requested_at is None and state.checks_instance_first:
         instance_state = await _answer(context.provider.state(state.provider_id), PATIENCE_SECONDS)
         if instance_state is InstanceState.ENDING:
             await _accepted(context, state)
         if instance_state in (InstanceState.ENDING, InstanceState.GONE):
             return instance_state
-    if wait.asked_at is None or context.clock.monotonic() >= wait.asked_at + REMIND_SECONDS:
+    if wait.requested_at is None or context.clock.monotonic() >= wait.requested_at + REMIND_SECONDS:
         await _answer(context.provider.terminate(state.provider_id, _identity(state.source)), PATIENCE_SECONDS)
         await _accepted(context, state)
     return await _answer(context.provider.state(state.provider_id), PATIENCE_SECONDS)
 
 
 async def _accepted(context: StepContext, state: AnyState) -> None:
-    is_first = state.instance.asked_at is None
-    state.instance.asked_at = context.clock.monotonic()
+    is_first = state.instance.requested_at is None
+    state.instance.requested_at = context.clock.monotonic()
     message = f"instance {state.provider_id} is asked to end"
     if is_first:
         emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATING, message)

@@ -83,20 +83,20 @@ class MaintenanceState(NodeState):
         self.scope: anyio.CancelScope | None = None  # of the walk that is under way, or was last
 
     @property
-    def emptied(self) -> tuple[str, str]:
+    def drained_condition(self) -> tuple[str, str]:
         """See Termination."""
         return KEPT, (
             "all pods are gone but those that stay with the node; it is kept so until somebody gives it back: "
             f"gracectl uncordon {self.node.name}, or kubectl uncordon {self.node.name}"
         )
 
-    def is_of(self, node: Node) -> bool:
+    def matches_node(self, node: Node) -> bool:
         """See Termination."""
         return node.uid == self.uid and is_in_maintenance(node)
 
     def begin_anew(self, now: float) -> None:
         """It was given back, and is asked for once more: that is another drain."""
-        self.plan = self.protected_pods = self.cordoned_at = self.still_since = None
+        self.plan = self.protected_pods = self.cordoned_at = self.stalled_since = None
         self.next_cordon = 0.0
         self.recordon.reset()
         self.invalid_annotations = {}
@@ -114,7 +114,7 @@ async def cordon_for_maintenance(context: StepContext, kept: MaintenanceState) -
 
 async def rest(context: StepContext, kept: MaintenanceState) -> Answer:
     """Nothing is left to be done until somebody gives the node back, or a late pod comes."""
-    _, message = kept.emptied
+    _, message = kept.drained_condition
     if not kept.is_resting:
         kept.is_resting = True
         emit_event(context, kept.objects, names.EventReason.DRAINED, message)

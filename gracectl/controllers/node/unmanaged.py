@@ -12,7 +12,7 @@ MISMATCH = "nodeSelector does not match it"
 REMEDY = "change nodeSelector or the node's labels"
 
 
-def complaint(node: Node) -> tuple[EventReason, str]:
+def unmanaged_report(node: Node) -> tuple[EventReason, str]:
     """Which of our marks the node carries, what comes of that, and what helps."""
     if is_finalizing(node):
         return EventReason.UNMANAGED_NODE_HELD, (

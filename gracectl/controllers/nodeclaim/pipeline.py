@@ -220,8 +220,8 @@ async def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, bl
     """Report what blocks the nodes; they are deleted when their budgets change, or when the deadline demands it."""
     message = "; ".join(f"deletion of node {name} blocked: {refusal}" for name, refusal in blocked.items())
     gist = " ".join(f"{name} {refusal.budget} {refusal.allowance}" for name, refusal in blocked.items())
-    if gist != state.told_of_budgets:
-        state.told_of_budgets = gist
+    if gist != state.reported_budgets:
+        state.reported_budgets = gist
         emit_event(context, state.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
     update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
     await set_condition(context, state.objects, update)

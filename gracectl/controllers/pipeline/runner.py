@@ -25,7 +25,7 @@ async def run_steps(
     """
     earliest = math.inf
     for step in steps:
-        state.pass_through(step.name, context.clock.now())
+        state.enter_step(step.name, context.clock.now())
         try:
             answer = await take(step, state)
         except NotLeading:
@@ -39,7 +39,7 @@ async def run_steps(
         if isinstance(answer, Release):
             return Release(answer.reason, earliest)
         if isinstance(answer, Wait):
-            state.rest_at(step.name, context.clock.now(), answer.reason)
+            state.wait_at(step.name, context.clock.now(), answer.reason)
             return Wait(earliest, answer.reason)
     return Proceed(earliest)
 

@@ -45,7 +45,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str
     pods_left: int = 0
     """Of a node: how many hold it."""
-    is_at_standstill: bool = False
+    is_stalled: bool = False
     """Of a node: for a minute nobody has left, or was on his way, though somebody should."""
     nodes: tuple[str, ...] = ()
     """Of a claim: those that are waited for; their own terminations say more. Without any it has its own way to go."""
@@ -67,7 +67,7 @@ class InstanceWait(msgspec.Struct):
     """Of which instance all of this is."""
     is_gone: bool = False
     """The provider has said so: it is not asked again, for a machine may come back under the same providerID."""
-    asked_at: float | None = None
+    requested_at: float | None = None
     next_call: float = 0.0
     next_notice: float = 0.0
     """Before this instant nobody asks whether the instance of a node that is not Ready is still there."""
@@ -88,14 +88,14 @@ class InstanceWait(msgspec.Struct):
     def turn_to(self, provider_id: str) -> None:
         """It is about this instance; what was remembered of another one does not count."""
         if provider_id != self.provider_id:
-            self.provider_id, self.is_gone, self.asked_at, self.next_call = provider_id, False, None, 0.0
+            self.provider_id, self.is_gone, self.requested_at, self.next_call = provider_id, False, None, 0.0
             self.poll.reset()
             self.retry.reset()
 
     @property
     def was_tried(self) -> bool:
         """Whether the provider was asked to end the instance, with or without success."""
-        return self.asked_at is not None or self.next_call > 0
+        return self.requested_at is not None or self.next_call > 0
 
 
 class TerminationState(ABC, Generic[H]):
@@ -109,7 +109,7 @@ class TerminationState(ABC, Generic[H]):
     outcome = "is terminated"
     """The same when it is over."""
 
-    looks_first = False
+    checks_instance_first = False
     """Whether somebody else may have ended the instance already, so that the provider is looked at before it is asked.
     """
 
@@ -133,7 +133,7 @@ class TerminationState(ABC, Generic[H]):
 
     @property
     @abstractmethod
-    def lack(self) -> str:
+    def missing_provider_id(self) -> str:
         """Where `provider_id` was looked for, for people: `node worker-1 has no spec.providerID`."""
 
     @property
@@ -164,17 +164,17 @@ class TerminationState(ABC, Generic[H]):
         """From now on it stands nowhere, and has come nowhere before."""
         self._step, self._step_since, self._seconds, self.waits_for = "", now, {}, ""
 
-    def pass_through(self, step: str, now: float) -> None:
+    def enter_step(self, step: str, now: float) -> None:
         """A walk has come to this step: it is where the end stands, unless a walk has come so far before."""
         if step not in self._seconds:
-            self._stand_at(step, now)
+            self._set_step(step, now)
 
-    def rest_at(self, step: str, now: float, waits_for: str) -> None:
+    def wait_at(self, step: str, now: float, waits_for: str) -> None:
         """A walk has ended at this step, for this reason; it may be an earlier one than before (a late pod)."""
-        self._stand_at(step, now)
+        self._set_step(step, now)
         self.waits_for = waits_for
 
-    def _stand_at(self, step: str, now: float) -> None:
+    def _set_step(self, step: str, now: float) -> None:
         """Time counts for the step at which the end stands."""
         if step != self._step:
             self._leave(now)
@@ -214,7 +214,7 @@ AnyState = TerminationState[Any]
 E = TypeVar("E", bound=AnyState)
 
 
-LAST_WORD_SECONDS = 1.0
+OVERDUE_SECONDS = 1.0
 """At the deadline the instance ends; a server that does not answer has this long for everything that comes before."""
 
 PATIENCE_SECONDS = 5.0
@@ -223,7 +223,7 @@ PATIENCE_SECONDS = 5.0
 RECORDON_SECONDS = (0.002, 60.0)
 """Between two cordons of a node on which they are undone: the first wait and the longest, doubled each time."""
 
-TOLD_OF_STANDSTILL = math.inf
+STALL_REPORTED = math.inf
 """As the instant since when nobody leaves: people were told of it."""
 
 KEPT = "Kept"
@@ -251,8 +251,8 @@ class NodeState(TerminationState[Node]):
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # once the deadline has passed: what was left then, for people
         # Since when (monotonic) nobody leaves though somebody should.
-        self.still_since: float | None = None
-        self._hurries_since: float | None = None  # since when (monotonic) the deadline was seen to have passed
+        self.stalled_since: float | None = None
+        self._overdue_since: float | None = None  # since when (monotonic) the deadline was seen to have passed
 
     @property
     def node(self) -> Node:
@@ -260,7 +260,7 @@ class NodeState(TerminationState[Node]):
         return self.tracked.latest
 
     @property
-    def lack(self) -> str:
+    def missing_provider_id(self) -> str:
         """See Ending."""
         return f"node {self.node.name} has no spec.providerID"
 
@@ -280,11 +280,11 @@ class NodeState(TerminationState[Node]):
         return (self.tracked, self.claim) if self.claim else (self.tracked,)
 
     @property
-    def emptied(self) -> tuple[str, str]:
+    def drained_condition(self) -> tuple[str, str]:
         """Reason and message of the condition Drained when no pod is left that is waited for."""
         return "Drained", "all pods are gone"
 
-    def is_of(self, node: Node) -> bool:
+    def matches_node(self, node: Node) -> bool:
         """Whether this state of a node is one that has this end."""
         return node.uid == self.uid and is_finalizing(node)
 
@@ -302,22 +302,22 @@ class NodeState(TerminationState[Node]):
         if self.instance.was_tried:
             return PATIENCE_SECONDS
         now = clock.monotonic()
-        if self._hurries_since is None:
-            self._hurries_since = now
-        return max(self._hurries_since + LAST_WORD_SECONDS - now, 0.0)
+        if self._overdue_since is None:
+            self._overdue_since = now
+        return max(self._overdue_since + OVERDUE_SECONDS - now, 0.0)
 
     def progress(self, now: float) -> Progress:
         """Where it stands at `now`."""
         left = 0 if self.plan is None else len(self.plan.left)
-        is_still = self.still_since == TOLD_OF_STANDSTILL
-        return msgspec.structs.replace(super().progress(now), pods_left=left, is_at_standstill=is_still)
+        is_still = self.stalled_since == STALL_REPORTED
+        return msgspec.structs.replace(super().progress(now), pods_left=left, is_stalled=is_still)
 
 
 class NodeClaimState(TerminationState[NodeClaim]):
     """The memory of one claim's end."""
 
     kind = "nodeclaim"
-    looks_first = True
+    checks_instance_first = True
 
     def __init__(self, resource: Resource[NodeClaim], claim: NodeClaim, instance: InstanceWait, now: float) -> None:
         super().__init__(TrackedObject(resource, claim), instance, now)
@@ -325,7 +325,7 @@ class NodeClaimState(TerminationState[NodeClaim]):
         self.deleted: set[str] = set()  # the UIDs of nodes of which the server has taken the deletion
         self.next_deletion = 0.0  # before this instant (monotonic) a node that could not be deleted is let be
         self.budgets: set[str] = set()  # the budgets for nodes that do not allow yet what is to be deleted
-        self.told_of_budgets = ""  # the gist of what people have been told of them
+        self.reported_budgets = ""  # the gist of what people have been told of them
         self.has_seen_node = False  # the one that its status names; or the server has said that it is not there
         self._named: Node | None = None  # the last node of it that named an instance
 
@@ -335,7 +335,7 @@ class NodeClaimState(TerminationState[NodeClaim]):
         return self.tracked.latest
 
     @property
-    def lack(self) -> str:
+    def missing_provider_id(self) -> str:
         """See Ending."""
         return f"node claim {self.claim.name} has no status.providerID"
 

@@ -205,10 +205,10 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
         (["n1", "--dry-run", "--timeout", "0"], "with --dry-run nothing is asked for"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], complaint: str) -> None:
+def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], unmanaged_report: str) -> None:
     result = CliRunner().invoke(root, ["drain", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert complaint in " ".join(result.stderr.split())
+    assert unmanaged_report in " ".join(result.stderr.split())
 
 
 # -- what the server refuses -------------------------------------------------------------------------------------------

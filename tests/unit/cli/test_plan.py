@@ -226,10 +226,10 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
         (["n1", "-o", "json", "--timeline"], "--timeline is for people, -o json for machines"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], complaint: str) -> None:
+def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], unmanaged_report: str) -> None:
     result = CliRunner().invoke(root, ["plan", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert complaint in result.stderr
+    assert unmanaged_report in result.stderr
 
 
 def test_settings_that_cannot_be_used(place: Place, tmp_path: Path) -> None:

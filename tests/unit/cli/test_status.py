@@ -163,10 +163,10 @@ def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
         (["-o", "yaml"], "Invalid value for '-o' / '--output'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], complaint: str) -> None:
+def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], unmanaged_report: str) -> None:
     result = CliRunner().invoke(root, ["status", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert complaint in result.stderr
+    assert unmanaged_report in result.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["-w"]])
