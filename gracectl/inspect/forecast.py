@@ -221,7 +221,7 @@ def obstacles_of(
     claims = observed.claims_of(node)
     if len(claims) > 1:
         listed = ", ".join(sorted(claim.name for claim in claims))
-        message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
+        message = f"several node claims have this node ({listed}): none is used; delete all but one"
         yield PlanWarning(WarningKind.SEVERAL_CLAIMS, message)
     holders: list[Node | NodeClaim] = [node, *claims]
     for holder in holders:

@@ -283,7 +283,7 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
     if decision.overdue:
         return "instance", "the deadline has passed" if ended is None else ended.message
     if drained is None or drained.status != names.TRUE:
-        return "drain", "no pod is left; one may have been bound in the instant of the cordon"
+        return "drain", "no pod is left; waiting for pods bound at the time of the cordon"
     if detached is not None and detached.status == names.FALSE:
         return "volumes", detached.message
     if node.deletion_timestamp is None:

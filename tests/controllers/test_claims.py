@@ -350,7 +350,7 @@ async def test_a_provider_that_fails_is_asked_again_and_the_claim_waits() -> Non
             await stage.clock.sleep(0.2)
             condition = stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING)
             assert condition is not None
-            message = "provider stand-in: throttled; it is asked again until the instance is gone"
+            message = "provider stand-in: throttled; retrying until the instance is gone"
             assert (condition["status"], condition["message"]) == ("False", message)
             (progress,) = controller.claims_under_way()
             assert progress.waits_for == message

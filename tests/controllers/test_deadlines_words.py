@@ -58,7 +58,7 @@ async def test_the_condition_says_until_when_at_most_each_pod_is_waited_for() ->
                 assert await told(stage, holder, "Draining") == [message]
             await until(stage, 70.0)
             for holder in ("n1", "n1-claim"):
-                assert await told(stage, holder, "DrainBlocked") == [f"nobody has left for 60 s; {message}"]
+                assert await told(stage, holder, "DrainBlocked") == [f"no pod has left for 60 s; {message}"]
             await until(stage, 320.0)
             assert condition(stage, "n1")["message"].endswith(
                 f"shop/job (terminating until {stamp(stage, 900.0)}); the node ends by {stamp(stage, 900.0)}"

@@ -113,7 +113,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         (
             (a_good_node(), a_claim("c1"), a_claim("c2")),
             WarningKind.SEVERAL_CLAIMS,
-            "several node claims stand for this node (c1, c2), so none of them counts; delete all but one",
+            "several node claims have this node (c1, c2): none is used; delete all but one",
         ),
         (
             (a_good_node(annotations={names.TERMINATION_TIMESTAMP: "tomorrow"}),),

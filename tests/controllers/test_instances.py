@@ -51,7 +51,7 @@ async def test_a_provider_that_fails_is_asked_again_and_the_finalizer_waits() ->
             await stage.clock.sleep(2.5)
             condition = stage.condition("n1", names.INSTANCE_TERMINATING)
             assert condition is not None
-            message = "provider stand-in: throttled; it is asked again until the instance is gone"
+            message = "provider stand-in: throttled; retrying until the instance is gone"
             assert (condition["status"], condition["message"]) == ("False", message)
             end = await stage.until_gone("n1") - start
             asked = [instant - start - 2.0 for instant in stage.provider.instants_of("terminate")]
@@ -201,9 +201,7 @@ async def test_a_provider_that_does_not_answer_is_asked_again() -> None:
         await stage.clock.sleep(62.3)
         condition = stage.condition("n1", names.INSTANCE_TERMINATING)
         assert condition is not None
-        assert (
-            condition["message"] == "provider stand-in: no answer in 60 s; it is asked again until the instance is gone"
-        )
+        assert condition["message"] == "provider stand-in: no answer in 60 s; retrying until the instance is gone"
         stage.provider.seconds = 0.0
         assert await stage.until_gone("n1") - start <= 70.0
 

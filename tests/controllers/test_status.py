@@ -50,7 +50,7 @@ def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, *
         (
             going(),
             (),
-            (State.ENDING, "drain", "no pod is left; one may have been bound in the instant of the cordon"),
+            (State.ENDING, "drain", "no pod is left; waiting for pods bound at the time of the cordon"),
         ),
         (
             going(

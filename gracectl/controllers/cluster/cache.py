@@ -1,4 +1,4 @@
-"""What the caches show of the cluster, joined into the view of one node that a plan is made from."""
+"""Cluster cache: caches of all kinds, joined into the view of one node that a plan is made from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
     claims: Cache[NodeClaim]
     """Live and empty where the cluster has no node claims."""
     instance_key: InstanceKey
-    """By which two providerIDs are known to be of one instance."""
+    """Canonical key of an instance, by its providerID."""
     matcher: BudgetMatcher
     slices: Slices
 
@@ -56,7 +56,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
 
     @contextmanager
     def scoped_subscriptions(self) -> Iterator[None]:
-        """Whoever subscribes to a cache while the block runs is told nothing any more afterwards."""
+        """Subscriptions made while the block runs end with it."""
         with ExitStack() as stack:
             for cache in self.caches:
                 stack.enter_context(cache.scoped_subscriptions())
@@ -64,7 +64,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
 
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
-        """All of them."""
+        """All caches."""
         return (self.nodes, self.pods, self.budgets, self.attachments, self.claims)
 
     def node(self, name: str) -> Node | None:
@@ -76,7 +76,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return self.claims.get("", name)
 
     def claims_of(self, node: Node) -> tuple[NodeClaim, ...]:
-        """The claims that promise the instance behind a node: one, unless something is wrong or there is none."""
+        """The claims of the instance of a node: one, unless something is wrong or there is none."""
         found = {claim.name: claim for claim in self.claims.by_index(BY_NODE, node.name)}
         if node.provider_id:
             found |= {claim.name: claim for claim in self._by_instance(self.claims, node.provider_id)}
@@ -89,7 +89,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return None if self.is_left_over(node) else only_claim(self.claims_of(node))
 
     def is_left_over(self, node: Node) -> bool:
-        """Whether another node of its claim lives on when this one goes, so that it goes alone (see `living_beside`).
+        """Whether another node of its claim lives on, so that this one is deleted without it (see `living_beside`).
 
         A claim that is being deleted takes all its nodes along.
         """
@@ -139,7 +139,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return cache.by_index(BY_PROVIDER_ID, key) if key else ()
 
     def is_managed(self, claim: NodeClaim, selector: LabelSelector) -> bool:
-        """Whether a claim is ours to end: its nodes decide, and before it has any, its own labels."""
+        """Whether a claim is managed: its nodes decide, and before it has any, its own labels."""
         nodes = self.nodes_of(claim)
         if nodes:
             return any(selector.matches(node.labels) for node in nodes)
@@ -150,7 +150,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return self.pods.by_index(BY_NODE, node)
 
     def pods_that_ask(self) -> tuple[Pod, ...]:
-        """The pods, few of all, that ask for protection, whatever comes of that, and would be waited for."""
+        """The pods that ask for protection, valid or not, and that a drain would wait for."""
         return self.pods.by_index(BY_ASKING, True)
 
     def starting_of(self, controller: str) -> tuple[Pod, ...]:
@@ -162,14 +162,14 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return self.attachments.by_index(BY_NODE, node)
 
     def view_of(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
-        """What is known of a node now, for a decision; its volumes are looked at when the pods are gone."""
+        """View of a node for a plan; without its volumes, which matter when the pods are gone."""
         view = self.view_without_budgets(node, policy, deadline)
         return msgspec.structs.replace(view, budgets=self.budgets_by_pod(view.pods))
 
     async def view_in_slices(
         self, node: Node, policy: PolicySettings, deadline: Deadline | None, before_waiting: Callable[[], None]
     ) -> NodeView:
-        """The same, computed in slices. What changes meanwhile is an event of a cache, and a reason to look again."""
+        """The same, computed in slices. A change meanwhile is an event of a cache, which queues the node again."""
         search = self.matcher.by_pod(self.pods_on(node.name))
         budgets = await self.slices.run(search, before_waiting)
         return msgspec.structs.replace(self.view_without_budgets(node, policy, deadline), budgets=budgets)
@@ -187,7 +187,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
         )
 
     def budgets_by_pod(self, pods: tuple[Pod, ...]) -> BudgetsByPod:
-        """For each pod that some budget selects, by UID, those budgets: one, or the first two."""
+        """Budgets by UID of the pods that any selects: one, or the first two."""
         return run_at_once(self.matcher.by_pod(pods))
 
 
@@ -224,7 +224,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
 
 
 def _asking(pod: Pod) -> tuple[bool, ...]:
-    # Nobody has been stuck for long in 1970: what else passes a pod over does not depend on the time.
+    # now=0: no pod counts as stuck then, and nothing else that makes a pod ignored depends on the time.
     return (True,) if asks_for_protection(pod) and pod.node_name and ignored(pod, now=0.0) is None else ()
 
 

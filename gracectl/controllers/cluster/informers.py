@@ -1,7 +1,6 @@
-"""Where the caches come from: which resource fills which cache, by which decoder.
+"""Informers: the reflectors that fill the cluster cache, and their decoders.
 
-The controller, which follows a whole cluster, and the commands, which look at some of its nodes, see by the same
-sources. Invariant: what pods, nodes and claims have in common (labels, names) is kept once for all caches of one owner.
+Invariant: equal strings and label maps of pods, nodes and claims are kept once for all caches of one owner.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from gracectl.model.volume import VolumeAttachment
 from gracectl.runtime.clock import Clock
 
 MANY = 30
-"""Of more nodes than these the pods are not asked for node by node: a server may have to look at all pods for each."""
+"""Pods of more nodes than these are not listed node by node: a server may scan all pods for each."""
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -49,7 +48,7 @@ class Sources(msgspec.Struct, frozen=True):
 
 
 def new_informers() -> Sources:
-    """Sources that share nothing with those of other caches."""
+    """Resources with decoders that share nothing with those of other caches."""
     sharing = Sharing()
     return Sources(
         nodes=NODES.read_by(NodeDecoder(sharing)),
@@ -59,10 +58,7 @@ def new_informers() -> Sources:
 
 
 class Reflectors:
-    """What keeps the caches of `cluster` equal to the cluster: a reflector for each kind, and for pods those wanted.
-
-    `settings` hold for all of them.
-    """
+    """Reflectors that keep the caches of `cluster` up to date: one for each kind; for pods see `of_pods`."""
 
     def __init__(
         self,
@@ -86,17 +82,17 @@ class Reflectors:
 
     @property
     def whole(self) -> tuple[Reflector[Any], ...]:
-        """Those of the kinds that are followed whole by everybody."""
+        """Reflectors of the kinds that are always cached whole."""
         return (self.nodes, self.budgets, self.attachments, self.claims)
 
     def of_pods(self, into: Writable[Pod], *, node: str = "", proven: bool = False) -> Reflector[Pod]:
-        """One that keeps `into` equal to all pods, or to those bound to `node`; `proven` as in the settings."""
+        """Reflector of all pods, or of those bound to `node`; `proven` as in the settings."""
         selection = bound_to(node) if node else ALL
         settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven)
         return self._reflector(self._sources.pods, into, settings)
 
     def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
-        """One that keeps `into` equal to all node disruption budgets; empty where the cluster has none."""
+        """Reflector of all node disruption budgets; empty where the cluster has no such kind."""
         return self._reflector(NODE_BUDGETS, into, msgspec.structs.replace(self._settings, optional=True))
 
     def _reflector(

@@ -1,6 +1,6 @@
-"""An object that is being ended, as fresh as we know it, and what we have told people on it.
+"""Tracked object: the newest known state of a node or claim, and the conditions written to it.
 
-Our own writes come back late through the watch: the answer to a write counts until the watch has caught up with it.
+Our own writes come back late through the watch: the response to a write counts until the watch has caught up with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ H = TypeVar("H", bound=Node | NodeClaim)
 
 
 class WrittenCondition(msgspec.Struct, frozen=True):
-    """The status of a condition as we wrote it last, `at` when, and when it `transition` to that (Unix seconds)."""
+    """Status of a condition as last written, `at` when, and its last `transition` (Unix seconds)."""
 
     status: str
     at: float
@@ -26,14 +26,14 @@ class WrittenCondition(msgspec.Struct, frozen=True):
 
 
 class TrackedObject(Generic[H]):
-    """A node or a claim, identified by its uid: a namesake is another one. `resource` is where it is written to."""
+    """A node or a claim, identified by its UID. `resource` is the version that it is written in."""
 
     def __init__(self, resource: Resource[H], latest: H) -> None:
         self.resource = resource
         self.latest = latest
         self.uid = latest.uid
         self.written: dict[str, WrittenCondition] = {}
-        self.next_try = 0.0  # before this instant (monotonic) what could not be written is let be
+        self.next_try = 0.0  # monotonic: when to retry what could not be written
         self._replaced: set[str] = set()
 
     @property
@@ -43,25 +43,23 @@ class TrackedObject(Generic[H]):
 
     @property
     def cancellable(self) -> Resource[H]:
-        """For writes that nobody misses when they are abandoned, at the deadline or on the way out: the next walk finds
-        out what came of them, and one that is repeated changes nothing."""
+        """For writes that may be cancelled, at the deadline or on shutdown: they are idempotent, and the next reconcile
+        finds out what came of them."""
         return msgspec.structs.replace(self.resource, cancellable=True)
 
     @property
     def subject(self) -> Subject:
-        """What an Event on it is about."""
+        """Subject of Events about it."""
         return Subject.of(self.resource, self.latest)
 
     @property
     def log_keys(self) -> dict[str, str]:
-        """How lines of the log name it."""
+        """Log attributes that name it."""
         return {self.resource.kind.lower(): self.name}
 
     def refresh(self, cached: H) -> None:
-        """Take over what the cache shows, unless it is a state that our own writes have replaced since.
-
-        Somebody else may have written in between. But a deletion is never taken back, and what is being deleted gets no
-        finalizers: a state that shows otherwise is older than ours.
+        """Take over the cached state unless it is older than the latest: replaced by one of our writes, not yet being
+        deleted, or with more finalizers (which a deleted object cannot get).
         """
         if cached.resource_version in self._replaced or _is_before(cached, self.latest):
             return
@@ -69,7 +67,7 @@ class TrackedObject(Generic[H]):
         self.latest = cached
 
     def wrote(self, latest: H) -> None:
-        """The server has answered our write, or our question, with this state."""
+        """Take over the state that the server has answered a write or read with."""
         if latest.resource_version != self.latest.resource_version:
             self._replaced.add(self.latest.resource_version)
         self.latest = latest
@@ -82,4 +80,4 @@ def _is_before(cached: Node | NodeClaim, known: Node | NodeClaim) -> bool:
 
 
 AnyTracked = TrackedObject[Any]
-"""A node's or a claim's."""
+"""Of a node or a claim."""

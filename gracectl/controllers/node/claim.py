@@ -1,9 +1,8 @@
-"""The first step: a node and its claim end together, so that both share one clock.
+"""Step "claim": delete the claim of the node, so that both share one deadline.
 
-The claim is found anew on each walk. A node that belongs to several claims is treated as having none, and an Event
-says so; so is one that is left over, since its claim is that of the node that lives on. Invariant: whatever a claim
-does, its node ends by the deadline. So what cannot be done about the claim is told, and tried again with the next
-walk; only the node's finalizer waits for it, since nothing else would delete the claim.
+A node with several claims is treated as having none, with an Event; so is one that is left over, whose claim is that of
+the node that lives on. Invariant: a claim that cannot be deleted does not delay the node beyond its deadline; it is
+retried, and only the node's finalizer waits for it.
 """
 
 from __future__ import annotations
@@ -23,18 +22,17 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 
 RETRY_SECONDS = 5.0
-"""A drain is looked at with every event of a pod; a claim that could not be deleted is tried no more often than this.
-"""
+"""Between two attempts to delete the claim."""
 
 PATIENCE_SECONDS = 1.0
-"""A server that is slow to answer for its claims must not hold up the node: the deletion goes on beside its walk."""
+"""The step waits so long for the deletion of the claim, which goes on in the background."""
 
 
 async def delete_claim_of_node(context: StepContext, state: NodeState) -> Answer:
-    """Make sure that the claim that ends with the node is being deleted; goes on in any case."""
+    """Delete the claim if it is not being deleted; proceeds in any case."""
     claim = context.cluster.claim_ending_with(state.node)
     if claim is None:
-        # A claim that we knew and that is gone has left its deadline in the annotation of the node.
+        # The deadline of a claim that is gone stands in the annotation of the node.
         state.claim = None
         claims = context.cluster.claims_of(state.node)
         if len(claims) > 1:
@@ -68,8 +66,8 @@ async def _try_to_delete(context: StepContext, state: NodeState, tracked: Tracke
 
 def _report_failure(context: StepContext, state: NodeState, tracked: TrackedObject[NodeClaim], error: ApiError) -> None:
     message = (
-        f"node claim {tracked.name} cannot be deleted with node {state.node.name}: {error}; it is tried again, and "
-        "the node, which drains meanwhile, stays until then"
+        f"node claim {tracked.name} cannot be deleted with node {state.node.name}: {error}; retrying; the "
+        "node drains meanwhile, and stays until then"
     )
     emit_event(context, state.objects, names.EventReason.CLAIM_DELETION_FAILED, message, "Warning")
 
@@ -79,13 +77,13 @@ def _report_several_claims(context: StepContext, state: NodeState, claims: Seque
     if (state.tracked.uid, listed) in state.reported:
         return
     state.reported.add((state.tracked.uid, listed))
-    message = f"several node claims stand for this node ({listed}), so none of them counts; delete all but one"
+    message = f"several node claims have this node ({listed}): none is used; delete all but one"
     emit_event(context, (state.tracked,), names.EventReason.SEVERAL_CLAIMS, message, "Warning")
 
 
 async def delete_claim(context: StepContext, tracked: TrackedObject[NodeClaim]) -> None:
     """Delete a claim that our finalizer holds, so that its deletionTimestamp stands until its nodes are gone."""
-    # A claim that nobody holds would be gone at once, and the clock with it.
+    # Without a finalizer the claim would be gone at once, and its deletionTimestamp with it.
     kept = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, addition)
     if kept is None:
         return
@@ -94,7 +92,7 @@ async def delete_claim(context: StepContext, tracked: TrackedObject[NodeClaim]) 
         return
     await delete(context.client, tracked.cancellable, kept)
     try:
-        # The answer to a deletion does not always hold the object; when its clock began must be known now.
+        # The response to a DELETE does not always hold the object, and its deletionTimestamp must be known now.
         after = await context.client.get(tracked.resource, kept.key)
     except NotFound:
         return

@@ -1,6 +1,6 @@
-"""The second step: when everything must be over is written where everybody, and our successor, can read it.
+"""Step "deadline": find the deadline, and write it to the node and its claim.
 
-Invariant: while a termination is under way its deadline is never moved to a later instant, whoever writes what.
+Invariant: the deadline of a termination in progress is never moved to a later instant, whatever is written.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
-"""How long is waited for a claim, or a mere traceparent, to be written, which goes on beside; and after how long it is
-tried again if it could not."""
+"""How long to wait for a write to a claim, or of a mere traceparent, before it goes on in the background; and after how
+long to retry it."""
 
 
 async def publish_deadline(context: StepContext, state: NodeState) -> Answer:
-    """Find out the deadline, write it to node and claim, and tell people what will happen then."""
+    """Find the deadline, write it to the node and its claim, and emit an Event that says what happens then."""
     claim = state.claim.latest if state.claim else None
     found = deadline_of(state.node, claim, context.settings.policy)
     traceparent = state.observer.traceparent
@@ -42,17 +42,16 @@ async def publish_deadline(context: StepContext, state: NodeState) -> Answer:
 
 
 def cached_deadline(context: StepContext, node: Node) -> Deadline | None:
-    """The deadline of a node as the caches alone show it, whatever a termination of it has found out."""
+    """Deadline of a node as the caches show it."""
     return deadline_of(node, context.cluster.claim_ending_with(node), context.settings.policy)
 
 
 async def publish(context: StepContext, state: AnyState, found: Deadline | None, traceparent: str | None) -> None:
-    """Take over the deadline that was found just now, unless a tighter one is known; tell people when it is news, and
-    write it, with the `traceparent` if there is one, to all objects of a node's or claim's end.
+    """Take over the deadline that was found unless an earlier one is known, and write it, with the `traceparent` if
+    any, to all objects of the termination.
 
-    What counts is known before anything is written: a server that does not answer moves no deadline. A node on which it
-    cannot be written is tried again at once, as its successor may know it from there only; a claim, or a mere
-    traceparent, holds up nothing.
+    It counts before it is written. A failure to write it to a node raises, as the next process may know it from there
+    only; a claim, or a mere traceparent, is retried later.
     """
     before = state.deadline
     state.deadline = earliest_deadline(before, found)
@@ -76,8 +75,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
 
 
 def _is_news(state: AnyState, before: Deadline | None) -> bool:
-    """Whether people have not been told of this deadline; in a former life of ours they were if it stands on all
-    objects."""
+    """Whether this deadline was not reported yet; a former process has reported one that stands on all objects."""
     assert state.deadline is not None
     at = state.deadline.at
     if before is not None:
@@ -86,7 +84,7 @@ def _is_news(state: AnyState, before: Deadline | None) -> bool:
 
 
 def words(deadline: Deadline, now: float) -> str:
-    """What people are told at the instant `now`: when, why then, and what it means for the pods."""
+    """Message at the instant `now`: when, why then, and what it means for the pods."""
     cause = f"annotation {names.TERMINATION_TIMESTAMP}"
     if deadline.grace_period is not None:
         cause = f"termination grace period {format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)}"
@@ -120,7 +118,7 @@ def _report_unreadable_deadline(context: StepContext, state: AnyState, tracked: 
 async def _try_to_write(
     context: StepContext, tracked: TrackedObject[H], deadline: float | None, traceparent: str | None
 ) -> None:
-    """Not for long, and not with every look at a node whose pods come and go."""
+    """Write, not longer than PATIENCE_SECONDS, and not more often than RETRY_SECONDS after a failure."""
     if context.clock.monotonic() < tracked.next_try or _lacking(tracked.latest, deadline, traceparent) is None:
         return
     if context.background.is_under_way(_key(tracked)):
@@ -148,7 +146,7 @@ async def _write(
     traceparent: str | None,
     seconds: float = math.inf,
 ) -> None:
-    """TimeoutError after so many seconds; the write goes on then, and so it does at the deadline itself."""
+    """Write. Raises TimeoutError after `seconds`; the write goes on in the background."""
 
     async def write() -> None:
         after = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, lacking)
@@ -160,7 +158,7 @@ async def _write(
 
     key = _key(tracked)
     if context.background.is_under_way(key):
-        await context.background.join(key, write, seconds)  # perhaps of another deadline
+        await context.background.join(key, write, seconds)  # of another deadline, perhaps
         if lacking(tracked.latest) is None:
             return
     await context.background.join(key, write, seconds)

@@ -1,8 +1,6 @@
-"""The fifth step: the pods leave, as the plan allows; this is where a termination spends its time.
+"""Step "drain": hand the pods of the plan to the evictor and the deleter, and report what the drain waits for.
 
-The plan decides, the evictor asks, the deleter deletes; this step hands one to the others and tells people what it
-waits for. Invariant: once the deadline has passed, nothing here waits for people to be told, or for longer than a
-second for anything.
+Invariant: once the deadline has passed, nothing here waits for Events or conditions, or longer than a second.
 """
 
 from __future__ import annotations
@@ -29,10 +27,9 @@ from gracectl.policy.explain import explain, left_behind, summarize
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 
 STALL_SECONDS = 60.0
-"""A drain in which nobody leaves for so long is worth an Event; a budget that waits for a replacement is not."""
+"""A drain in which no pod leaves for so long is worth an Event; a budget that waits for a replacement is not."""
 DELETIONS_FIRST_SECONDS = 0.2
-"""When a deletion is due, it is for the deleter to be on time: a look at the whole node in that instant, and at many
-nodes, would hold it up. The watch brings the news of it sooner."""
+"""A plan that is due at the instant of a deletion is made later: planning many nodes then would delay the deleter."""
 MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 
 
@@ -52,16 +49,16 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     if decision.overdue:
         _report_overdue(context, state, decision)
         if not state.instance.was_tried:
-            # First the instance is asked to end, then conditions are written: a server that does not answer takes long,
-            # and for the last deletions it has what is left of a second (see time_left).
+            # The instance first, conditions later: the server may not answer, and the last deletions have what is left
+            # of a second (see time_left).
             await context.deleter.settle(state.node.name)
             return Proceed()
     patience = state.time_left(context.clock)
     if decision.drained:
         state.stalled_since = None
         return Proceed(await set_condition(context, state.objects, _final_condition(state, decision), seconds=patience))
-    # The minimum time after the last pod needs no condition: nobody has to be told of two seconds.
-    waits_for = summarize(decision) or "no pod is left; one may have been bound in the instant of the cordon"
+    # The minimum time of a drain is two seconds: it needs no condition.
+    waits_for = summarize(decision) or "no pod is left; waiting for pods bound at the time of the cordon"
     seconds = math.inf
     if decision.left:
         message = explain(decision)
@@ -73,12 +70,12 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
 
 
 def _report_plan(context: StepContext, state: NodeState, *, is_first: bool) -> None:
-    """What is new in the termination's plan, on whom it concerns."""
+    """Emit the Events that the new plan asks for."""
     decision = state.plan
     assert decision is not None
     if is_first and decision.left and not decision.overdue and not state.is_resumed:
         emit_event(context, state.objects, names.EventReason.DRAINING, explain(decision))
-    # The server is asked about the first pod of such a lane only; the owners of the others want to know, too.
+    # Only the first pod of such a queue is sent to the server; the others get the same Event.
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
         report_multiple_budgets(context.recorder, candidate)
     report_protection(context, state, decision)
@@ -102,8 +99,8 @@ def _until_next_change(context: StepContext, decision: Plan) -> float:
 
 
 def schedule_deletions(context: StepContext, state: NodeState) -> None:
-    """Whatever keeps the drain from beginning (a cordon that cannot be written, workers that all hang): whose time
-    comes for the deadline is deleted. Awaits nothing, and rests on nothing that an earlier step has found out."""
+    """Schedule the deletions that the deadline demands although the drain cannot begin (the cordon cannot be written,
+    no worker is free). Awaits nothing, and depends on no earlier step."""
     node = state.node
     deadline = earliest_deadline(state.deadline, cached_deadline(context, node))
     if deadline is not None:
@@ -112,13 +109,13 @@ def schedule_deletions(context: StepContext, state: NodeState) -> None:
 
 
 def cancel_drain(context: StepContext, node: str) -> None:
-    """Nobody of this node is asked to leave any more, or deleted."""
+    """Cancel all evictions and scheduled deletions of a node."""
     context.evictor.remove_node(node)
     context.deleter.remove_node(node)
 
 
 def _report_overdue(context: StepContext, state: NodeState, decision: Plan) -> None:
-    """The deadline has come: what is left has been told to end at once, nobody waits for it, and people hear of it."""
+    """Emit an Event that names the pods that are left at the deadline."""
     if decision.left and not state.left_behind:
         state.left_behind = left_behind(decision)
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
@@ -126,7 +123,7 @@ def _report_overdue(context: StepContext, state: NodeState, decision: Plan) -> N
 
 
 def _final_condition(state: NodeState, decision: Plan) -> ConditionUpdate:
-    """What was left at the deadline stays to be read, also when it is gone."""
+    """The condition at the end of the drain: it keeps naming what was left at the deadline."""
     if state.left_behind:
         status = names.FALSE if decision.left else names.TRUE
         return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", state.left_behind)
@@ -142,21 +139,20 @@ def _report_stall(context: StepContext, state: NodeState, decision: Plan, messag
     if state.stalled_since is None:
         state.stalled_since = now
     if now >= state.stalled_since + STALL_SECONDS:
-        state.stalled_since = STALL_REPORTED  # once in each standstill: the condition keeps saying it
-        blocked = f"nobody has left for {STALL_SECONDS:g} s; {message}"
+        state.stalled_since = STALL_REPORTED  # once in each stall; the condition keeps showing it
+        blocked = f"no pod has left for {STALL_SECONDS:g} s; {message}"
         emit_event(context, state.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
     return math.inf if state.stalled_since == STALL_REPORTED else state.stalled_since + STALL_SECONDS - now
 
 
 def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadline | None) -> NodeView:
-    """What the caches show of the node at this instant, and what the termination knows beyond that, for decisions that
-    no budget changes: which pods stay, and which are deleted for the deadline."""
+    """View of the node for decisions that no budget changes: which pods stay, and which the deadline deletes."""
     view = context.cluster.view_without_budgets(state.node, context.settings.policy, deadline)
     return msgspec.structs.replace(view, cordoned_at=state.cordoned_at)
 
 
 async def _view_of(context: StepContext, state: NodeState) -> NodeView:
-    """The same with budgets, as long as they count."""
+    """The same with budgets, before the deadline."""
     node, deadline = state.node, state.deadline
     if state.is_overdue(context.clock.now()):
         return view_without_budgets(context, state, deadline)
@@ -167,7 +163,7 @@ async def _view_of(context: StepContext, state: NodeState) -> NodeView:
 
 
 def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[Candidate]:
-    """Pods whose turn it is, as the evictor wants them."""
+    """Candidates for the evictor."""
     return [
         Candidate(
             namespace=entry.pod.namespace,
@@ -184,7 +180,7 @@ def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[Candidate]:
 
 
 def scheduled_deletions(decision: Plan, node: str) -> list[ScheduledDeletion]:
-    """Pods that will be deleted if they are still there when their time comes, as the deleter wants them."""
+    """Deletions for the deleter: of pods that would outlive the deadline."""
     return [
         ScheduledDeletion(
             entry.pod.namespace, entry.pod.name, entry.pod.uid, node, entry.deadline, _reserved(decision, entry)
@@ -195,9 +191,9 @@ def scheduled_deletions(decision: Plan, node: str) -> list[ScheduledDeletion]:
 
 
 def _reserved(decision: Plan, entry: PodPlan) -> str:
-    """For whom the time between the pod's own deadline and the node's is kept, for people."""
+    """Message: what the time between the pod's own deadline and the node's is reserved for."""
     if entry.deadline == decision.deadline:
         return ""
     assert decision.deadline is not None
     mine = decision.order.waves[entry.wave].pods
-    return f"{mine} must be gone by then, as those of a higher priority have until {format_time(decision.deadline)}"
+    return f"{mine} must be gone by then: those of a higher priority have until {format_time(decision.deadline)}"

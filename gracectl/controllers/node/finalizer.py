@@ -1,4 +1,4 @@
-"""The last step and its opposite: our finalizer comes off when the instance is gone, and goes onto what is managed."""
+"""Step "finalizer": remove our finalizer when the instance is gone; and the patches that add and remove it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gracectl.model.node import Node
 
 
 async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
-    """Let the node go; the API server removes it when nobody else holds it. Its claim follows by itself.
+    """Remove our finalizer; the API server removes the node when it has no other.
 
-    Not before its claim is being deleted: when the node is gone, nobody would think of that any more.
+    Not before its claim is being deleted: nothing would delete it when the node is gone.
     """
     claim = state.claim
     if claim is not None and claim.latest.deletion_timestamp is None:
@@ -28,7 +28,7 @@ async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
 
 
 async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:
-    """Take our finalizer off."""
+    """Remove our finalizer."""
     after = await patch_with_retry(context.client, tracked.resource, tracked.latest, removal)
     if after is not None:
         tracked.wrote(after)

@@ -1,4 +1,4 @@
-"""The seventh step: the instance ends. And the shortcut: one that is gone already has no pods to be graceful to.
+"""Step "instance": terminate the instance; and step "notice", which releases a node whose instance is gone already.
 
 Done only when the provider says that the instance is gone; a provider that fails is asked again with backoff, for ever,
 and says so on the node. An instance is never leaked: the finalizer waits for this step. Nor is one ended that came
@@ -39,23 +39,23 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 REMIND_SECONDS = 60.0
-"""A provider that accepted the end and still shows the instance is asked for it again this often."""
+"""How often to repeat a termination that the provider has accepted while the instance is still there."""
 
 NOTICE_SECONDS = 10.0
-"""A drain is looked at with every event of a pod; the provider is asked about a lost node no more often than this."""
+"""How often to ask the provider whether the instance of a node that is not Ready is gone."""
 
 NOTICE_PATIENCE_SECONDS = 5.0
-"""The drain goes on after that long without an answer about a lost node."""
+"""How long to wait for that answer."""
 
 LONGEST_FAULT = 400
 """Characters of an exception that no provider should raise."""
 
 PATIENCE_SECONDS = 60.0
-"""A provider that does not answer must not hold a worker for ever."""
+"""How long to wait for the provider otherwise."""
 
 
 async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer:
-    """A node that is not Ready and whose instance is gone needs neither drain nor provider: let it go at once."""
+    """Release a node that is not Ready and whose instance is gone: there is nothing left to drain."""
     node, wait, now = state.node, state.instance, context.clock.monotonic()
     if is_known_gone(state):
         return Release("its instance is gone")
@@ -64,7 +64,7 @@ async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer
     if now < wait.next_notice:
         return Proceed(wait.next_notice - now)
     if wait.requested_at is not None and state.plan is not None and state.plan.drained:
-        return Proceed()  # the step that has asked for its end asks for the rest
+        return Proceed()  # the step that terminates it polls it
     wait.turn_to(state.provider_id)
     wait.next_notice = now + NOTICE_SECONDS
     try:
@@ -75,17 +75,17 @@ async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer
     if instance_state is not InstanceState.GONE:
         return Proceed(NOTICE_SECONDS)
     wait.is_gone = True
-    logger.info("nothing is left to drain: its instance is gone already", extra=state.tracked.log_keys)
+    logger.info("instance is gone already: nothing is left to drain", extra=state.tracked.log_keys)
     return Release("its instance is gone already")
 
 
 async def terminate_instance_of_node(context: StepContext, state: NodeState) -> Answer:
-    """End the instance of a node, unless another node stands for it.
+    """Terminate the instance of a node, unless another node uses it.
 
-    A node that came back under another name leaves its old object behind: the end of that must not end the machine
-    under the pods of the new one, not even at the deadline, which is the old one's. Of several that end together the
-    first by name waits for the others, until its deadline; one that goes without the instance is none of them, so that
-    there is always one that ends it, also where the last two were deleted one after the other.
+    A machine that registers under another name leaves its old Node behind: the termination of that must not stop the
+    pods of the new one, not even at the deadline. Of several nodes that terminate together the first by name waits for
+    the others, until its deadline; one that was released without the instance is none of them, so that always one
+    terminates it.
     """
     node = state.node
     context.without_instance.pop(node.uid, None)
@@ -96,21 +96,21 @@ async def terminate_instance_of_node(context: StepContext, state: NodeState) -> 
         return await terminate_instance(context, state)
     if all_end and all(other.name > node.name for other in others):
         listed = ", ".join(sorted(other.name for other in others))
-        return Wait(math.inf, f"other nodes of the same instance are ending, too: {listed}")
+        return Wait(math.inf, f"waiting for other nodes of the same instance: {listed}")
     context.without_instance[node.uid] = state
     return leave_instance(context, state, others)
 
 
 def leave_instance(context: StepContext, state: AnyState, others: Sequence[Node]) -> Proceed:
-    """Let a node or claim go without its instance, for which others stand; people are told."""
+    """Release a node or claim without its instance, which other nodes use."""
     listed = ", ".join(sorted(other.name for other in others))
-    message = f"it goes without its instance, for which another node stands ({listed})"
+    message = f"instance kept: {listed} uses the same instance"
     emit_event(context, state.objects[:1], names.EventReason.INSTANCE_SHARED, message)
     return Proceed()
 
 
 async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
-    """Ask for the end of the instance, then until it is over."""
+    """Terminate the instance: call the provider until it confirms that it is gone."""
     provider_id, wait, now = state.provider_id, state.instance, context.clock.monotonic()
     wait.turn_to(provider_id)
     if is_known_gone(state):
@@ -119,14 +119,14 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
     if now < wait.next_call:
         return Wait(wait.next_call - now, state.waits_for)
     if context.provider.needs_provider_id and not provider_id:
-        message = f"{state.missing_provider_id}, so nobody knows which instance to end"
+        message = f"{state.missing_provider_id}, so its instance is unknown"
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
         return await _failed(context, state, error)
     try:
         if await _asked(context, state) is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
-        if context.provider.needs_provider_id:  # else nobody has ended anything, and the machine may well run on
+        if context.provider.needs_provider_id:  # else nothing was terminated, and the machine may still run
             wait.is_gone = True
             emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
             await record_gone(context, state)
@@ -139,7 +139,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
 
 
 def is_known_gone(state: AnyState) -> bool:
-    """Whether the provider has said that the instance is gone, to us or, as the object has it, before a restart."""
+    """Whether the provider has confirmed that the instance is gone, also before a restart (see the condition)."""
     if state.instance.is_gone:
         return True
     shown = condition_of(state.tracked.latest.conditions, names.INSTANCE_TERMINATING)
@@ -148,7 +148,7 @@ def is_known_gone(state: AnyState) -> bool:
 
 
 async def record_gone(context: StepContext, state: AnyState) -> None:
-    """Write down that the instance is gone: the finalizer may have to wait, and a restart come in between."""
+    """Write a condition that the instance is gone, for the case of a restart before the finalizer is removed."""
     await set_condition(context, state.objects, _gone(state), is_final=True)
 
 
@@ -159,7 +159,7 @@ def _gone(state: AnyState) -> ConditionUpdate:
 
 
 async def _asked(context: StepContext, state: AnyState) -> InstanceState:
-    """What has become of the instance, which is asked to end unless somebody else has done so already."""
+    """State of the instance, after a call to terminate it unless another termination has done so."""
     wait = state.instance
     if wait.requested_at is None and state.checks_instance_first:
         instance_state = await _answer(context.provider.state(state.provider_id), PATIENCE_SECONDS)
@@ -176,7 +176,7 @@ async def _asked(context: StepContext, state: AnyState) -> InstanceState:
 async def _accepted(context: StepContext, state: AnyState) -> None:
     is_first = state.instance.requested_at is None
     state.instance.requested_at = context.clock.monotonic()
-    message = f"instance {state.provider_id} is asked to end"
+    message = f"instance {state.provider_id}: termination requested"
     if is_first:
         emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATING, message)
     word = ConditionUpdate(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
@@ -190,7 +190,7 @@ async def _failed(context: StepContext, state: AnyState, error: ProviderError) -
     wait.next_call = context.clock.monotonic() + seconds
     message = f"provider {context.provider.name}: {error}"
     if state.provider_id:
-        message += "; it is asked again until the instance is gone"
+        message += "; retrying until the instance is gone"
     emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
     word = ConditionUpdate(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
     await set_condition(context, state.objects, word)
@@ -198,7 +198,7 @@ async def _failed(context: StepContext, state: AnyState, error: ProviderError) -
 
 
 async def _answer(call: Awaitable[T], seconds: float) -> T:
-    """What the provider says, if it does so in time. Raises ProviderError, or FenceClosed."""
+    """The provider's answer. Raises ProviderError, also if there is none within `seconds`; or FenceClosed."""
     try:
         with anyio.fail_after(seconds) as patience:
             return await call
@@ -207,8 +207,8 @@ async def _answer(call: Awaitable[T], seconds: float) -> T:
     except Exception as error:
         if isinstance(error, TimeoutError) and patience.cancelled_caught:
             raise ProviderUnavailable(f"no answer in {seconds:g} s") from error
-        # A fault of a plugin is one of many things that a provider may come up with: told and tried like all others.
-        logger.warning("the provider has failed in a way that it should not", exc_info=True)
+        # A bug of a plugin is retried like any other failure.
+        logger.warning("provider: unexpected exception", exc_info=True)
         told = harmless(f"{type(error).__name__}: {error}", LONGEST_FAULT)
         raise ProviderUnavailable(f"unexpected failure: {told}") from error
 

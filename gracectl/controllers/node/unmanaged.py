@@ -1,4 +1,4 @@
-"""Nodes that want something of gracectl and are not its own: what people are told, as nothing else is done."""
+"""Reports about nodes that carry marks of gracectl but are not managed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ REMEDY = "change nodeSelector or the node's labels"
 
 
 def unmanaged_report(node: Node) -> tuple[EventReason, str]:
-    """Which of our marks the node carries, what comes of that, and what helps."""
+    """Event about the mark that the node carries: what it means, and the remedy."""
     if is_finalizing(node):
         return EventReason.UNMANAGED_NODE_HELD, (
-            f"finalizer {names.FINALIZER} holds this node, but {MISMATCH}, so nobody drains it; {REMEDY}, or take the "
-            "finalizer off by hand"
+            f"finalizer {names.FINALIZER} holds this node, but it is not managed: {MISMATCH}; {REMEDY}, or remove the "
+            "finalizer by hand"
         )
     if is_maintenance_requested(node):
         return EventReason.UNMANAGED_NODE_KEPT, (
-            f"annotation {names.KEEP_DRAINED} asks to drain this node and to keep it so, but {MISMATCH}, so nobody "
-            f"does; {REMEDY}, or take the annotation off"
+            f"annotation {names.KEEP_DRAINED} requests maintenance of this node, but it is not managed: {MISMATCH}; "
+            f"{REMEDY}, or remove the annotation"
         )
     return EventReason.UNMANAGED_NODE_KEPT, (
-        f"this node was drained by gracectl and is given back, but {MISMATCH}, so nobody takes off what was put on it "
-        f"({node.annotations[names.CORDONED] or 'conditions'}); {REMEDY}, or take it off by hand, and then annotation "
-        f"{names.CORDONED}"
+        f"the maintenance of this node has ended, but it is not managed: {MISMATCH}, so what gracectl has put on it "
+        f"stays ({node.annotations[names.CORDONED] or 'conditions'}); {REMEDY}, or remove it by hand, and then "
+        f"annotation {names.CORDONED}"
     )

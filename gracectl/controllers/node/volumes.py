@@ -1,7 +1,7 @@
-"""The sixth step: wait until the volumes of the pods that have left are detached, so that no disk is written by two.
+"""Step "volumes": wait until the volumes of drained pods are detached, so that no disk has two writers.
 
-Volumes of pods that stay (static ones, those that tolerate the taint) cannot detach before the instance ends, and are
-not waited for.
+Volumes of pods that stay (static ones, those that tolerate the taint) are not waited for: they cannot detach before the
+instance is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def await_volume_detachment(context: StepContext, state: NodeState) -> Ans
     """Done when no volume of a drained pod is attached to the node, or the deadline has passed."""
     is_overdue = state.is_overdue(context.clock.now())
     if is_overdue and not state.instance.was_tried:
-        return Proceed()  # first the instance is asked to end, then people are told what was left behind
+        return Proceed()  # the instance first, the report of what is still attached later
     attached = await _attached(context, state)
     patience = state.time_left(context.clock)
     if not attached:
@@ -36,7 +36,7 @@ async def await_volume_detachment(context: StepContext, state: NodeState) -> Ans
         word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
         await set_condition(context, state.objects, word)
         return Proceed()
-    message = f"waits until volumes of pods that have left are detached: {_listed(attached)}"
+    message = f"waiting for volumes of drained pods to detach: {_listed(attached)}"
     if message != state.waits_for:
         emit_event(context, state.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
     word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
@@ -44,7 +44,7 @@ async def await_volume_detachment(context: StepContext, state: NodeState) -> Ans
 
 
 async def _attached(context: StepContext, state: NodeState) -> tuple[VolumeAttachment, ...]:
-    """The volumes of drained pods that are still attached, whether or not there is time to wait for them."""
+    """Volumes of drained pods that are still attached, also after the deadline."""
     attachments = context.cluster.attachments_on(state.node.name)
     if not attachments:
         return ()
@@ -59,7 +59,7 @@ def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
 
 
 async def staying_volumes(context: StepContext, state: NodeState) -> frozenset[str]:
-    """The PersistentVolumes of the pods that stay; they are few, so their claims are asked for one by one."""
+    """PersistentVolumes of the pods that stay; they are few, so their claims are read one by one."""
     entries = plan(view_without_budgets(context, state, state.deadline), context.clock.now()).pods
     claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
     volumes = set()

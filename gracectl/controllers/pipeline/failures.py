@@ -1,4 +1,4 @@
-"""What has kept failing for so long that people are to hear of it: once for each cause, until it succeeds."""
+"""Failures that last: reported once for each cause until they end."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Hashable
 from typing import Final
 
 LASTING_SECONDS: Final = 60.0
-"""A failure that lasts less is a server that is started anew, and in the log."""
+"""Shorter failures, such as a restart of the server, are only logged."""
 
 
 class Failures:
-    """By key, since when each has failed, and what was told of it. Instants are monotonic."""
+    """Failing keys: since when (monotonic), and which causes were reported."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
-        self._told: dict[Hashable, set[Hashable]] = {}
+        self._reported: dict[Hashable, set[Hashable]] = {}
 
     def failed(self, key: Hashable, cause: Hashable, now: float) -> bool:
-        """It has failed, for this cause: whether that is to be told now."""
+        """Record a failure; returns whether to report it now."""
         self._since.setdefault(key, now)
-        told = self._told.setdefault(key, set())
-        if not self.lasts(key, now) or cause in told:
+        reported = self._reported.setdefault(key, set())
+        if not self.lasts(key, now) or cause in reported:
             return False
-        told.add(cause)
+        reported.add(cause)
         return True
 
     def lasts(self, key: Hashable, now: float) -> bool:
-        """Whether it has failed for so long that people should know."""
+        """Whether it has failed for LASTING_SECONDS."""
         return now - self._since.get(key, now) >= LASTING_SECONDS
 
     def succeeded(self, key: Hashable) -> None:
-        """It has not failed any more, or is not tried any more."""
+        """Forget the key: it has succeeded, or is no longer tried."""
         self._since.pop(key, None)
-        self._told.pop(key, None)
+        self._reported.pop(key, None)

@@ -1,7 +1,7 @@
-"""How many walks may wait for the provider in the same moment.
+"""Provider slots: a limit of concurrent calls to the provider.
 
-A provider that does not answer holds each walk for up to a minute. With many nodes or claims it would soon hold all
-workers, and none would be left for those that need something else: to be cordoned, to be deleted.
+A provider that does not answer blocks each call for up to a minute; without a limit it would block all workers, and no
+node could be cordoned or drained.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from gracectl.controllers.pipeline.state import E
 from gracectl.controllers.pipeline.steps import Answer, Step, StepContext, Wait
 
 LATER_SECONDS = 5.0
-"""Who finds no place comes again after this long."""
+"""When to try again if all slots are taken."""
 
 
 class ProviderSlots:
-    """Three quarters of the `workers`; the others are never at the provider, but for what is urgent."""
+    """Slots for three quarters of the `workers`; urgent calls may exceed them."""
 
     def __init__(self, workers: int) -> None:
         self._count = max(workers * 3 // 4, 1)
         self._taken = 0
 
     async def run(self, step: Step[E], context: StepContext, state: E, *, is_urgent: bool = False) -> Answer:
-        """Take a step that speaks to the provider, or wait until there is a place for it."""
+        """Run a step that calls the provider, or wait for a slot."""
         if self._taken >= self._count and not (is_urgent and not state.instance.was_tried):
-            return Wait(LATER_SECONDS, state.waits_for or "many others wait for the provider")
+            return Wait(LATER_SECONDS, state.waits_for or "waiting for a free provider slot")
         self._taken += 1
         try:
             return await step.run(context, state)

@@ -1,4 +1,4 @@
-"""Whose end is under way, whose is over, and whose nobody here will bring about, though our finalizer holds it.
+"""Registry of terminations: those in progress, those that are over, and objects that are left alone.
 
 The controllers of nodes and claims have one each. Invariant: an end is known under the name of its object, and closed
 when another object has taken that name.
@@ -24,11 +24,11 @@ from gracectl.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000
-"""Ends that are over and are kept for `status` and the summary of a demo."""
+"""Terminations that are over and are remembered."""
 
 
 class Registry(Generic[E]):
-    """See the module; by name. `kind` says in the log what ends: `node`."""
+    """Registry by name of the object. `kind` is its kind in log messages: `node`."""
 
     def __init__(self, kind: str, clock: Clock, times: TerminationDurations) -> None:
         self._kind = kind
@@ -37,7 +37,7 @@ class Registry(Generic[E]):
         self._times = times
         self._under_way: dict[str, E] = {}
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
-        self._left_alone: dict[str, tuple[str, str]] = {}  # of whom people were told, by uid, and what
+        self._left_alone: dict[str, tuple[str, str]] = {}  # by name: UID and reason that were reported
 
     def __contains__(self, name: str) -> bool:
         return name in self._under_way
@@ -46,15 +46,15 @@ class Registry(Generic[E]):
         return iter(tuple(self._under_way))
 
     def subscribe(self, listener: RegistryListener) -> None:
-        """Tell `listener` of every termination from now on."""
+        """Call `listener` for every termination from now on."""
         self._listeners.append(listener)
 
     def get(self, name: str) -> E | None:
-        """The end of that name, if it is under way."""
+        """The termination in progress of the object of that name."""
         return self._under_way.get(name)
 
     def open(self, state: E) -> E:
-        """It begins, or is taken up again after a restart."""
+        """Register a termination that begins, or is resumed after a restart."""
         self._under_way[state.tracked.name] = state
         self._left_alone.pop(state.tracked.name, None)
         for listener in self._listeners:
@@ -63,7 +63,7 @@ class Registry(Generic[E]):
         return state
 
     def close(self, state: E) -> None:
-        """It is over."""
+        """Remove a termination that is over."""
         del self._under_way[state.tracked.name]
         now = self._clock.now()
         state.finish(now)
@@ -77,7 +77,7 @@ class Registry(Generic[E]):
             listener.closed(state)
 
     def leave_alone(self, thing: Node | NodeClaim, reason: EventReason) -> bool:
-        """It is not ours (any more), and people are to hear of that for this reason; whether that is news."""
+        """Remove an object that is not managed (any more); returns whether this reason was not reported yet."""
         abandoned = self._under_way.pop(thing.name, None)
         if abandoned is not None:
             for listener in self._listeners:
@@ -87,15 +87,15 @@ class Registry(Generic[E]):
         return is_news
 
     def forget(self, name: str) -> None:
-        """There is nobody of that name any more whom somebody could leave alone."""
+        """No object of that name is left alone any more."""
         self._left_alone.pop(name, None)
 
     def under_way(self) -> tuple[Progress, ...]:
-        """Where each end stands now, oldest first."""
+        """Progress of each termination, oldest first."""
         now = self._clock.now()
         standing = (state.progress(now) for state in self._under_way.values())
         return tuple(sorted(standing, key=lambda progress: (progress.started, progress.name)))
 
     def finished(self) -> tuple[Progress, ...]:
-        """The last ends that are over, in that order."""
+        """The last terminations that are over, in that order."""
         return tuple(self._finished)

@@ -1,8 +1,6 @@
-"""The end of a node or a claim while it is under way: what is known of it beyond the objects themselves.
+"""State of terminations in progress, beyond what the objects show.
 
-Nothing here must survive: after a restart it is built anew from the object, and every step finds out for itself what is
-done already. It keeps the object as fresh as we have seen it, the deadline, when the provider is to be asked next, and
-how long each step has taken.
+Invariant: nothing here must survive a restart; it is rebuilt from the objects, and each step finds out what is done.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from gracectl.runtime.clock import Clock
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot for people: where an end stands. Times are Unix seconds, `seconds` durations by step."""
+    """Snapshot of a termination's progress. Instants are Unix seconds; `seconds`: durations by step."""
 
     name: str
     uid: str
@@ -44,49 +42,49 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Mapping[str, float]
     waits_for: str
     pods_left: int = 0
-    """Of a node: how many hold it."""
+    """Pods that hold the node."""
     is_stalled: bool = False
-    """Of a node: for a minute nobody has left, or was on his way, though somebody should."""
+    """No pod of the node has left, or was stopping, for a minute although one should."""
     nodes: tuple[str, ...] = ()
-    """Of a claim: those that are waited for; their own terminations say more. Without any it has its own way to go."""
+    """Nodes that a claim waits for."""
     deadline: float | None = None
     finished: float | None = None
 
     @property
     def kept(self) -> bool:
-        """Of a node: it is drained and stays. It rests at the step "kept", and is given back at "uncordon"."""
+        """Whether the node is in maintenance: at step "kept" when drained, at "uncordon" on its return."""
         return self.kind == "kept"
 
 
 class InstanceWait(msgspec.Struct):
-    """When to speak to the provider again, and how patiently. Instants are monotonic: a wall clock may be set back."""
+    """Backoff of calls to the provider for one instance. Instants are monotonic: a wall clock may be set back."""
 
     poll: Backoff
     retry: Backoff
     provider_id: str = ""
-    """Of which instance all of this is."""
+    """The instance that this is about."""
     is_gone: bool = False
-    """The provider has said so: it is not asked again, for a machine may come back under the same providerID."""
+    """The provider has confirmed it. It is not called again: a machine may come back with the same providerID."""
     requested_at: float | None = None
     next_call: float = 0.0
     next_notice: float = 0.0
-    """Before this instant nobody asks whether the instance of a node that is not Ready is still there."""
+    """When to ask next whether the instance of a node that is not Ready still exists."""
 
     @classmethod
     def of(cls, settings: InstanceSettings, backoff: Callable[[float, float], Backoff]) -> InstanceWait:
-        """As patient as the settings say; `backoff` makes one of its initial and its longest wait (seconds)."""
+        """With the settings' intervals; `backoff` makes a Backoff of an initial and a longest wait (seconds)."""
         return cls(
             poll=backoff(settings.poll_initial_seconds, settings.poll_maximum_seconds),
             retry=backoff(settings.retry_initial_seconds, settings.retry_maximum_seconds),
         )
 
     def configure(self, settings: InstanceSettings) -> None:
-        """As patient as the settings say now, from the next wait on."""
+        """Use these intervals from the next wait on."""
         self.poll.configure(settings.poll_initial_seconds, settings.poll_maximum_seconds)
         self.retry.configure(settings.retry_initial_seconds, settings.retry_maximum_seconds)
 
     def turn_to(self, provider_id: str) -> None:
-        """It is about this instance; what was remembered of another one does not count."""
+        """Start over if this is another instance."""
         if provider_id != self.provider_id:
             self.provider_id, self.is_gone, self.requested_at, self.next_call = provider_id, False, None, 0.0
             self.poll.reset()
@@ -94,24 +92,23 @@ class InstanceWait(msgspec.Struct):
 
     @property
     def was_tried(self) -> bool:
-        """Whether the provider was asked to end the instance, with or without success."""
+        """Whether the provider was asked to terminate the instance, with or without success."""
         return self.requested_at is not None or self.next_call > 0
 
 
 class TerminationState(ABC, Generic[H]):
-    """The memory of one end; identified by the object's uid, as a namesake is another object."""
+    """State of one termination, identified by the UID of its object."""
 
     kind: TerminationKind = "node"
 
     fate = "is being terminated"
-    """What is done to the object, for people."""
+    """What is happening to the object, for messages."""
 
     outcome = "is terminated"
-    """The same when it is over."""
+    """What has happened to it, for the log."""
 
     checks_instance_first = False
-    """Whether somebody else may have ended the instance already, so that the provider is looked at before it is asked.
-    """
+    """Whether to ask the provider for the instance's state first: another termination may have ended it."""
 
     def __init__(self, tracked: TrackedObject[H], instance: InstanceWait, now: float) -> None:
         begun = tracked.latest.deletion_timestamp
@@ -120,12 +117,14 @@ class TerminationState(ABC, Generic[H]):
         self.started = now if begun is None else begun
         self.instance = instance
         self.deadline: Deadline | None = None
-        # A predecessor of ours has come as far as the drain, and has told people of it.
+        # A former process has begun the drain, and emitted its Events.
         drained = condition_of(tracked.latest.conditions, names.DRAINED)
         self.is_resumed = drained is not None and drained.reason != names.STEP_FAILING
         self.observer: TerminationObserver = NO_OBSERVER
         self.failures = Failures()  # by step
-        self.reported: set[tuple[str, str]] = set()  # by uid, what is told once: unreadable annotations, rivals
+        self.reported: set[tuple[str, str]] = (
+            set()
+        )  # by UID, what is reported once: unreadable annotations, several claims
         self.waits_for = ""
         self._step = ""
         self._step_since = now
@@ -134,26 +133,26 @@ class TerminationState(ABC, Generic[H]):
     @property
     @abstractmethod
     def missing_provider_id(self) -> str:
-        """Where `provider_id` was looked for, for people: `node worker-1 has no spec.providerID`."""
+        """Message for a missing provider ID: `node worker-1 has no spec.providerID`."""
 
     @property
     @abstractmethod
     def provider_id(self) -> str:
-        """Which instance; empty when nobody knows."""
+        """Provider ID of the instance; empty if it is not known."""
 
     @property
     @abstractmethod
     def source(self) -> Node | None:
-        """The node whose instance that is, if it is known from a node, or is a node's."""
+        """The node that names the instance; None if the claim does."""
 
     @property
     @abstractmethod
     def objects(self) -> tuple[AnyTracked, ...]:
-        """Where people are told of it: the object itself first."""
+        """Objects that Events and conditions are written to: the terminated object first."""
 
     @property
     def ends_by(self) -> float | None:
-        """The instant of the deadline; None without one."""
+        """The deadline (Unix seconds); None without one."""
         return None if self.deadline is None else self.deadline.at
 
     def is_overdue(self, now: float) -> bool:
@@ -161,21 +160,21 @@ class TerminationState(ABC, Generic[H]):
         return self.deadline is not None and self.deadline.at <= now
 
     def forget_steps(self, now: float) -> None:
-        """From now on it stands nowhere, and has come nowhere before."""
+        """Start over: no step was reached."""
         self._step, self._step_since, self._seconds, self.waits_for = "", now, {}, ""
 
     def enter_step(self, step: str, now: float) -> None:
-        """A walk has come to this step: it is where the end stands, unless a walk has come so far before."""
+        """The pipeline runs this step; it becomes the current one unless it was reached before."""
         if step not in self._seconds:
             self._set_step(step, now)
 
     def wait_at(self, step: str, now: float, waits_for: str) -> None:
-        """A walk has ended at this step, for this reason; it may be an earlier one than before (a late pod)."""
+        """The pipeline waits at this step; it may be an earlier one than before (a late pod)."""
         self._set_step(step, now)
         self.waits_for = waits_for
 
     def _set_step(self, step: str, now: float) -> None:
-        """Time counts for the step at which the end stands."""
+        """Set the current step, to which the time counts."""
         if step != self._step:
             self._leave(now)
             self._step, self._step_since = step, now
@@ -183,7 +182,7 @@ class TerminationState(ABC, Generic[H]):
             self.waits_for = ""
 
     def finish(self, now: float) -> None:
-        """It is over, and stands nowhere any more."""
+        """The termination is over."""
         self._leave(now)
         self._step_since = now
 
@@ -193,7 +192,7 @@ class TerminationState(ABC, Generic[H]):
             self.observer.step_over(self._step, self._step_since, now, self.waits_for)
 
     def progress(self, now: float) -> Progress:
-        """Where it stands at `now`."""
+        """Progress at `now`."""
         running = {self._step: self._seconds[self._step] + now - self._step_since} if self._step else {}
         return Progress(
             name=self.tracked.name,
@@ -209,39 +208,39 @@ class TerminationState(ABC, Generic[H]):
 
 
 AnyState = TerminationState[Any]
-"""A node's or a claim's."""
+"""Of a node or a claim."""
 
 E = TypeVar("E", bound=AnyState)
 
 
 OVERDUE_SECONDS = 1.0
-"""At the deadline the instance ends; a server that does not answer has this long for everything that comes before."""
+"""After the deadline, seconds for all steps before the instance, in case the server does not answer."""
 
 PATIENCE_SECONDS = 5.0
-"""A server that does not answer holds up an instance whose end was asked for by no more than this, step by step."""
+"""Seconds for each of those steps once the provider has been called."""
 
 RECORDON_SECONDS = (0.002, 60.0)
-"""Between two cordons of a node on which they are undone: the first wait and the longest, doubled each time."""
+"""First and longest wait before a cordon that was undone is written again, doubled each time."""
 
 STALL_REPORTED = math.inf
-"""As the instant since when nobody leaves: people were told of it."""
+"""Value of `stalled_since`: the stall was reported."""
 
 KEPT = "Kept"
-"""Reason of the condition Drained of a node that is drained and stays."""
+"""Reason of the condition Drained of a node in maintenance."""
 
 
 class NodeState(TerminationState[Node]):
-    """The memory of one node's end, or (MaintenanceState) of its drain alone."""
+    """State of the termination of a node, or (MaintenanceState) of its maintenance."""
 
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
         super().__init__(TrackedObject(NODES, node), instance, now)
         drained = condition_of(node.conditions, names.DRAINED)
         if drained is not None and drained.reason == KEPT:
-            self.is_resumed = False  # what people know of is the drain of a node that was to stay
+            self.is_resumed = False  # those Events were about a maintenance
         self.claim: TrackedObject[NodeClaim] | None = None
-        self.next_claim = 0.0  # before this instant (monotonic) a claim that could not be deleted is let be
+        self.next_claim = 0.0  # monotonic: when to retry the deletion of the claim
         self.cordoned_at: float | None = None
-        self.next_cordon = 0.0  # before this instant (monotonic) a cordon that was undone is let be
+        self.next_cordon = 0.0  # monotonic: when to write a cordon again that was undone
         self.recordon = Backoff(*RECORDON_SECONDS, jitter=0.0)
         self.plan: Plan | None = None
         self.protected_pods: Mapping[str, ProtectedPod] | None = None  # by pod UID; None before the first plan
@@ -249,29 +248,28 @@ class NodeState(TerminationState[Node]):
         self.blocking_budgets: frozenset[tuple[str, str]] = frozenset()  # by namespace and name, of the last plan
         self.planned_from = -math.inf  # when (monotonic) the drain began its last plan
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
-        self.left_behind = ""  # once the deadline has passed: what was left then, for people
-        # Since when (monotonic) nobody leaves though somebody should.
-        self.stalled_since: float | None = None
-        self._overdue_since: float | None = None  # since when (monotonic) the deadline was seen to have passed
+        self.left_behind = ""  # what was left at the deadline, for messages
+        self.stalled_since: float | None = None  # monotonic: since when no pod leaves although one should
+        self._overdue_since: float | None = None  # monotonic: when the deadline was first seen to have passed
 
     @property
     def node(self) -> Node:
-        """The node as fresh as we know it."""
+        """The newest known state of the node."""
         return self.tracked.latest
 
     @property
     def missing_provider_id(self) -> str:
-        """See Ending."""
+        """See TerminationState."""
         return f"node {self.node.name} has no spec.providerID"
 
     @property
     def provider_id(self) -> str:
-        """Which instance: the node's, else its claim's; empty when nobody knows."""
+        """Provider ID of the node, else of its claim; empty if neither has one."""
         return self.node.provider_id or (self.claim.latest.provider_id if self.claim else "")
 
     @property
     def source(self) -> Node | None:
-        """See Ending."""
+        """See TerminationState."""
         return self.node
 
     @property
@@ -281,11 +279,11 @@ class NodeState(TerminationState[Node]):
 
     @property
     def drained_condition(self) -> tuple[str, str]:
-        """Reason and message of the condition Drained when no pod is left that is waited for."""
+        """Reason and message of the condition Drained when no pod holds the node."""
         return "Drained", "all pods are gone"
 
     def matches_node(self, node: Node) -> bool:
-        """Whether this state of a node is one that has this end."""
+        """Whether this object is the node of this state, and still to be terminated."""
         return node.uid == self.uid and is_finalizing(node)
 
     def time_left(self, clock: Clock) -> float:
@@ -307,14 +305,14 @@ class NodeState(TerminationState[Node]):
         return max(self._overdue_since + OVERDUE_SECONDS - now, 0.0)
 
     def progress(self, now: float) -> Progress:
-        """Where it stands at `now`."""
+        """Progress at `now`."""
         left = 0 if self.plan is None else len(self.plan.left)
         is_still = self.stalled_since == STALL_REPORTED
         return msgspec.structs.replace(super().progress(now), pods_left=left, is_stalled=is_still)
 
 
 class NodeClaimState(TerminationState[NodeClaim]):
-    """The memory of one claim's end."""
+    """State of the termination of a node claim."""
 
     kind = "nodeclaim"
     checks_instance_first = True
@@ -322,45 +320,45 @@ class NodeClaimState(TerminationState[NodeClaim]):
     def __init__(self, resource: Resource[NodeClaim], claim: NodeClaim, instance: InstanceWait, now: float) -> None:
         super().__init__(TrackedObject(resource, claim), instance, now)
         self.nodes: tuple[Node, ...] = ()
-        self.deleted: set[str] = set()  # the UIDs of nodes of which the server has taken the deletion
-        self.next_deletion = 0.0  # before this instant (monotonic) a node that could not be deleted is let be
-        self.budgets: set[str] = set()  # the budgets for nodes that do not allow yet what is to be deleted
-        self.reported_budgets = ""  # the gist of what people have been told of them
-        self.has_seen_node = False  # the one that its status names; or the server has said that it is not there
-        self._named: Node | None = None  # the last node of it that named an instance
+        self.deleted: set[str] = set()  # UIDs of nodes whose deletion the server has accepted
+        self.next_deletion = 0.0  # monotonic: when to retry the deletion of nodes
+        self.budgets: set[str] = set()  # names of node disruption budgets that block deletions
+        self.reported_budgets = ""  # what was last reported of them
+        self.has_seen_node = False  # the node that its status names was seen, or the server has no such node
+        self._named: Node | None = None  # the last node of the claim that had a provider ID
 
     @property
     def claim(self) -> NodeClaim:
-        """The claim as fresh as we know it."""
+        """The newest known state of the claim."""
         return self.tracked.latest
 
     @property
     def missing_provider_id(self) -> str:
-        """See Ending."""
+        """See TerminationState."""
         return f"node claim {self.claim.name} has no status.providerID"
 
     @property
     def provider_id(self) -> str:
-        """Which instance: the claim's, else that of the node that was last seen; empty when none was launched."""
+        """Provider ID of the claim, else of its last known node; empty if none was launched."""
         return self.claim.provider_id or (self._named.provider_id if self._named else "")
 
     @property
     def source(self) -> Node | None:
-        """See Ending. What the claim says itself no kubelet has written."""
+        """See TerminationState. A provider ID of the claim itself was not written by a kubelet."""
         return None if self.claim.provider_id else self._named
 
     @property
     def objects(self) -> tuple[AnyTracked, ...]:
-        """The claim alone: the nodes tell people themselves."""
+        """The claim alone: its nodes have Events and conditions of their own."""
         return (self.tracked,)
 
     def see(self, nodes: tuple[Node, ...]) -> None:
-        """These nodes are to end before the claim does."""
+        """Set the nodes that must be gone before the claim."""
         self.nodes = nodes
         self.has_seen_node |= any(node.name == self.claim.node_name for node in nodes)
         self._named = next((node for node in nodes if node.provider_id), self._named)
 
     def progress(self, now: float) -> Progress:
-        """Where it stands at `now`."""
+        """Progress at `now`."""
         nodes = tuple(sorted(node.name for node in self.nodes))
         return msgspec.structs.replace(super().progress(now), nodes=nodes)

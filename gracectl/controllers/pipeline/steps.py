@@ -1,7 +1,7 @@
-"""What a step of a termination is given, and what it answers.
+"""Interface of a step of a termination: its context and its answers.
 
-Every step is idempotent: it is run again from the first on every reconcile, looks at the objects, and does what is
-still missing. A step that fails raises; its node is tried again with backoff, the other nodes do not notice.
+Invariant: every step is idempotent, as each reconcile runs all of them from the first one. A step that fails raises,
+and its object is retried with backoff.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from gracectl.runtime.clock import Clock
 
 
 class StepContext(msgspec.Struct, frozen=True):
-    """What the steps work with; made once by the composition root."""
+    """Dependencies of all steps; built once by the controller manager."""
 
     client: KubeClient
     cluster: ClusterCache
     evictor: Evictor
     deleter: PodDeleter
     admitter: Admitter
-    """Whether a node may end, as far as budgets for nodes go."""
+    """Admits deletions of nodes under node disruption budgets."""
     provider: Provider
     recorder: EventRecorder
     clock: Clock
     current: Callable[[], TerminationSettings]
-    """The settings of this moment; see `settings`."""
+    """Returns the current settings; see `settings`."""
     claim_resource: Callable[[], Resource[NodeClaim]]
-    """The version of node claims that the cluster serves."""
+    """Returns the version of node claims that the cluster serves."""
     statistics: TerminationStatistics
-    """What outlives these tools: how long ends have taken, how pods have left."""
+    """Outlives this context."""
     pod_outcomes: PodOutcomeTracker
     background: Background
-    """Carries writes that a walk does not wait for to the end."""
+    """Completes writes that a step does not wait for."""
     without_instance: WeakValueDictionary[str, AnyState]
-    """By uid, the nodes that go without their instance: no other node may leave it to them."""
+    """By UID, nodes that are released without their instance: no other node may leave it to them."""
 
     @property
     def settings(self) -> TerminationSettings:
-        """What counts now. It may change between two steps, never within what is decided without an `await`; whoever
-        keeps anything that follows from it is told (`configured`)."""
+        """The current settings. They may change at any `await`; controllers that derive state from them are notified
+        (`configured`)."""
         return self.current()
 
 
@@ -78,7 +78,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """There is nothing left to be graceful about: let the node go at once."""
+    """There is nothing left to drain or terminate: remove the finalizer at once."""
 
     reason: str
     seconds: float = math.inf
@@ -88,7 +88,7 @@ Answer = Proceed | Wait | Release
 
 
 class Step(msgspec.Struct, Generic[E], frozen=True):
-    """One step of a node's or a claim's end under its name, as `status`, logs and metrics show it."""
+    """A step, under the name that `status`, logs and metrics show."""
 
     name: str
     run: Callable[[StepContext, E], Awaitable[Answer]]
