@@ -249,8 +249,8 @@ async def test_whatever_a_provider_raises_is_told_and_tried_again() -> None:
             assert (condition["status"], condition["reason"], condition["message"]) == (
                 "False",
                 "ProviderFailed",
-                "provider stand-in: unexpected failure: RuntimeError: no\\x1b[31m such attribute; it is asked again "
-                "until the instance is gone",
+                "provider stand-in: unexpected failure: RuntimeError: no\\x1b[31m such attribute; retrying until the "
+                "instance is gone",
             )
             await stage.until_gone("n1")
             asked = [instant - start - 2.0 for instant in stage.provider.instants_of("terminate")]
