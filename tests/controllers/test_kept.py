@@ -374,8 +374,8 @@ async def test_a_node_that_is_not_managed_is_complained_about_once_and_left_alon
         assert [reason for _, reason, _ in told] == ["UnmanagedNodeKept"] * 2
         message = told[0][2]
         assert message == (
-            "annotation gracectl.io/keep-drained requests maintenance of this node, but it is not managed: nodeSelector "
-            "does not match it; change nodeSelector or the node's labels, or remove the annotation"
+            "annotation gracectl.io/keep-drained requests maintenance of this node, but it is not managed: "
+            "nodeSelector does not match it; change nodeSelector or the node's labels, or remove the annotation"
         )
 
 

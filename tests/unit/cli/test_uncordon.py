@@ -68,7 +68,8 @@ def test_of_a_node_that_the_settings_do_not_match_nobody_takes_the_rest_off(plac
     result = place.run("uncordon", "left", "--config", str(settings))
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        "left: is schedulable; the maintenance of this node has ended, but it is not managed: nodeSelector does not match it"
+        "left: is schedulable; the maintenance of this node has ended, but it is not managed: "
+        "nodeSelector does not match it"
     )
     assert not (place.node("left") or {})["spec"].get("unschedulable")
     # Once more: it is given back already, and what is left on it is still to come off.
