@@ -1,10 +1,9 @@
-"""What the cluster looks like, as far as the watch has told: objects by key, and indexes over them.
+"""Cache of the objects of one kind as far as the watch has shown them: objects by key, and indexes over them.
 
-One writer (a reflector), or one for each of several parts, any number of readers, all on one event loop.
-Invariants: objects, indexes and notifications never disagree (a subscriber that looks into the cache sees the
-state it is told of); every difference is told once and in order; until the first complete list the cache is
-syncing, and nothing may be decided from it. Writers of parts are not in step with each other: what each of them
-has been told last is what the cache shows of its part.
+One writer (a reflector), or one for each of several partitions, any number of readers, all on one event loop.
+Invariants: objects, indexes and notifications never disagree (a subscriber that reads the cache sees the state of its
+notification); every difference is notified once and in order; until the first complete list the cache is syncing, and
+nothing may be decided from it. Writers of partitions are not in step with each other.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Key = tuple[str, str]
 
 
 class Cached(Protocol):
-    """What a cache asks of an object; `key` is (namespace, name)."""
+    """Interface of a cached object; `key` is (namespace, name)."""
 
     @property
     def key(self) -> Key:
@@ -34,11 +33,11 @@ class Cached(Protocol):
 
     @property
     def uid(self) -> str:
-        """Which of the objects that have had this name it is."""
+        """Identity of the object among those that have had its name."""
 
     @property
     def resource_version(self) -> str:
-        """Which state of it this is."""
+        """Version of its state."""
 
 
 T = TypeVar("T", bound=Cached)
@@ -46,7 +45,7 @@ Subscriber = Callable[[T | None, T | None], None]
 
 
 class Writable(Protocol[T]):
-    """What a reflector keeps equal to the objects that it follows: a whole cache, or a part of one."""
+    """Target of a reflector: a whole cache, or a partition."""
 
     def put(self, new: T) -> None:
         """The object exists in this state."""
@@ -61,14 +60,15 @@ class Writable(Protocol[T]):
         """These are all objects, and those that cannot be decoded."""
 
     def held(self, new: T) -> T:
-        """What it holds of this very object in this very state; else `new`."""
+        """The cached object if it is this one in this state; else `new`."""
 
     def __len__(self) -> int: ...
 
 
 class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Objects held now, and how many are set aside as undecodable; values under which indexes find some; changes
-    told since the start; lists taken over."""
+    notified since the start; lists taken over.
+    """
 
     name: str
     live: bool
@@ -120,11 +120,12 @@ class Cache(Generic[T]):
         return len(self._objects)
 
     def subscribe(self, callback: Subscriber[T], *, replay: bool = False) -> Callable[[], None]:
-        """Call `callback(old, new)` after every change: (None, new) added, (old, None) deleted; returns how to stop.
+        """Call `callback(old, new)` after every change: (None, new) added, (old, None) deleted; returns how to
+        unsubscribe.
 
-        It must be quick and must not raise: an exception ends the reflector, and with it the process. An
-        object that was replaced by another of the same name is told as a deletion and an addition, never as
-        an update. `replay`: first of all, and before this returns, what is there already is told as added.
+        It must be quick and must not raise: an exception ends the reflector, and with it the process. An object that
+        was replaced by another of the same name is notified as a deletion and an addition, never as an update.
+        `replay`: before this returns, existing objects are notified as added.
         """
         self._subscribers.append(callback)
         if replay:
@@ -134,13 +135,13 @@ class Cache(Generic[T]):
 
     @contextmanager
     def scoped_subscriptions(self) -> Iterator[None]:
-        """Whoever subscribes while the block runs is told nothing any more afterwards."""
-        residents, others = tuple(self._subscribers), tuple(self._undecodable_subscribers)
+        """Subscriptions made while the block runs end with it."""
+        subscribers, undecodable = tuple(self._subscribers), tuple(self._undecodable_subscribers)
         try:
             yield
         finally:
-            self._subscribers[:] = [each for each in self._subscribers if each in residents]
-            self._undecodable_subscribers[:] = [each for each in self._undecodable_subscribers if each in others]
+            self._subscribers[:] = [each for each in self._subscribers if each in subscribers]
+            self._undecodable_subscribers[:] = [each for each in self._undecodable_subscribers if each in undecodable]
 
     def put(self, new: T) -> None:
         """Writer: the object exists in this state. The same state again is no change."""
@@ -159,7 +160,7 @@ class Cache(Generic[T]):
             self._updated += 1
         self._objects[key] = new
         self._reindex(key, old, new)
-        self._tell(old, new)
+        self._notify(old, new)
 
     def remove(self, key: Key) -> None:
         """Writer: the object is gone. Removing what is not there is no change."""
@@ -169,7 +170,7 @@ class Cache(Generic[T]):
             return
         self._deleted += 1
         self._reindex(key, old, None)
-        self._tell(old, None)
+        self._notify(old, None)
 
     def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
         """Writer: the object exists in a state that cannot be decoded, until it is put or removed.
@@ -202,29 +203,29 @@ class Cache(Generic[T]):
             callback(found)
 
     def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
-        """Writer: these are all objects. Tells exactly the differences, deletions first; then the cache is live."""
+        """Writer: these are all objects. Notifies exactly the differences, deletions first; then the cache is live."""
         aside = {found.key: found for found in undecodable}
         self._undecodable = {key: found for key, found in self._undecodable.items() if key in aside}
         self._replace(self._objects, objects, aside, self)
         self.complete()
 
     def held(self, new: T) -> T:
-        """What is held of this very object in this very state; else `new`."""
+        """The cached object if it is this one in this state; else `new`."""
         old = self._objects.get(new.key)
         if old is None or (old.uid, old.resource_version) != (new.uid, new.resource_version):
             return new
         return old
 
     def partition(self, index: str, value: Hashable) -> CachePartition[T]:
-        """What `index` finds under `value`, for a writer of its own. KeyError for an unknown index."""
+        """The objects that `index` finds under `value`, for a writer of its own. KeyError for an unknown index."""
         return CachePartition(self, index, value)
 
     def complete(self) -> None:
-        """Writers of parts: each part that was wanted has taken over its first complete list; the cache is live."""
+        """Writers of partitions: each has taken over its first complete list; the cache is live."""
         self._live.set()
 
     def statistics(self) -> CacheStatistics:
-        """What it holds and what it has told."""
+        """Objects held, and changes notified."""
         return CacheStatistics(
             name=self.name,
             live=self.live,
@@ -259,7 +260,7 @@ class Cache(Generic[T]):
             index = self._indexes[name]
             before = tuple(function(old)) if old is not None else ()
             after = tuple(function(new)) if new is not None else ()
-            # Nearly every change leaves an object where it is: then nothing has to be taken out.
+            # Nearly every change leaves an object under the same values: then nothing is removed.
             if before != after:
                 for value in set(before).difference(after):
                     found = index[value]
@@ -270,18 +271,18 @@ class Cache(Generic[T]):
                 for value in after:
                     index.setdefault(value, {})[key] = new
 
-    def _tell(self, old: T | None, new: T | None) -> None:
+    def _notify(self, old: T | None, new: T | None) -> None:
         for callback in tuple(self._subscribers):
             callback(old, new)
 
 
 class CachePartition(Generic[T]):
-    """The objects of a cache that one index finds under one value, in the hands of a writer of their own.
+    """The objects of a cache that one index finds under one value, for a writer of their own.
 
-    Precondition: its writer puts only such objects, and an object never moves from one part to another, as a pod never
-    leaves its node. What moves is a name: the next pod of a StatefulSet comes up elsewhere, and may be seen before the
-    news that its predecessor is gone. Of two namesakes the one of the higher version is there, and news of the other
-    one is late: versions of one kind are numbers that grow
+    Precondition: its writer puts only such objects, and an object never moves to another partition, as a pod never
+    leaves its node. A name may move: the next pod of a StatefulSet starts on another node, and may be seen before the
+    deletion of its predecessor. Of two such pods the one of the higher version exists, and events of the other are
+    late: versions of one kind are numbers that grow
     (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
     """
 
@@ -292,22 +293,22 @@ class CachePartition(Generic[T]):
         self._dropped = False
 
     def put(self, new: T) -> None:
-        """Writer: see Cache; a late word about the predecessor of a namesake is no change."""
+        """Writer: see Cache; a late event of a predecessor is ignored."""
         if not self._dropped and not self._is_late(new):
             self._cache.put(new)
 
     def remove(self, key: Key) -> None:
-        """Writer: see Cache; a namesake in another part stays."""
+        """Writer: see Cache; an object of that name in another partition stays."""
         if key in self._objects:
             self._cache.remove(key)
 
     def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
-        """Writer: see Cache; a late word is no change."""
+        """Writer: see Cache; a late event is ignored."""
         if not self._dropped and (stand_in is None or not self._is_late(stand_in)):
             self._cache.set_aside(found, stand_in)
 
     def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
-        """Writer: these are all objects of the part. Tells exactly the differences, deletions first."""
+        """Writer: these are all objects of the partition. Notifies exactly the differences, deletions first."""
         aside = {} if self._dropped else {found.key: found for found in undecodable}
         self._cache._replace(self._objects, objects, aside, self)
 
@@ -316,9 +317,8 @@ class CachePartition(Generic[T]):
         return self._cache.held(new)
 
     def drop(self) -> None:
-        """Nobody follows the part any more: its objects leave the cache, and what its writer still says is no change.
-
-        Whoever follows it again later makes a new one.
+        """Remove the objects from the cache, and ignore the writer from now on. A later follower needs a new
+        partition.
         """
         for key in tuple(self._objects):
             self._cache.remove(key)
@@ -337,5 +337,5 @@ class CachePartition(Generic[T]):
 
 
 def _version(thing: Cached) -> int:
-    """0: of an object that cannot be decoded, not even its version may be readable."""
+    """0 for an object that cannot be decoded: even its version may be unreadable."""
     return int(thing.resource_version or 0)

@@ -1,9 +1,8 @@
-"""The verbs of the API server: typed objects in, typed objects or errors by meaning out.
+"""Client of the API server: typed objects in, typed objects or errors by meaning out.
 
-Invariants: no request is repeated unless a repeat is safe (`retry.py`); a server that says it is busy slows
-the whole client; a write that has begun is finished before a cancellation is obeyed, so that nobody has to
-wonder whether it happened; a fenced client sends no write that its fence does not let begin, and cuts those under way
-at the fence's end.
+Invariants: no request is repeated unless a repeat is safe (`retry.py`); a busy server slows the whole client; a write
+that has begun is finished before a cancellation takes effect, so that its outcome is known; a fenced client sends no
+write that its fence does not admit, and cuts those in flight at the fence's end.
 """
 
 from __future__ import annotations
@@ -57,8 +56,9 @@ a page of more than the second `limit` is halved, after others doubled up to the
 
 
 WRITE_TIMEOUT_SECONDS = 40.0
-"""A server waits up to 30 s for a webhook (timeoutSeconds; 10 by default), then lets the write pass if that may fail. A
-client that is less patient never gets anything written."""
+"""A server waits up to 30 s for a webhook (timeoutSeconds; 10 by default), then lets the write pass if the
+webhook may fail. A shorter timeout would never get anything written.
+"""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +75,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 INTERACTIVE = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
-"""Where a person waits for the answer: a server that does not answer is told at once. Elsewhere patience is better."""
+"""For commands: a server that does not answer is reported soon. Elsewhere longer timeouts are better."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list; every part bears the version of the whole.
+    """Part of a list; every part has the version of the whole.
 
     `items` has stand-ins for those of the objects that are `undecodable`, where there are such.
     """
@@ -90,7 +90,8 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class KubeClient:
-    """One API server through one transport. A key is (namespace, name), the namespace "" for cluster-scoped kinds.
+    """Client of one API server over one transport. A key is (namespace, name), the namespace "" for cluster-scoped
+    kinds.
 
     Every verb raises `errors.ApiError` by meaning.
     """
@@ -309,7 +310,7 @@ class KubeClient:
             yield Watch(request, stream)
 
     def statistics(self) -> ClientStatistics:
-        """What has been asked so far."""
+        """Requests so far."""
         return self._tally.statistics()
 
     async def _page(self, resource: Resource[T], request: Request) -> tuple[Page[T], str, int]:

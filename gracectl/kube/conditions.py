@@ -1,4 +1,4 @@
-"""Conditions as patches: what an object of Kubernetes' own kinds is to say, and what it is to say no more."""
+"""Patches that set and remove conditions of objects of Kubernetes' own kinds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gracectl.model.times import format_time
 
 
 class ConditionUpdate(msgspec.Struct, frozen=True):
-    """What a condition is to say."""
+    """New state of a condition."""
 
     type: str
     status: str
@@ -23,7 +23,7 @@ class ConditionUpdate(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "message", visible(self.message))
 
     def entry(self, turned: float) -> dict[str, str]:
-        """As an entry of status.conditions; `turned`: when it came to have this status (Unix seconds)."""
+        """Entry of status.conditions; `turned`: since when it has this status (Unix seconds)."""
         return {
             "type": self.type,
             "status": self.status,
@@ -34,10 +34,10 @@ class ConditionUpdate(msgspec.Struct, frozen=True):
 
 
 def condition_patch(word: ConditionUpdate, turned: float, now: float) -> StrategicPatch:
-    """The patch that says it; a strategic merge changes the entry of this type and leaves those of others alone."""
+    """Set a condition; a strategic merge changes the entry of this type and leaves others alone."""
     return StrategicPatch({"status": {"conditions": [{**word.entry(turned), "lastHeartbeatTime": format_time(now)}]}})
 
 
 def condition_removal(types: Iterable[str]) -> StrategicPatch:
-    """The patch that takes conditions of these types off, whether or not they are there."""
+    """Remove the conditions of these types, whether or not they exist."""
     return StrategicPatch({"status": {"conditions": [{"type": type_, "$patch": "delete"} for type_ in types]}})

@@ -1,4 +1,4 @@
-"""A whole way to a cluster for whoever is not handed one: credentials as kubectl finds them, HTTP, its own clock."""
+"""Connection to a cluster for commands: credentials as kubectl finds them, HTTP, a clock of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """A way to a cluster. The answers of its server set `clock`; `client` is for a person who waits for the answer."""
+    """Connection to a cluster. Responses of its server set `clock`; `client` has the timeouts of a command."""
 
     transport: Transport
     clock: Clock
@@ -33,9 +33,9 @@ class Connection(msgspec.Struct, frozen=True):
 async def connected(
     kubeconfig: str | None = None, context: str | None = None, *, largest_offset: float = LARGEST_OFFSET
 ) -> AsyncIterator[Connection]:
-    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
+    """A connection while the block runs; no request is sent yet. Raises CredentialsError.
 
-    `largest_offset`: seconds that the server's clock may be away from this machine's and be believed.
+    `largest_offset`: seconds by which the server's clock may differ from this machine's and still be believed.
     """
     clock = SystemClock()
     skew = SkewEstimate(clock.adjust, largest_offset)

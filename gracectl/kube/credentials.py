@@ -1,8 +1,8 @@
-"""Who we are to which API server: one address, one TLS context, one Authorization header, each as of now.
+"""Credentials for an API server: one address, one TLS context, one Authorization header, each as of now.
 
-kubernetes_asyncio knows the many ways of a kubeconfig (it reads tokens, passwords, auth providers and TLS material, and
-the service account of a pod); what lives longer than one read is ours: token files are read again, exec plugins run
-again when their token or certificate expires or is refused. The library is imported here only, and only when needed.
+kubernetes_asyncio knows the many forms of a kubeconfig (tokens, passwords, auth providers, TLS material, the service
+account of a pod); what lives longer than one read is ours: token files are read again, exec plugins run again when
+their token or certificate expires or is refused. The library is imported here only, and only when needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def own_namespace() -> str | None:
-    """The namespace of the pod that we are in; None outside of one."""
+    """Namespace of the pod that this process runs in; None outside of one."""
     try:
         return (_SERVICE_ACCOUNT / "namespace").read_text().strip() or None
     except OSError:
@@ -67,7 +67,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Credentials:
-    """Everything a transport needs to speak for us. `url` has no trailing slash."""
+    """Everything a transport needs to authenticate. `url` has no trailing slash."""
 
     def __init__(
         self, url: str, tokens: TokenSource, *, trust: Trust | None = None, proxy: str | None = None, source: str = ""
@@ -87,7 +87,7 @@ class Credentials:
         return self._trust.server_name
 
     async def identity(self) -> Identity:
-        """Who we are now. May run an exec plugin. Raises CredentialsError."""
+        """The current identity. May run an exec plugin. Raises CredentialsError."""
         value = await self._tokens.header()
         return Identity({"Authorization": value} if value else {}, self._tls)
 
@@ -139,7 +139,7 @@ async def load(
 
 
 def _paths(kubeconfig: str | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files that somebody named: one by the flag, as with kubectl, or a list in the variable."""
+    """The files given: one by the flag, as with kubectl, or a list in the variable."""
     if kubeconfig:
         return (Path(kubeconfig).expanduser(),)
     return tuple(Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part)

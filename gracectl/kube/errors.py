@@ -1,8 +1,18 @@
-"""The API server's refusals by meaning: nobody outside this room sees a status code.
+"""Errors of the API server by meaning; no module outside this package sees a status code.
 
-`error_for` is the one mapping from an answer to an error; what each answer means is taken from recordings of
-a real kube-apiserver (copied under tests/unit/kube/recorded). A message names what was asked, what the server said
-in its own words and, where a person can do something about it, what.
+    ApiError
+    ├── NotFound  NotServed  AlreadyExists  Gone  Invalid  Unauthorized  Forbidden  NamespaceTerminating  TooLarge
+    ├── Conflict              the precondition failed; `uid_mismatch`: another object has the name
+    ├── MultipleBudgets       no eviction can succeed
+    ├── Superseded            not sent: the precondition of the caller no longer held
+    ├── NotLeading            not sent: the fence is closed
+    ├── Unreachable           no connection, or it broke; `sent`: the outcome is unknown
+    └── Delaying              with a Retry-After, or the lack of it
+        ├── BudgetExhausted  AdmissionDenied  Throttled
+        └── ServerError  RequestTimeout     the outcome is unknown
+
+`error_for` is the one mapping from a response to an error, taken from recordings of a real kube-apiserver (copied
+under tests/unit/kube/recorded). A message names the request, what the server said and, where that helps, what to do.
 """
 
 from __future__ import annotations
@@ -21,14 +31,13 @@ from gracectl.runtime.fence import FenceClosed
 
 # A server that asks for patience without saying how much (client-go waits as long).
 _DEFAULT_RETRY_AFTER = 1.0
-# Seconds that one request waits at most because a server says so; and the whole client, or the very object, whose own
-# backoff is as long.
+# Seconds for which a Retry-After counts at most: for one request; for the whole client or one object.
 _LONGEST_PATIENCE, _LONGEST_SILENCE = 30.0, 60.0
 _ENDLESS = 10**9  # a number in JSON may be larger than any float
 
 
 class ApiError(Exception):
-    """A request that did not do what was asked. `operation` says what it was, `status_message` what the server said."""
+    """A request that failed. `operation` says which, `status_message` what the server said."""
 
     def __init__(self, operation: Operation, status_message: str = "") -> None:
         super().__init__(operation, status_message)
@@ -56,17 +65,17 @@ class ApiError(Exception):
 
 
 class Delaying(ApiError):
-    """The server said when it may be asked again, or could have. `retry_after`: that in seconds, None without a word;
-    never more than `longest`, because who stands in between can write anything, and must not silence us for long.
+    """Error with a Retry-After, or that could have one. `retry_after`: its seconds, None without; never more than
+    `longest`, because a proxy can send anything, and must not stop us for long.
 
-    `asked_for`: what it really said.
+    `asked_for`: the value that was sent.
     """
 
     longest: ClassVar[float] = _LONGEST_PATIENCE
 
     def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(operation, status_message)
-        # "At once" is no word: who took it for one would ask without end.
+        # Retry-After 0 counts as none: it would cause requests without end.
         self.asked_for = retry_after if retry_after is not None and retry_after > 0 else None
         self.retry_after = None if self.asked_for is None else min(self.asked_for, self.longest)
 
@@ -77,12 +86,12 @@ class Delaying(ApiError):
 
     @property
     def is_capped(self) -> bool:
-        """Whether the server asked for more than it gets."""
+        """Whether the server asked for more than `longest`."""
         return self.asked_for is not None and self.asked_for > self.longest
 
 
 class NotFound(ApiError):
-    """The object is not there (or, on a create, its namespace)."""
+    """The object does not exist (or, on a create, its namespace)."""
 
     @property
     def meaning(self) -> str:
@@ -102,7 +111,7 @@ class NotServed(ApiError):
 
 
 class Conflict(ApiError):
-    """The object is not as the precondition says. `uid_mismatch`: another object stands under that name."""
+    """The object is not as the precondition says. `uid_mismatch`: another object has that name."""
 
     def __init__(self, operation: Operation, status_message: str = "", *, uid_mismatch: bool = False) -> None:
         super().__init__(operation, status_message)
@@ -114,7 +123,7 @@ class Conflict(ApiError):
 
     @property
     def meaning(self) -> str:
-        return "another object has that name by now" if self.uid_mismatch else "changed by somebody else meanwhile"
+        return "another object has that name by now" if self.uid_mismatch else "changed meanwhile"
 
 
 class AlreadyExists(ApiError):
@@ -126,7 +135,7 @@ class AlreadyExists(ApiError):
 
 
 class Gone(ApiError):
-    """The version or continue token is older than the server's history: list anew."""
+    """The version or continue token is older than the server's history: list again."""
 
     @property
     def meaning(self) -> str:
@@ -134,7 +143,7 @@ class Gone(ApiError):
 
 
 class Invalid(ApiError):
-    """The object would break a rule of its schema, or the request is malformed: asking again cannot help."""
+    """The object would break a rule of its schema, or the request is malformed: a repeat cannot help."""
 
     @property
     def meaning(self) -> str:
@@ -188,8 +197,8 @@ class NamespaceTerminating(ApiError):
 class BudgetExhausted(Delaying):
     """A PodDisruptionBudget does not allow the eviction now.
 
-    `retry_after` None: the budget is spent. Seconds: the server has not yet looked at a budget that was just
-    created or edited; that takes milliseconds, whatever the number says (recording `eviction`).
+    `retry_after` None: the budget is spent. Seconds: the disruption controller has not yet observed a budget that was
+    just created or edited; that takes milliseconds, whatever the number says (recording `eviction`).
     """
 
     @property
@@ -198,7 +207,7 @@ class BudgetExhausted(Delaying):
 
 
 class Throttled(Delaying):
-    """The server is busy and did not execute the request. The whole client keeps still for `delay` seconds."""
+    """The server is busy and did not execute the request. The whole client pauses for `delay` seconds."""
 
     longest = _LONGEST_SILENCE
 
@@ -209,12 +218,12 @@ class Throttled(Delaying):
 
     @property
     def meaning(self) -> str:
-        cut = f"; it gets {self.delay:g}" if self.is_capped else ""
-        return f"the server is busy and asks for {self.asked_for or self.delay:g} s of patience{cut}"
+        capped = f", {self.delay:g} s are waited" if self.is_capped else ""
+        return f"the server is busy: Retry-After {self.asked_for or self.delay:g} s{capped}"
 
 
 class MultipleBudgets(ApiError):
-    """More than one PodDisruptionBudget selects the pod: no eviction can succeed until somebody changes that."""
+    """More than one PodDisruptionBudget selects the pod: no eviction can succeed until one is left."""
 
     @property
     def meaning(self) -> str:
@@ -222,11 +231,11 @@ class MultipleBudgets(ApiError):
 
 
 class Superseded(ApiError):
-    """The request was not sent: while it waited for its turn, its caller had ceased to mean it."""
+    """The request was not sent: while it waited for its turn, its precondition ceased to hold."""
 
     @property
     def meaning(self) -> str:
-        return "no longer meant, and not asked for"
+        return "not sent: the precondition no longer holds"
 
 
 class NotLeading(ApiError, FenceClosed):
@@ -234,7 +243,7 @@ class NotLeading(ApiError, FenceClosed):
 
     @property
     def meaning(self) -> str:
-        return "not asked for: this process does not lead"
+        return "not sent: not the leader"
 
 
 class ServerError(Delaying):

@@ -1,9 +1,9 @@
-"""The transport over HTTP(S), on aiohttp.
+"""Transport over HTTP(S), on aiohttp.
 
-Everything aiohttp would decide by itself is decided here: no proxy from the environment (reading it costs two thread
-hops a request), no compression (20 µs a pod on a LAN), no cookies, no redirects, how much of an answer and of a line
-is read, and a timeout on connecting and on silence. aiohttp itself repeats one thing: a GET or DELETE whose kept-alive
-connection turns out to be closed; our deletions carry the uid they mean.
+What aiohttp would decide by itself is decided here: no proxy from the environment (reading it costs two thread hops a
+request), no compression (20 µs a pod on a LAN), no cookies, no redirects, limits on responses and lines, and timeouts
+on connecting and on silence. aiohttp itself repeats one thing: a GET or DELETE whose kept-alive connection turns out
+to be closed; our deletions carry a UID as precondition.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ HEADERS: Final[Mapping[str, str]] = {
     "Accept-Encoding": "identity",
     "User-Agent": f"gracectl/{__version__}",
 }
-"""Of every request that we send over HTTP, to whomever."""
+"""Headers of every HTTP request."""
 
-# aiohttp does not wait for a TLS connection that was cut: it says good-bye before it closes, which takes a round trip.
-_FAREWELL = 0.25
+# aiohttp does not wait for a TLS connection that was cut: closing takes a round trip.
+_CLOSING_SECONDS = 0.25
 # Of each connection; aiohttp buffers twice as much.
 _READ_BUFFER = 512 * 1024
 # Bytes of a line after which other tasks run first: decoding it takes as long as a hundred ordinary lines.
@@ -49,9 +49,11 @@ _LARGE_LINE = 256 * 1024
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`connections` at once, watches included, for each pool of requests: more than all parts use, for who waits for
-    one waits behind the others. Seconds: `connect`; `silence` of an open watch; `dead`, after which a peer that does
-    not even acknowledge counts as lost (Linux), while one that thinks for longer does not."""
+    """`connections` at once, watches included, for each pool of requests: more than all components use, as a
+    request without one waits behind the others. Seconds: `connect`; `silence` of an open watch; `dead`, after
+    which a peer that does not even acknowledge counts as lost (Linux), while one that takes longer to answer
+    does not.
+    """
 
     connections: int = 2000
     connect: float = 10.0
@@ -60,7 +62,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpTransport:
-    """Speaks to the server of `credentials`; an async context manager. `skew` learns from the Date of every answer."""
+    """Transport to the server of `credentials`; an async context manager. `skew` learns from the Date of every
+    response.
+    """
 
     def __init__(
         self,
@@ -94,7 +98,7 @@ class HttpTransport:
             for session in sessions.values():
                 await session.close()
             if self._has_cut and self._credentials.url.startswith("https:"):
-                await self._clock.sleep(_FAREWELL)
+                await self._clock.sleep(_CLOSING_SECONDS)
 
     async def send(self, request: Request) -> Response:
         """The whole answer. Credentials that the server refuses are renewed once."""
@@ -263,7 +267,7 @@ def _unreachable(request: Request, error: Exception, *, sent: bool) -> ApiError:
 
 
 def in_words(error: Exception) -> str:
-    """What aiohttp has met on the way, for people."""
+    """Message for an error of aiohttp."""
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         # aiohttp's own sentence shows its settings, and the reason only as the function that failed.
         cause = error.os_error

@@ -1,8 +1,8 @@
-"""A Lease as those who contend for it write it and see it: one record, changed only in the version that was seen last.
+"""Lease as contenders read and write it: one record, changed only in the version that was read last.
 
-The record and its rules are client-go's (https://github.com/kubernetes/client-go/tree/v0.31.0/tools/leaderelection), so
-that a lease reads the same whoever holds it. Its times are for people: a lease counts from when *we* have seen it
-change, and for as long as its holder says there; so nobody's clock need be right, only run at about the same pace.
+The record and its rules are client-go's (https://github.com/kubernetes/client-go/tree/v0.31.0/tools/leaderelection).
+Its times are informative: a lease counts from when it was *seen* to change, for as long as its record says; so clocks
+need not agree, only run at about the same pace.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gracectl.model.times import format_micro_time
 from gracectl.runtime.clock import Clock
 
 ROUNDING_SECONDS: Final = 1e-6
-"""What is left to wait below this is none."""
+"""A shorter wait is none."""
 
 RELEASED_SECONDS: Final = 1
-"""The duration of a lease that was released: who does not know that nobody holds it need not wait either."""
+"""Duration of a released lease: contenders that ignore the empty holder need not wait either."""
 
 
 class LeaseObject(msgspec.Struct, frozen=True):
-    """A Lease, and all that the server has of it: whoever replaces it keeps what others have written there."""
+    """A Lease with the whole object of the server, so that a replacement keeps the fields of others."""
 
     lease: Lease
     body: dict[str, Any]
@@ -46,13 +46,13 @@ LEASE_OBJECTS: Resource[LeaseObject] = Resource(
     kind=LEASES.kind,
     namespaced=True,
     decode=_decode,
-    # Whoever abandons a renewal learns from the version what has become of it.
+    # After an abandoned renewal the version tells what has become of it.
     cancellable=True,
 )
 
 
 class LeaseLock:
-    """One Lease as `identity` sees and writes it. Not seen yet, it is held by nobody."""
+    """One Lease as `identity` sees and writes it. Before the first read it has no holder."""
 
     def __init__(self, client: KubeClient, clock: Clock, key: Key, identity: str, duration: int) -> None:
         self._client = client
@@ -63,16 +63,16 @@ class LeaseLock:
         self._seen: LeaseObject | None = None
         self._changed = -math.inf
         self.is_outcome_unknown = False
-        """Whether we have written without an answer, and not looked since: it may be another's or ours by now."""
+        """Whether a write had no response and was not followed by a read: the lease may be another's or ours."""
 
     @property
     def holder(self) -> str:
-        """Who held it when it was last looked at; "" for nobody."""
+        """The holder at the last read; "" for none."""
         return self._seen.lease.holder if self._seen else ""
 
     @property
     def is_ours(self) -> bool:
-        """Whether that was us."""
+        """Whether that was `identity`."""
         return self.holder == self._identity
 
     @property
@@ -82,7 +82,7 @@ class LeaseLock:
 
     @property
     def acquired(self) -> float | None:
-        """Since when its holder has held it, by his clock."""
+        """Since when its holder has held it, by the holder's clock."""
         return self._seen.lease.acquire_time if self._seen else None
 
     def held_for(self) -> float:
@@ -105,7 +105,7 @@ class LeaseLock:
         return True
 
     async def create(self) -> None:
-        """Make it, as ours. Raises ApiError."""
+        """Create it, as ours. Raises ApiError."""
         namespace, name = self._key
         now = format_micro_time(self._clock.now())
         body = {
@@ -116,7 +116,7 @@ class LeaseLock:
         self._wrote(await self._client.create(LEASE_OBJECTS, namespace, body))
 
     async def take(self) -> None:
-        """Take it, or renew it if it is ours already. Raises ApiError: Conflict if it has changed since it was seen."""
+        """Take it, or renew it if it is ours. Raises ApiError: Conflict if it has changed since it was read."""
         now = format_micro_time(self._clock.now())
         acquired, transitions = now, self.transitions
         if self.is_ours:
@@ -126,7 +126,7 @@ class LeaseLock:
         await self._replace(self._spec(now, acquired, transitions))
 
     async def release(self) -> None:
-        """Give it up, so that another need not wait. Raises ApiError: Conflict if it has changed since it was seen."""
+        """Release it, so that others need not wait. Raises ApiError: Conflict if it has changed since it was read."""
         now = format_micro_time(self._clock.now())
         spec = self._spec(now, acquired=now, transitions=self.transitions)
         await self._replace(spec | {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS})
@@ -157,5 +157,5 @@ class LeaseLock:
 
 
 def _record(lease: Lease) -> tuple[object, ...]:
-    """What must change for a lease to count anew; labels, say, are nobody's renewal."""
+    """The fields whose change renews a lease; labels, for example, do not."""
     return (lease.uid, lease.holder, lease.duration_seconds, lease.acquire_time, lease.renew_time, lease.transitions)

@@ -1,4 +1,4 @@
-"""What the metrics of this room say: requests, watches and Events under the names of the catalogue."""
+"""Metrics and readiness checks of the API client: requests, watches, Events and the server's clock."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from gracectl.telemetry.metrics import (
 
 
 def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
-    """All that several clients have asked of one server."""
+    """Requests of several clients to one server."""
     requests: Counter[tuple[str, str, str]] = Counter()
     for client in clients:
         for (verb, resource, outcome, _), number in client.attempts.items():
@@ -61,7 +61,7 @@ def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
 
 
 def clock_samples(skew: SkewStatistics | None) -> Iterator[Sample]:
-    """How far the server's clock is away; None where it is ours."""
+    """Offset of the server's clock; None where it is ours."""
     yield Sample(API_CLOCK_OFFSET, (), skew.offset if skew else 0.0)
     yield Sample(API_DATES_REFUSED, (), skew.refusals if skew else 0)
 
@@ -73,8 +73,9 @@ def request_samples(
     agreed: str,
     known: Iterable[tuple[str, str]],
 ) -> Iterator[Sample]:
-    """Requests of one verb on one resource (`asked`) by code and answer; `agreed` is what the server's consent is
-    called, `known` are the pairs that are shown before they have occurred."""
+    """Requests of one verb on one resource (`asked`) by code and result; `agreed` names success, `known` are the
+    pairs that are shown before they have occurred.
+    """
     answers = Counter(dict.fromkeys(known, 0))
     for client in clients:
         for (verb, resource, outcome, code), number in client.attempts.items():
@@ -87,7 +88,7 @@ def request_samples(
 def watch_samples(
     watches: Iterable[ReflectorStatistics], caches: Iterable[CacheStatistics], now: float, begun: float
 ) -> Iterator[Sample]:
-    """What is followed, at `now` (monotonic), by a process that has begun to do so at `begun`."""
+    """Watches and caches at `now` (monotonic), of a process that began at `begun`."""
     for watch in watches:
         labels = (watch.resource,)
         yield Sample(WATCH_LISTS, labels, watch.lists)
@@ -102,7 +103,7 @@ def watch_samples(
 
 
 def event_samples(events: EventStatistics) -> Iterator[Sample]:
-    """The recorder of Events."""
+    """Recorder of Events."""
     yield Sample(EVENTS_RECORDED, (), events.recorded)
     for outcome, number in (
         ("written", events.written),
@@ -115,7 +116,7 @@ def event_samples(events: EventStatistics) -> Iterator[Sample]:
 
 
 def leader_samples(is_acting: bool, election: ElectionStatistics | None, fence: FenceStatistics) -> Iterator[Sample]:
-    """Whether we act; what an election has come to, if there is one; and what was not written for it."""
+    """Whether this process acts; its election, if there is one; and the writes that the fence refused or cut."""
     yield Sample(LEADER, (), int(is_acting))
     yield Sample(LEASE_TERMS, (), election.terms if election else 0)
     yield Sample(LEASE_RENEWALS, (), election.renewals if election else 0)
@@ -130,13 +131,13 @@ def _together(seen: Sequence[Distribution]) -> Distribution:
 
 
 SILENCED_SECONDS = 120.0
-"""Seconds. A server that says "busy" for longer, or a proxy in its place, stops the program from doing its work."""
+"""A server, or a proxy, that is busy for longer stops the program from doing its work."""
 
 
 def throttling_check(clients: Iterable[ClientStatistics], now: float) -> Check:
-    """Whether the server has said nothing but "later" for long; `now`: monotonic.
+    """Whether every response for long has been a pause; `now`: monotonic.
 
-    A pause that ended long ago is over, even where nothing has been asked since.
+    A pause that ended long ago is over, even if no request followed.
     """
     pauses = [client.silenced for client in clients if client.silenced is not None]
     longest = max((now - since for since, until in pauses if now < until + SILENCED_SECONDS), default=0.0)
@@ -148,7 +149,7 @@ def throttling_check(clients: Iterable[ClientStatistics], now: float) -> Check:
 
 
 def clock_checks(skew: SkewStatistics | None) -> Iterator[Check]:
-    """What people are to know of the server's clock. A process that does not believe it works all the same."""
+    """Whether the server's clock is believed; a process that does not believe it is ready all the same."""
     if skew and skew.refused is not None:
         yield Check(
             "clock",

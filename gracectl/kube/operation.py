@@ -1,7 +1,6 @@
-"""What a request asks, in Kubernetes' own words: a verb on a resource.
+"""Operation of a request, in Kubernetes' words: a verb on a resource.
 
-Derived from method and path alone, so that an error, a log line and a statistic name the same thing in the
-same way, and exactly as RBAC would name it.
+Derived from method and path alone, so that errors, logs and statistics name it alike, and exactly as RBAC would.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """The object or collection, for people: `pods/eviction shop/web-1`, `nodes worker-1`, `pods in shop`."""
+        """The object or collection, for messages: `pods/eviction shop/web-1`, `nodes worker-1`, `pods in shop`."""
         if not self.name:
             return f"{self.qualified} in {self.namespace}" if self.namespace else self.qualified
         place = f"{self.namespace}/{self.name}" if self.namespace else self.name

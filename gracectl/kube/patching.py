@@ -1,4 +1,4 @@
-"""Optimistic writes: computed from the state we know, refused by the server if that is stale, computed again.
+"""Optimistic writes: computed from the known state, refused by the server if that is stale, computed again.
 
 Lists such as taints, finalizers and conditions are replaced whole by merge patches, so nothing is written without the
 version it was read at.
@@ -15,16 +15,16 @@ from gracectl.kube.requests import Patch
 from gracectl.kube.resources import Resource
 
 ATTEMPTS = 5
-"""Somebody else (the kubelet, a cloud controller) may write between our read and our write, but not for ever."""
+"""Others (the kubelet, a cloud controller) may write between our read and our write, but not for ever."""
 
 
 async def patch_with_retry(
     client: KubeClient, resource: Resource[T], thing: T, needed: Callable[[T], Patch | None], *, subresource: str = ""
 ) -> T | None:
-    """Apply the patch that `needed` says; None means that nothing is missing.
+    """Apply the patch that `needed` computes; None means that nothing is missing.
 
-    Returns the object as it is now, or None when it is gone or another one has its name. Raises Conflict when somebody
-    else won every time, and whatever else the client raises.
+    Returns the object as it is now, or None when it is gone or another one has its name. Raises Conflict when another
+    write was first every time, and whatever else the client raises.
     """
     for attempt in range(ATTEMPTS):
         patch = needed(thing)
@@ -54,7 +54,9 @@ async def patch_with_retry(
 
 
 async def delete(client: KubeClient, resource: Resource[T], thing: T) -> None:
-    """Delete this very object; nothing is done when it is gone, or its name belongs to another one. Raises ApiError."""
+    """Delete the object of this UID; nothing is done when it is gone, or its name belongs to another one. Raises
+    ApiError.
+    """
     try:
         await client.delete(resource, thing.key, uid=thing.uid)
     except NotFound:

@@ -1,5 +1,5 @@
-"""What we may do on a server, asked before we begin: a missing right is told at the start, not in the middle of a
-drain.
+"""Permissions of this process on a server, checked before it starts: a missing one is reported then, not in the
+middle of a drain.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from gracectl.runtime.supervise import ungrouped
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """A verb on a resource, over all namespaces unless one is named, and on all objects unless one is, as an RBAC rule
-    grants it."""
+    """Verb on a resource, over all namespaces and objects unless one is named, as an RBAC rule grants it."""
 
     verb: str
     plural: str
@@ -35,33 +34,33 @@ class Permission(msgspec.Struct, frozen=True):
         return f"{self.verb} {resource}{named}{group}{place}"
 
 
-async def missing_permissions(client: KubeClient, wanted: Iterable[Permission]) -> tuple[Permission, ...]:
-    """Those of `wanted` that the server would refuse us, in the order given; none on a server that cannot be asked.
+async def missing_permissions(client: KubeClient, needed: Iterable[Permission]) -> tuple[Permission, ...]:
+    """The permissions that the server would refuse, in the order given; none on a server without access reviews.
 
     Raises ApiError: the first failure.
     """
-    rights = tuple(wanted)
+    permissions = tuple(needed)
     refused: set[Permission] = set()
 
-    async def ask(right: Permission) -> None:
-        if not await _is_granted(client, right):
-            refused.add(right)
+    async def check(permission: Permission) -> None:
+        if not await _is_granted(client, permission):
+            refused.add(permission)
 
     with ungrouped():
         async with anyio.create_task_group() as group:
-            for right in rights:
-                group.start_soon(ask, right)
-    return tuple(right for right in rights if right in refused)
+            for permission in permissions:
+                group.start_soon(check, permission)
+    return tuple(each for each in permissions if each in refused)
 
 
-async def _is_granted(client: KubeClient, right: Permission) -> bool:
+async def _is_granted(client: KubeClient, permission: Permission) -> bool:
     attributes = {
-        "namespace": right.namespace,
-        "verb": right.verb,
-        "group": right.group,
-        "resource": right.plural,
-        "subresource": right.subresource,
-        "name": right.name,
+        "namespace": permission.namespace,
+        "verb": permission.verb,
+        "group": permission.group,
+        "resource": permission.plural,
+        "subresource": permission.subresource,
+        "name": permission.name,
     }
     review = {"spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}}}
     try:

@@ -1,7 +1,7 @@
-"""Collections read once and whole, for whoever looks and goes: no watch, no patience beyond the client's.
+"""Collections read once and whole, for commands: no watch, no retries beyond the client's.
 
-A kind that a cluster serves in one of several versions, or not at all, is read here as a reflector follows it: the
-first version that is served, nothing where none is, and a missing right is told.
+A kind that a cluster serves in one of several versions, or not at all, is read as a reflector follows it: the first
+version that is served, nothing where none is; a missing permission is reported.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Reflector(Generic[T]):
 
     @property
     def resource(self) -> Resource[T]:
-        """The version that is watched, or looked for: whoever writes to such objects writes to this one."""
+        """The version that is watched, or looked for; writes to such objects use it, too."""
         return self._resource
 
     @property
@@ -238,7 +238,7 @@ class Reflector(Generic[T]):
         if self._absences > 1 or not len(self._cache):
             self._take_over(())
         if self._absences == 1:
-            # Not the server's own words: whoever lacks the right to list it is refused even where there is nothing.
+            # Discovery, not the response: without permission to list, even a missing resource is refused.
             message = "the server has no %s; they are looked for every %g s"
             resource = self._resource.qualified
             logger.info(message, resource, self._settings.absent, extra={"resource": resource})

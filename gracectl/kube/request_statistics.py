@@ -1,4 +1,4 @@
-"""What a client has asked of its server, what came of it, and how long that took: counted with every attempt."""
+"""Statistics of the requests of a client: attempts, results and durations, counted with every attempt."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gracectl.telemetry.metrics import API_LATENCY
 logger = logging.getLogger(__name__)
 
 _WARNING_INTERVAL_SECONDS = 600.0
-"""A server that asks everybody for too much is told of once in so long."""
+"""A Retry-After that is too long is logged once in so long."""
 
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
-"""All that is asked with."""
+"""All verbs that are used."""
 
 NO_ANSWER: Final = "none"
-"""Stands for the code of an answer that did not come."""
+"""Code of a response that did not come."""
 
 OTHER_CODE: Final = "other"
 _CODES: Final = {
@@ -34,13 +34,13 @@ _CODES: Final = {
 
 
 class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Attempts by (verb, resource, outcome: `ok` or the name of the error, HTTP status: "none" without an answer, and
-    "other" for one that no API server is known to give); pauses that a busy server asked for.
+    """Attempts by (verb, resource, outcome: `ok` or the name of the error, HTTP status: "none" without a response,
+    "other" for one that no API server is known to send); pauses requested by a busy server.
 
-    `capped_delays`: answers that asked for more patience than they got. `silenced`: since when every answer has been
-    such a pause, and when the last of them ends (monotonic); None if the last answer was another.
+    `capped_delays`: responses whose Retry-After was longer than what is waited. `silenced`: since when every response
+    has been such a pause, and when the last of them ends (monotonic); None if the last response was another.
 
-    `latency`: by verb, the seconds to the answer or to the end of our patience; of a watch, to its beginning.
+    `latency`: by verb, the seconds to the response or to the timeout; of a watch, to its beginning.
     """
 
     attempts: Mapping[tuple[str, str, str, str], int]
@@ -61,7 +61,7 @@ class ClientStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestRecorder:
-    """Of a client and its fenced sibling."""
+    """Recorder of the requests of a client and its fenced sibling."""
 
     def __init__(self) -> None:
         self._attempts: Counter[tuple[str, str, str, str]] = Counter()
@@ -70,21 +70,22 @@ class RequestRecorder:
         self._throttle_pauses = 0
         self._throttled_seconds = 0.0
         self._patience_cut = 0
-        self._told = -math.inf
+        self._warned_at = -math.inf
         self._silenced: tuple[float, float] | None = None
 
     def note(
         self, operation: Operation, error: ApiError | None, status: int | None, *, began: float, now: float
     ) -> None:
-        """An attempt is over: with which error if any, with which HTTP status if there was an answer, and from when
-        to when (monotonic)."""
+        """Count an attempt: its error if any, its HTTP status if there was a response, and from when to when
+        (monotonic).
+        """
         seconds = now - began
         code = NO_ANSWER if status is None else _CODES.get(status, OTHER_CODE)
         self._attempts[operation.verb, operation.resource, outcome_of(error), code] += 1
         if status is not None or isinstance(error, RequestTimeout):
             self._latency[operation.verb].observe(seconds)
         if isinstance(error, Delaying) and error.is_capped:
-            self._note_cut(error, now)
+            self._note_capped(error, now)
         if isinstance(error, Throttled):
             self._throttle_pauses += 1
             self._throttled_seconds += error.delay
@@ -92,10 +93,10 @@ class RequestRecorder:
         elif status is not None:
             self._silenced = None
 
-    def _note_cut(self, error: Delaying, now: float) -> None:
+    def _note_capped(self, error: Delaying, now: float) -> None:
         self._patience_cut += 1
-        if now - self._told >= _WARNING_INTERVAL_SECONDS:
-            self._told = now
+        if now - self._warned_at >= _WARNING_INTERVAL_SECONDS:
+            self._warned_at = now
             logger.warning(
                 "%s: Retry-After is %g s: only %g s are waited; look for a proxy between here and the API server that "
                 "answers in its place",
@@ -105,7 +106,7 @@ class RequestRecorder:
             )
 
     def note_retry(self) -> None:
-        """Something is asked once more."""
+        """Count a repeat."""
         self._retries += 1
 
     def statistics(self) -> ClientStatistics:

@@ -43,7 +43,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError).
 
     `stand_in`: what lists and caches have in the place of one that cannot be decoded; None: nothing, or its last state.
-    `cancellable`: a write in flight need not be finished when we are told to stop.
+    `cancellable`: a write in flight need not be finished when it is cancelled.
     """
 
     group: str
@@ -88,12 +88,12 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 def verbatim(raw: Raw) -> bytes:
-    """For kinds of which nobody reads a field."""
+    """For kinds whose fields are not read."""
     return bytes(raw)
 
 
 def untyped(raw: Raw) -> dict[str, Any]:
-    """For objects that are written back whole, with all that others have put there."""
+    """For objects that are written back whole, with the fields of others."""
     return _UNTYPED.decode(raw)
 
 

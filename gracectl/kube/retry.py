@@ -1,8 +1,8 @@
-"""When a request may be asked again, and how long to wait before.
+"""Retries of a request: whether it may be repeated, and after which delay.
 
-A repeat is safe where the request only reads, where the server surely did not execute it, or where executing
-it twice ends as executing it once does. Everything else is handed to the caller, who knows what to look at
-first. The exceptions are named: a cancellation is none of them and passes through untouched.
+A repeat is safe where the request only reads, where the server surely did not execute it, or where executing it twice
+ends as executing it once does. Everything else is left to the caller, which knows what to check first. The exceptions
+are named: a cancellation is none of them and passes through.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from gracectl.runtime.backoff import Backoff
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """At most `attempts` in all; waits double from `initial` to `maximum` seconds, each shortened by up to a half. A
-    write whose attempts have hung for `hanging` seconds is not repeated: its caller has others to serve meanwhile."""
+    """At most `attempts` in all; delays double from `initial` to `maximum` seconds, each shortened by up to a
+    half. A write whose attempts have hung for `hanging` seconds is not repeated, as its caller has other work.
+    """
 
     attempts: int = 5
     hanging: float = 10.0
@@ -36,10 +37,10 @@ def is_transient(error: BaseException) -> bool:
 
 
 class RetryPolicy:
-    """How often, and when, one call is asked again; made when it has failed for the first time.
+    """Retries of one call; made at its first failure.
 
-    `repeatable`: the request reads, or is idempotent by construction, so that any transient failure may be
-    tried again; otherwise only what surely was not executed is.
+    `repeatable`: the request reads, or is idempotent by construction, so that any transient failure may be repeated;
+    otherwise only what surely was not executed is.
     """
 
     def __init__(self, settings: RetrySettings, rng: random.Random, *, repeatable: bool) -> None:
@@ -48,8 +49,9 @@ class RetryPolicy:
         self._backoff = Backoff(settings.initial, settings.maximum, rng=rng)
 
     def next_delay(self, error: ApiError) -> float | None:
-        """How long to wait after this failure: what the server asked for, exactly, within bounds; without a word from
-        it, exponential with jitter. None: it is not asked again."""
+        """Seconds to wait after this failure: the Retry-After, exactly, within bounds; without one, exponential
+        with jitter. None: it is not repeated.
+        """
         if not self._left or not self._may_repeat(error):
             return None
         self._left -= 1

@@ -1,4 +1,4 @@
-"""How one process of several is chosen to lead. Defaults are client-go's, pinned by a test."""
+"""Settings of leader election. Defaults are client-go's, pinned by a test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NamespaceIfAny = Annotated[str, msgspec.Meta(pattern=f"^({_NAMESPACE})?$", descr
 LEASE_NAME: Final = "gracectl"
 
 DEFAULT_NAMESPACE: Final = "kube-system"
-"""Where the Lease is, for who runs outside a pod and names no namespace."""
+"""Namespace of the Lease outside a pod, if the settings name none."""
 
 
 class LeaderElectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid
     namespace: NamespaceIfAny = ""
     name: Name = LEASE_NAME
     lease_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 15
-    """Others wait so long after the last renewal that they have seen."""
+    """Standbys wait so long after the last renewal that they have seen."""
     renew_deadline_seconds: Seconds = 10.0
     """A leader writes nothing more this long after the last renewal that succeeded."""
     retry_period_seconds: Seconds = 2.0

@@ -1,8 +1,8 @@
-"""Takes a Lease out of the hands of whoever leads, so that he stops, and keeps it from him and all others.
+"""Takeover of a Lease: its leader stops, and no other process gets it.
 
-Who leads finds in his next renewal, or by his watch, that the Lease is another's, and closes his fence. What he had
-sent before may still be carried out until the instant at which his Lease would have run out (see `election`): nobody
-may rely upon his silence before `quiet_at`. Invariant: nothing is written but the Lease, and it under the version that
+The leader finds in its next renewal, or by its watch, that the Lease has another holder, and closes its fence. What
+it had sent before may still be carried out until the instant at which its Lease would have run out (see `election`):
+only from `quiet_at` on nothing of it can arrive. Invariant: nothing is written but the Lease, under the version that
 was read.
 """
 
@@ -20,12 +20,13 @@ from gracectl.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 20
-"""Whoever leads renews every few seconds; a Lease that has changed each time is not his doing."""
+"""A leader renews every few seconds; a Lease that has changed at every attempt is changed by something else."""
 
 
 class Takeover:
-    """Of the Lease `key`, by `identity`; what other takers call themselves begins with `kin`: they write as little as
-    we do, but may have begun a moment ago. `duration`: seconds that a leader of this Lease counts on.
+    """Takeover of the Lease `key` by `identity`. Identities of other takeovers begin with `kin`: they write
+    nothing but the Lease, but may have begun a moment ago. `duration`: seconds that a leader of this Lease
+    counts on.
     """
 
     def __init__(self, client: KubeClient, clock: Clock, key: Key, identity: str, *, duration: int, kin: str) -> None:
@@ -37,17 +38,17 @@ class Takeover:
         self._kin = kin
         self._lock = LeaseLock(client, clock, key, identity, duration)
         self.previous = ""
-        """Whose it was before us; "" for nobody."""
+        """The holder before; "" for none."""
         self.quiet_at = clock.monotonic()
-        """The monotonic instant from which on nothing can arrive any more that another has sent as its holder."""
+        """The monotonic instant from which on no request of an earlier holder can arrive."""
 
     @property
     def namespace(self) -> str:
-        """Where the Lease is."""
+        """Namespace of the Lease."""
         return self._key[0]
 
     async def begin(self) -> bool:
-        """Take it; False when there is none. Raises ApiError."""
+        """Take the Lease; False when there is none. Raises ApiError."""
         for attempt in range(ATTEMPTS):
             if not await self._lock.look():
                 return False
@@ -61,8 +62,9 @@ class Takeover:
         raise AssertionError("the last attempt returns or raises")
 
     async def hold(self, period: float) -> None:
-        """Renew it every `period` seconds, until cancelled; take it again from whoever has taken it, and make it again
-        when somebody has deleted it."""
+        """Renew it every `period` seconds, until cancelled; take it again from any other holder, and create it
+        again when it was deleted.
+        """
         complaint = ""
         while True:
             await self._clock.sleep(period)
@@ -77,8 +79,9 @@ class Takeover:
                     logger.warning("the Lease %s/%s cannot be renewed: %s; tried again", *self._key, complaint)
 
     async def leave(self, seconds: int) -> float:
-        """Let it run out only after so many seconds, so that whoever contends for it waits; when that is (Unix
-        seconds). Raises ApiError."""
+        """Let it run out only after so many seconds, during which contenders wait; returns when that is (Unix
+        seconds). Raises ApiError.
+        """
         last = LeaseLock(self._client, self._clock, self._key, self._identity, seconds)
         for attempt in range(ATTEMPTS):
             try:
@@ -99,7 +102,7 @@ class Takeover:
             await self._lock.create()
 
     async def _take(self) -> None:
-        """Raises ApiError: Conflict if it has changed since it was seen."""
+        """Raises ApiError: Conflict if it has changed since it was read."""
         holder, counts_for = self._lock.holder, self._lock.held_for()
         await self._lock.take()
         if not holder or holder == self._identity:

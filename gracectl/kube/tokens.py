@@ -74,7 +74,7 @@ class RefreshedToken:
 
 
 class TokenFile:
-    """A bearer token in a file that somebody replaces from time to time."""
+    """Bearer token in a file that is replaced from time to time."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path

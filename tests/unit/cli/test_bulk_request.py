@@ -57,7 +57,7 @@ NODES = [a_node(name) for name in "abc"]
         ),
         (
             Throttled(DELETE, "busy", retry_after=2.0),
-            "b: delete nodes b: the server is busy and asks for 2 s of patience (server: busy)",
+            "b: delete nodes b: the server is busy: Retry-After 2 s (server: busy)",
         ),
         (Unreachable(DELETE, "refused", sent=False), "b: delete nodes b: the server cannot be reached: refused"),
     ],

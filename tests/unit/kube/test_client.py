@@ -196,7 +196,7 @@ async def test_an_eviction_that_is_no_longer_meant_when_its_turn_comes_is_not_se
     """While it waits out what a busy server has asked for, its pod may be replaced by a namesake."""
     transport.answers.extend([BUSY, answer()])
     meant = iter([True, False])
-    with pytest.raises(errors.Superseded, match="no longer meant"):
+    with pytest.raises(errors.Superseded, match="precondition no longer holds"):
         await client.evict(KEY, uid="u", precondition=lambda: next(meant))
     assert transport.instants == [0.0]
     assert anyio.current_time() == 3.0
