@@ -165,7 +165,7 @@ class ClusterApiProvider:
         now = anyio.current_time()
         seconds = now - self._since.setdefault(machine.provider_id, now)
         if seconds >= self._options.stuck_seconds:
-            said = machine.story or "Cluster API does not say why"
+            said = machine.deletion_message or "Cluster API does not say why"
             message = f"{machine} was deleted {seconds / 60:.0f} min ago and still stands: {said}"
             raise ProviderUnavailable(message)
 

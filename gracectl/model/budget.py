@@ -1,4 +1,4 @@
-"""A PodDisruptionBudget as decisions see it."""
+"""Budgets as decisions see them: PodDisruptionBudget, NodeDisruptionBudget, and their int-or-percent bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gracectl.model.selectors import LabelSelector
 
 
 class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
-    """One budget (policy/v1). A status that nobody has written yet reads as zeros."""
+    """One budget (policy/v1). A status that was never written reads as zeros."""
 
     namespace: str
     name: str
@@ -45,7 +45,7 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
-    """One budget (termination.karpenter.sh/v1alpha2). A status that nobody has written yet reads as zeros."""
+    """One budget (termination.karpenter.sh/v1alpha2). A status that was never written reads as zeros."""
 
     name: str
     uid: str

@@ -1,4 +1,8 @@
-"""A NodeClaim as decisions see it: the promise of one instance, and how long its end may take."""
+"""NodeClaim as decisions see it, and the nodes that belong to it.
+
+A claim stands for one instance. The providerID names the instance, so it decides wherever both sides have one: a node
+that came back under the name of another is another instance. Before that, the claim's status names its node.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +43,17 @@ class NodeClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 def belongs(node: Node, claim: NodeClaim) -> bool:
-    """Whether this node stands for the instance that the claim promises."""
+    """Whether this node is the instance of the claim."""
     if node.provider_id and claim.provider_id:
         return node.provider_id == claim.provider_id
     return bool(claim.node_name) and claim.node_name == node.name
 
 
-def living_beside(node: Node, others: Iterable[Node]) -> tuple[Node, ...]:
-    """Those of `others`, nodes of the same claim or instance, that live on when `node` goes: then it is left over, and
-    goes alone.
+def surviving_nodes(node: Node, others: Iterable[Node]) -> tuple[Node, ...]:
+    """The nodes among `others`, of the same claim or instance, that stay when `node` goes: then it goes alone.
 
     A machine that came back under another name has two nodes, of which the one that is Ready is the machine's; where
-    both are, or neither, nothing is ended under the one that has not been deleted.
+    both are, or neither, the instance is not terminated under a node that has not been deleted.
     """
     return tuple(
         other
@@ -60,6 +63,6 @@ def living_beside(node: Node, others: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def only_claim(claims: Iterable[NodeClaim]) -> NodeClaim | None:
-    """The claim of a node to which `claims` belong: with several, nobody knows which is meant, and it has none."""
+    """The claim of a node to which `claims` belong; None with several, as it is not known which is meant."""
     found = tuple(claims)
     return found[0] if len(found) == 1 else None

@@ -31,7 +31,7 @@ _LIMIT_DIGITS: Final = len(str(_LIMIT))
 def parse_duration(text: str) -> int:
     """Nanoseconds of a Go duration such as `1h30m`, `-1.5s` or `0`; ValueError says what is wrong with it.
 
-    Linear in the length of `text`: annotations are written by anybody and may be 256 KiB long.
+    Linear in the length of `text`: any tenant writes annotations, of up to 256 KiB.
     """
     negative = text.startswith("-")
     position = 1 if text.startswith(("+", "-")) else 0
@@ -55,7 +55,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """The same in seconds, for those who count in them."""
+    """The same in seconds."""
     return parse_duration(text) / NANOSECONDS_PER_SECOND
 
 

@@ -1,8 +1,8 @@
-"""Text that anybody may have written into a cluster, such as the value of an annotation, as people are shown it.
+"""Foreign text, such as the value of an annotation that any tenant may have written, made safe to show.
 
-Every way out of the process uses it: logs, Events, conditions, answers of webhooks, labels of metrics, terminals, pages
-and JSON. Invariant: nothing is left in a text that a terminal would obey, that reorders or hides what stands beside it,
-or that a document could not hold.
+Every way out of the process uses it: logs, Events, conditions, responses of webhooks, labels of metrics, terminals,
+pages and JSON. Invariant: nothing is left in a text that a terminal would obey, that reorders or hides what stands
+beside it, or that a document could not hold.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """The text with *** for what looks like credentials on their way to a server, which one that is badly made (or a
-    proxy before it) repeats in its refusals. It is no proof that nothing is left: who has a secret must not tell it."""
+    """The text with *** for what looks like credentials, which a server or proxy may repeat in its errors.
+
+    No proof that nothing is left: text known to be secret must not be passed here at all.
+    """
     # Nearly every text has none, and a look for words is cheaper than one for patterns.
     lowered = text.lower()
     if "bearer" not in lowered and "authorization" not in lowered and "eyj" not in lowered:

@@ -1,4 +1,4 @@
-"""A Lease as the leader election (and the look for a live Karpenter) reads it."""
+"""Lease as leader election (and the detection of a live Karpenter) reads it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """One lease. The server never looks at its expiry: holders and challengers have to."""
+    """One lease. Its expiry is enforced by holders and contenders, not by the server."""
 
     namespace: str
     name: str

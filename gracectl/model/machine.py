@@ -1,4 +1,4 @@
-"""A Machine of Cluster API: the promise of one instance, made by somebody else. And what he leaves on its node."""
+"""Machine of Cluster API, which stands for one instance, and what Cluster API writes on its node."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Machine(msgspec.Struct, frozen=True):
     provider_id: str = ""
     """Empty until its instance is made."""
     annotations: frozenset[str] = frozenset()
-    """The names of those it has; of the ones that Cluster API obeys none has a value that matters."""
+    """Names of its annotations; of those that Cluster API obeys none has a value that matters."""
     is_deleted: bool = False
-    """Somebody has asked for its end; finalizers hold it since."""
+    """It has been deleted; finalizers hold it since."""
     is_paused: bool = False
-    """Cluster API leaves it alone for as long as that is so."""
+    """Cluster API leaves it alone while that is so."""
     node_name: str = ""
     """The node that Cluster API has found for it; empty: none so far."""
-    story: str = ""
-    """What Cluster API says of its end, for people; empty if it says nothing."""
+    deletion_message: str = ""
+    """What Cluster API says of its deletion; empty if nothing."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -41,7 +41,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """A node, and what Cluster API has written on it: of which cluster it is, and which Machine is behind it."""
+    """What Cluster API has written on a node: its cluster, and its Machine."""
 
     name: str
     provider_id: str = ""
@@ -121,7 +121,7 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
         is_deleted=meta.deletion_timestamp is not None,
         is_paused=names.CLUSTER_API_PAUSED in annotations or (paused is not None and paused.status == names.TRUE),
         node_name=(status.node_ref.name if status.node_ref else None) or "",
-        story=_story(status, conditions),
+        deletion_message=_deletion_message(status, conditions),
     )
 
 
@@ -143,12 +143,14 @@ def _apart(status: _Status) -> tuple[wire.Condition, ...]:
     return (status.v1beta2.conditions if status.v1beta2 else None) or ()
 
 
-def _story(status: _Status, conditions: dict[str | None, wire.Condition]) -> str:
-    """Why it is not over: the condition that is about the end, else the first that is not well and says so."""
-    told = conditions.get("Deleting")
-    if told is None or told.status != names.TRUE:
+def _deletion_message(status: _Status, conditions: dict[str | None, wire.Condition]) -> str:
+    """Why it is not deleted yet: the condition about the deletion, else the first that is not well and has a
+    message.
+    """
+    found = conditions.get("Deleting")
+    if found is None or found.status != names.TRUE:
         bad = (each for each in conditions.values() if each.status == "False" and each.message and each.type != "Ready")
-        told = next(bad, None)
-    if told is None:
+        found = next(bad, None)
+    if found is None:
         return f"phase {status.phase}" if status.phase else ""
-    return ": ".join(filter(None, (told.reason or told.type, told.message)))
+    return ": ".join(filter(None, (found.reason or found.type, found.message)))

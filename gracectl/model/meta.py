@@ -22,7 +22,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     last_transition: float | None = None
-    """Instant; None where nobody wrote one."""
+    """Instant; None if absent."""
 
 
 def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | None:

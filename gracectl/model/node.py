@@ -31,7 +31,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """Only those of names.NODE_ANNOTATIONS."""
     created: float = 0.0
     deletion_timestamp: float | None = None
-    """Instant at which somebody deleted it; a finalizer holds it since."""
+    """Instant of its deletion; a finalizer holds it since."""
     finalizers: tuple[str, ...] = ()
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -53,7 +53,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 
 DISRUPTED_TAINT: Final = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
-"""What the cordon puts on a node; a pod that tolerates it has agreed to stay until the end."""
+"""What the cordon puts on a node; a pod that tolerates it stays until the node is terminated."""
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:

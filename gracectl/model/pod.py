@@ -43,7 +43,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """Empty while the pod is not bound."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    """Only those of names.POD_ANNOTATIONS, each cut to one character more than LONGEST_DURATION."""
+    """Only those that decisions read, each cut to one character more than LONGEST_DURATION."""
     owners: tuple[OwnerReference, ...] = ()
     created: float = 0.0
     """Instant of metadata.creationTimestamp."""
@@ -75,7 +75,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 class UnknownPod(Pod, frozen=True, gc=False):
     """A pod whose object cannot be decoded: it is there, and nothing but its envelope is known.
 
-    Whether it is protected, passed over, or may be evicted cannot be decided.
+    Whether it is protected, ignored, or may be evicted cannot be decided.
     """
 
     error: str = ""

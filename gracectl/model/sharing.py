@@ -83,7 +83,7 @@ class Sharing:
         return self._tolerations.get(raw)
 
     def words(self, raw: msgspec.Raw) -> Mapping[str, str]:
-        """A map of its own with shared strings: for objects whose labels are like nobody else's."""
+        """A map of its own with shared strings: for objects whose labels are unique."""
         if is_large(raw):
             return self.labels(raw)
         return {self.string(key): self.string(value) for key, value in wire.read_labels(raw).items()}
@@ -162,7 +162,7 @@ def _references(pool: dict[K, V]) -> list[tuple[K, int]]:
     return [(key, getrefcount(pool[key])) for key in list(pool)]
 
 
-# How many references a value has that nobody but its pool holds: asked rather than known, since interpreters differ.
+# How many references a value has that only its pool holds: measured, since interpreters differ.
 _ALONE: Final = _references({number: [number] for number in range(1)})[0][1]
 _ALONE_AS_KEY: Final = _references({text: text for text in (chr(0x10000 + number) * 2 for number in range(1))})[0][1]
 

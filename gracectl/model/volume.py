@@ -1,4 +1,4 @@
-"""Volumes as far as the end of a node waits for them."""
+"""Volumes as far as the termination of a node waits for them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,16 @@
-"""The deadline of a termination, and what it means for each pod (DESIGN 3.7).
+"""Deadline of a termination, and what it means for each pod.
 
-An administrator's promise that the node has ended by then stands above budgets and protection. So that nobody loses
-more than he must, a pod is told to end early enough to have its whole grace before the deadline, if there is time for
-that at all.
+An administrator's deadline stands above budgets and protection. A pod is deleted early enough to have its whole grace
+before it, if there is time for that at all.
+
+    a running pod            ··········├── its grace ───────────────┤ deadline
+                             delete_at ┘
+
+    a terminating pod     first DELETE ├── granted before ────────────────┼──────▶ ends after the deadline
+    is shortened                       ├── latest_shortening ──┤          deadline
+                                       └ half of the time between the first DELETE and the deadline
+
+The second half is too late for a shorter grace: see `latest_shortening`.
 """
 
 from __future__ import annotations
@@ -22,16 +30,16 @@ from gracectl.model.times import in_range, parse_time
 from gracectl.policy.settings import PolicySettings
 
 GRACE_PERIOD: Final = re.compile(r"([0-9]+(s|m|h))+")
-"""What NodeClaim takes as spec.terminationGracePeriod."""
+"""What spec.terminationGracePeriod of a NodeClaim accepts."""
 
 DEFAULT_GRACE_SECONDS: Final = 30
-"""Of a pod that names none, as the API server fills it in."""
+"""Default of the API server."""
 
 LEAST_GRACE_SECONDS: Final = 1
 """Grace 0 would take the pod from the API while its processes run: a StatefulSet could then start a second one."""
 
 CLOCKS_AGREE_SECONDS: Final = 2.0
-"""A pod that ends so little after what was meant was told in time, by a server whose clock is not quite ours."""
+"""A pod that ends so little after its deadline was deleted in time, by a server whose clock differs a little."""
 
 
 def parse_grace_period(text: str) -> float:
@@ -44,9 +52,8 @@ def parse_grace_period(text: str) -> float:
 def grace_period_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> float | None:
     """The TGP of a node in seconds: its claim's own, else its group's. None: it has no deadline.
 
-    Without a node the labels of the claim say which group.
-
-    A claim whose TGP cannot be read (its definition does not check it) has none: nobody is forced on a misspelling.
+    Without a node the labels of the claim decide the group. A claim whose TGP cannot be parsed (its definition does
+    not check it) has none: a typing error forces nothing.
     """
     if claim is not None and claim.termination_grace_period is not None:
         try:
@@ -61,7 +68,7 @@ def grace_period_of(node: Node | None, claim: NodeClaim | None, settings: Policy
 class Deadline(msgspec.Struct, frozen=True):
     """When a termination must be over: an instant of whole seconds, as its annotation has them.
 
-    `grace_period`: the TGP in seconds that it comes from; None if an annotation demands it.
+    `grace_period`: the TGP in seconds that it comes from; None if an annotation sets it.
     """
 
     at: float
@@ -71,9 +78,9 @@ class Deadline(msgspec.Struct, frozen=True):
 def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> Deadline | None:
     """The deadline of a node, or of a claim without one, that is being deleted; None when it has none.
 
-    The earliest of what is written on node and claim and what follows from the TGP: an administrator may tighten a
-    deadline by hand, nobody may loosen it. The claim's deletion starts the clock, the node's where there is no claim or
-    nobody could delete it yet.
+    The earliest of what the annotations of node and claim say and what follows from the TGP: a deadline may be
+    tightened by hand, never loosened. The claim's deletion starts the clock, the node's where there is no claim or it
+    could not be deleted yet.
     """
     by_hand = [at for each in (node, claim) if each is not None and (at := written_deadline(each)) is not None]
     found = [Deadline(float(math.floor(at))) for at in by_hand]
@@ -81,14 +88,15 @@ def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySett
     start = claim.deletion_timestamp if claim is not None else None
     start = node.deletion_timestamp if start is None and node is not None else start
     if period is not None and start is not None:
-        # First, so that it counts as the origin of the annotation that we have written from it.
+        # First, so that it counts as the origin of the annotation that was written from it.
         found.insert(0, Deadline(float(math.floor(in_range(start + period))), period))
     return min(found, key=lambda each: each.at, default=None)
 
 
 class DeadlineOrigin(msgspec.Struct, frozen=True):
-    """Where a deadline comes from: a TGP, of a claim or of a node group, or an annotation. `object` has it: `NodeClaim
-    a`, `Node n1`, `nodeGroups[0]`."""
+    """Source of a deadline: a TGP, of a claim or of a node group, or an annotation. `object` has it: `NodeClaim
+    a`, `Node n1`, `nodeGroups[0]`.
+    """
 
     source: Literal["claim", "nodeGroup", "annotation"]
     object: str
@@ -97,7 +105,7 @@ class DeadlineOrigin(msgspec.Struct, frozen=True):
 def deadline_origin(
     deadline: Deadline, node: Node, claim: NodeClaim | None, settings: PolicySettings
 ) -> DeadlineOrigin:
-    """Where the deadline that `deadline_of` has found for these comes from."""
+    """Where the deadline that `deadline_of` has found comes from."""
     if deadline.grace_period is None:
         by_claim = claim is not None and (at := written_deadline(claim)) is not None and math.floor(at) == deadline.at
         return DeadlineOrigin("annotation", f"NodeClaim {claim.name}" if claim and by_claim else f"Node {node.name}")
@@ -108,14 +116,14 @@ def deadline_origin(
 
 
 def earliest_deadline(known: Deadline | None, found: Deadline | None) -> Deadline | None:
-    """What counts of the deadline that was known so far and the one that was found now: never the later."""
+    """The deadline that counts, of the known and the found one: never the later."""
     if known is None or found is None:
         return known or found
     return found if found.at <= known.at else known
 
 
 def written_deadline(holder: Node | NodeClaim) -> float | None:
-    """The instant that the annotation on a node or claim names; None without one, or when it cannot be read."""
+    """The instant that the annotation of a node or claim names; None without one, or when it cannot be parsed."""
     try:
         return parse_time(holder.annotations[names.TERMINATION_TIMESTAMP])
     except (KeyError, ValueError):
@@ -123,13 +131,13 @@ def written_deadline(holder: Node | NodeClaim) -> float | None:
 
 
 def invalid_deadline(holder: Node | NodeClaim) -> str | None:
-    """The text of an annotation that should name the deadline and does not; None when there is nothing wrong."""
+    """The text of a deadline annotation that cannot be parsed; None when there is nothing wrong."""
     text = holder.annotations.get(names.TERMINATION_TIMESTAMP)
     return text if text is not None and written_deadline(holder) is None else None
 
 
 def grace_of(pod: Pod) -> int:
-    """The seconds that a pod is granted when nobody says otherwise; what is negative counts as one."""
+    """The grace (seconds) that a pod has by its own spec; a negative one counts as one second."""
     if pod.grace_seconds is None:
         return DEFAULT_GRACE_SECONDS
     return LEAST_GRACE_SECONDS if pod.grace_seconds < 0 else pod.grace_seconds
@@ -138,12 +146,12 @@ def grace_of(pod: Pod) -> int:
 def delete_at(pod: Pod, deadline: float, now: float, begins: float | None = None) -> float | None:
     """The instant at which the pod is to be deleted so that it has ended by `deadline`; None when that is settled.
 
-    A pod that runs: its grace before the deadline. One that terminates beyond the deadline: now (an instant that has
-    passed), if the server grants it the time that is left; everybody else that terminates: at the deadline itself,
-    should it still be there.
+    A running pod: its grace before the deadline. One that terminates beyond the deadline: now (an instant in the
+    past), if the server grants it the time that is left; any other that terminates: at the deadline itself, should it
+    still exist.
 
-    `begins`: its time has come at this instant, so it leaves then if that is earlier, and need not be gone by the
-    deadline as long as it was told to be: who terminates in time, or cannot be told to hurry, is settled.
+    `begins`: it is deleted at this instant if that is earlier, and need not be gone by the deadline as long as the
+    deletion was in time: a pod that terminates in time, or cannot be shortened, is settled.
     """
     if pod.deletion_timestamp is None:
         latest = deadline - grace_of(pod)
@@ -154,7 +162,7 @@ def delete_at(pod: Pod, deadline: float, now: float, begins: float | None = None
     in_the_end, tolerated = (deadline, 0.0) if begins is None else (None, CLOCKS_AGREE_SECONDS)
     if pod.deletion_timestamp <= deadline + tolerated:
         return in_the_end
-    # A grace that is not shorter than the one before would be ignored.
+    # A grace that is not shorter would be ignored.
     at = deadline - already + 1
     return at if max(at, now) < latest_shortening(pod, deadline) else in_the_end
 
@@ -162,8 +170,8 @@ def delete_at(pod: Pod, deadline: float, now: float, begins: float | None = None
 def granted(pod: Pod, deadline: float, now: float) -> int | None:
     """The grace (seconds) with which to delete the pod at `now`; None when that would do nothing, or harm.
 
-    Never less than one, else never more than its own, and beyond the deadline by a part of a second at most, which the
-    server's whole seconds cut off.
+    Never less than one, otherwise never more than its own, and beyond the deadline by a part of a second at most,
+    which the server's whole seconds cut off.
     """
     left = math.ceil(deadline - now)
     if pod.deletion_timestamp is None:
@@ -177,11 +185,12 @@ def granted(pod: Pod, deadline: float, now: float) -> int | None:
 
 
 def latest_shortening(pod: Pod, deadline: float) -> float:
-    """Before this instant a terminating pod may be told to end by `deadline`; later that would kill it too early.
+    """Before this instant the grace of a terminating pod may be shortened to end by `deadline`; later that would kill
+    it early.
 
     A server counts a shorter grace from the first DELETE, and if it would be over by then (since 1.33, kubernetes
-    pull 122646) grants one second instead of what was asked for; a kubelet counts what is granted from when it sees
-    it. So the shorter grace must reach from the first DELETE beyond the second one. A second more, for its way.
+    pull 122646) grants one second instead of what was requested; a kubelet counts what is granted from when it sees
+    it. So the shorter grace must reach from the first DELETE beyond the second one, plus a second for its way.
     """
     return (asked_at(pod) + deadline - 1) / 2
 
@@ -189,9 +198,14 @@ def latest_shortening(pod: Pod, deadline: float) -> float:
 def ends_at(pod: Pod, deadline: float | None = None, earliest: float | None = None) -> float | None:
     """Until when at most a terminating pod has grace; None for a running one.
 
-    That is its deletionTimestamp, unless its grace was cut for the deadline: the server counts a shorter grace from the
-    first DELETE, the kubelet from the second one, which we send within as much time (see `latest_shortening`).
-    `earliest`: the deadline may have been this one when that happened (None: it was the same).
+    That is its deletionTimestamp, unless its grace was shortened for the deadline: the server counts a shorter grace
+    from the first DELETE, the kubelet from the second one, which is sent within as much time (see
+    `latest_shortening`):
+
+        first DELETE ├── granted ──┤ deletionTimestamp, by the server
+                   second DELETE ├── granted ──┤ by the kubelet: at most deletionTimestamp + granted, and the deadline
+
+    `earliest`: the deadline may have been this one at that time (None: the same).
     """
     if pod.deletion_timestamp is None:
         return None
@@ -201,8 +215,9 @@ def ends_at(pod: Pod, deadline: float | None = None, earliest: float | None = No
 
 
 def was_shortened(pod: Pod, deadline: float) -> bool:
-    """Whether a terminating pod's grace may have been cut for the deadline: it is less than its own, which would have
-    been too long."""
+    """Whether a terminating pod's grace may have been shortened for the deadline: it is less than its own, which
+    would have been too long.
+    """
     if pod.deletion_timestamp is None or pod.deletion_grace_seconds is None:
         return False
     return pod.deletion_grace_seconds < grace_of(pod) and asked_at(pod) + grace_of(pod) > deadline

@@ -1,4 +1,4 @@
-"""Which pods of a node count (DESIGN 3.3): a verdict with its reason, never a bare yes or no."""
+"""Pods that a drain waits for, and pods that it ignores: a verdict with its reason, never a bare yes or no."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gracectl.policy.deadlines import ends_at
 from gracectl.policy.waves import is_daemon
 
 STUCK_AFTER_SECONDS = 60.0
-"""A pod that still exists this long after its grace has ended is no longer waited for: its kubelet is gone."""
+"""A pod that still exists this long after its grace has ended is not waited for: its kubelet is gone."""
 
 FINISHED = frozenset({names.SUCCEEDED, names.FAILED})
 
 
 def is_disrupted(node: Node) -> bool:
-    """Whether the cordon has put its taint on a node."""
+    """Whether the node has the taint of the cordon."""
     return any(taint.key == DISRUPTED_TAINT.key for taint in node.taints)
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Why a pod does not hold its node. `stays`: it keeps running there, so its volumes stay attached."""
+    """Why a pod does not block its node. `stays`: it keeps running there, so its volumes stay attached."""
 
     reason: str
     stays: bool
@@ -31,9 +31,9 @@ class Ignored(msgspec.Struct, frozen=True):
 def ignored(
     pod: Pod, now: float, deadline: float | None = None, earliest: float | None = None, *, is_maintenance: bool = False
 ) -> Ignored | None:
-    """Why the drain passes over this pod, or None when it is waited for.
+    """Why the drain ignores this pod, or None when it is waited for.
 
-    Deadlines as in `stuck_at`. `is_maintenance`: the node stays, and with it the pods that make a node of it.
+    Deadlines as in `stuck_at`. `is_maintenance`: the node stays, and with it its DaemonSet pods.
     """
     if is_static(pod):
         return Ignored("static pod: it belongs to its node", stays=True)
@@ -51,7 +51,7 @@ def ignored(
 
 
 def undecodable_reason(pod: UnknownPod) -> str:
-    """Why nothing is decided about a pod, for people."""
+    """Why nothing is decided about a pod that cannot be decoded."""
     return f"cannot decide: unknown pod, its object cannot be decoded ({pod.error})"
 
 
@@ -63,7 +63,7 @@ def is_static(pod: Pod) -> bool:
 def stuck_at(pod: Pod, deadline: float | None = None, earliest: float | None = None) -> float | None:
     """The instant from which a terminating pod is ignored, None for a running one.
 
-    `deadline` is the termination's, `earliest` the one that the pod may have been told of (see `ends_at`).
+    `deadline` is the termination's, `earliest` the one for which the pod may have been deleted (see `ends_at`).
     """
     ends = ends_at(pod, deadline, earliest)
     return None if ends is None else ends + STUCK_AFTER_SECONDS

@@ -1,4 +1,4 @@
-"""Why a node is not drained yet, in one line for people."""
+"""Explanations of a plan: why a node is not drained yet, in one line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gracectl.model.times import format_time
 from gracectl.policy.deadlines import asked_at
 from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
 
-# What a person can do something about comes first.
+# What a person can act on comes first.
 URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
 
 HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
-"""Of these people want to know when the deadline ends it all the same."""
+"""For these it is of interest when the deadline ends it all the same."""
 
 
 def explain(plan: Plan, *, shown: int = 3) -> str:
@@ -27,7 +27,7 @@ def explain(plan: Plan, *, shown: int = 3) -> str:
 
 
 def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
-    """What a person can do something about comes first; else as they came."""
+    """What a person can act on first, otherwise in the given order."""
     return sorted(entries, key=_urgency)
 
 
@@ -51,7 +51,7 @@ def _count(pods: Sequence[object]) -> str:
 
 
 def listed(words: Sequence[str], shown: int = 3, *, of: int | None = None) -> str:
-    """`a, b, c, and 2 more`: the first `shown`. `of`: how many there are, where only these were put into words."""
+    """`a, b, c, and 2 more`: the first `shown`. `of`: how many there are, where only these are given."""
     number = len(words) if of is None else of
     more = [f"and {number - shown} more"] if number > shown else []
     return ", ".join([*words[:shown], *more])
@@ -67,10 +67,11 @@ def summarize(plan: Plan) -> str:
 
 
 def blocked_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
-    """Since when (Unix seconds) what a plan says of a pod has been so, as far as the objects tell: at least since then.
+    """Since when (Unix seconds) what a plan says of a pod has been so, as far as the objects tell: at least since
+    then.
 
-    `budgets`: those that select it. `began`: when the drain of its node was asked for. A pod that somebody has told to
-    leave: since he did. One whose budget allows nothing: since it does not. Everything else counts from the beginning.
+    `budgets`: those that select it. `began`: when the drain of its node was requested. A terminating pod: since its
+    deletion. One whose budget allows nothing: since then. Everything else counts from the beginning.
     """
     if entry.pod.deletion_timestamp is not None:
         return asked_at(entry.pod)

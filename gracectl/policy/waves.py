@@ -1,8 +1,12 @@
-"""The order in which a node's pods leave (DESIGN 3.4).
+"""Waves: the order in which a node's pods are removed, and the deadline of each wave.
 
-What others depend on goes last. By default that is: ordinary pods, then the DaemonSets that serve them, then the
-critical pods, then the critical DaemonSets (network, storage, logs). An administrator may give priority ranges instead,
-as the kubelet has them for the shutdown of a machine (KEP-2712).
+What others depend on goes last. By default: ordinary pods, then the DaemonSets that serve them, then critical pods,
+then critical DaemonSets (network, storage, logs). An administrator may give priority ranges instead, as the kubelet
+has them for the shutdown of a machine (KEP-2712).
+
+A wave must be over when the time of those behind it begins, so its own deadline is the node's minus their periods. A
+wave without pods needs no time. Invariants: no wave's deadline lies after the node's, none before that of an earlier
+wave; it moves later when the pods behind it leave, and earlier only when others come.
 """
 
 from __future__ import annotations
@@ -18,10 +22,9 @@ from gracectl.model.pod import Pod
 
 
 class Wave(msgspec.Struct, frozen=True):
-    """Pods that leave together. `name` fits a table, `pods` a sentence: `the non-critical pods`.
+    """Pods that are removed together. `name` fits a table, `pods` a sentence: `the non-critical pods`.
 
-    `period`: the seconds that these pods are to have before a deadline when others leave before them; 0 if nobody has
-    said.
+    `period`: seconds that these pods have before a deadline when there are others before them; 0 if not given.
     """
 
     name: str
@@ -30,9 +33,9 @@ class Wave(msgspec.Struct, frozen=True):
 
 
 class DrainOrder(msgspec.Struct, frozen=True):
-    """The waves of a node, the first one first; a pod's wave is an index into them.
+    """Waves of a node, the first one first; a pod's wave is an index into them.
 
-    `floors`: the least priority of each wave; empty where waves are told by class and owner.
+    `floors`: the least priority of each wave; empty where waves are decided by class and owner.
     """
 
     waves: tuple[Wave, ...]
@@ -49,7 +52,7 @@ class DrainOrder(msgspec.Struct, frozen=True):
         return sum(wave.period for wave in self.waves)
 
     def wave_of(self, pod: Pod) -> int:
-        """Which wave the pod leaves with: of ranges the highest that begins at or below its priority, else the lowest.
+        """The wave of a pod: of ranges the highest that begins at or below its priority, else the lowest.
 
         Source: KEP-2712 and the kubelet's grouping (oracle shutdown-groups); no priority is 0.
         """
@@ -69,7 +72,7 @@ DEFAULT_ORDER = DrainOrder(
 
 
 def by_priority(periods: Sequence[tuple[int, float]]) -> DrainOrder:
-    """The waves of priority ranges: of each the least priority and its period in seconds, in any order.
+    """Waves by priority ranges: of each the least priority and its period in seconds, in any order.
 
     ValueError without any range, or if two begin at the same priority.
     """
@@ -108,8 +111,8 @@ def is_daemon(pod: Pod) -> bool:
 class WaveDeadlines(msgspec.Struct, frozen=True):
     """By when the pods of each wave must have ended (Unix seconds); None without a deadline.
 
-    `earliest`: as if there were pods in every later wave. Since these come and go, a pod may have been told as early an
-    end as that.
+    `earliest`: as if there were pods in every later wave. Since these come and go, a pod may have been deleted for a
+    deadline as early as that.
     """
 
     node: float | None
@@ -121,17 +124,17 @@ class WaveDeadlines(msgspec.Struct, frozen=True):
         return None if self.node is None else self.latest[wave]
 
     def earliest_of(self, wave: int) -> float | None:
-        """The earliest deadline that a pod of this wave can have been told of while the node had this one."""
+        """The earliest deadline for which a pod of this wave can have been deleted."""
         return None if self.node is None else self.earliest[wave]
 
 
 def wave_deadlines(
     order: DrainOrder, occupied: Collection[int], deadline: float | None, began: float | None
 ) -> WaveDeadlines:
-    """The deadlines of the waves of which `occupied` have pods, on a node that must be over at `deadline`.
+    """Deadlines of the waves of which `occupied` have pods, on a node that must be over at `deadline`.
 
-    `began`: when the node was deleted (None: nobody knows). If that leaves less time than all periods together, each
-    shrinks in proportion: else the first waves would have none at all.
+    `began`: when the node was deleted (None: unknown). If that leaves less time than all periods together, each
+    shrinks in proportion: otherwise the first waves would have none at all.
     """
     if deadline is None:
         return WaveDeadlines(None)
@@ -150,5 +153,5 @@ def period_share(order: DrainOrder, deadline: float, began: float | None) -> flo
 
 
 def _before(deadline: float, periods: list[float]) -> tuple[float, ...]:
-    """For each wave the deadline minus what is kept for those behind it, in whole seconds."""
+    """For each wave the deadline minus the periods behind it, in whole seconds."""
     return tuple(deadline - math.floor(sum(periods[wave + 1 :])) for wave in range(len(periods)))

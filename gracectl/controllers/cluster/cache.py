@@ -13,7 +13,7 @@ from gracectl.controllers.cluster.budget_matcher import BY_NAMESPACE, BudgetMatc
 from gracectl.kube.cache import Cache
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.claim import NodeClaim, belongs, living_beside, only_claim
+from gracectl.model.claim import NodeClaim, belongs, only_claim, surviving_nodes
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
@@ -89,14 +89,14 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return None if self.is_left_over(node) else only_claim(self.claims_of(node))
 
     def is_left_over(self, node: Node) -> bool:
-        """Whether another node of its claim lives on, so that this one is deleted without it (see `living_beside`).
+        """Whether another node of its claim lives on, so that this one is deleted without it (see `surviving_nodes`).
 
         A claim that is being deleted takes all its nodes along.
         """
         claim = only_claim(self.claims_of(node))
         if claim is None or claim.deletion_timestamp is not None:
             return False
-        return bool(living_beside(node, self.nodes_of(claim)))
+        return bool(surviving_nodes(node, self.nodes_of(claim)))
 
     def nodes_of(self, claim: NodeClaim) -> tuple[Node, ...]:
         """The nodes of a claim: one once it has registered, unless something is wrong."""
@@ -109,13 +109,13 @@ class ClusterCache(msgspec.Struct, frozen=True):
 
     def others_on(self, node: Node, provider_id: str) -> tuple[Node, ...]:
         """Other nodes of the same instance, or of the same claim: none, unless something is wrong. Those that live on
-        (see `living_beside`), and those that are ending here; not one that is being deleted and not held by us.
+        (see `surviving_nodes`), and those that are ending here; not one that is being deleted and not held by us.
         """
         found = {other.name: other for other in self._by_instance(self.nodes, provider_id)}
         if (claim := only_claim(self.claims_of(node))) is not None:
             found |= {other.name: other for other in self.nodes_of(claim)}
         state = tuple(other for other in found.values() if other.uid != node.uid and is_finalizing(other))
-        return living_beside(node, found.values()) + state
+        return surviving_nodes(node, found.values()) + state
 
     def strangers_on(self, provider_id: str, claim: NodeClaim) -> tuple[Node, ...]:
         """Nodes that stand for an instance and do not belong to this claim: none, unless something is wrong."""

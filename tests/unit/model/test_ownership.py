@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.builders import a_node
 
 from gracectl.model import names
-from gracectl.model.claim import NodeClaim, belongs, living_beside, only_claim
+from gracectl.model.claim import NodeClaim, belongs, only_claim, surviving_nodes
 from gracectl.model.meta import Condition
 
 NAMES = st.sampled_from(["n1", "n2"])
@@ -99,4 +99,4 @@ def test_which_node_lives_on_beside_one_that_goes(
     )
     other = msgspec.structs.replace(other, deletion_timestamp=1.0 if other_is_deleted else None)
     for each in (node, msgspec.structs.replace(node, deletion_timestamp=1.0)):
-        assert living_beside(each, [each, other]) == ((other,) if expected else ())
+        assert surviving_nodes(each, [each, other]) == ((other,) if expected else ())
