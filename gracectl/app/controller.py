@@ -22,9 +22,8 @@ from gracectl.admission.admission import Admission, AdmissionDependencies
 from gracectl.admission.metrics import admission_samples, empty_statistics
 from gracectl.admission.rbac import admission_permissions
 from gracectl.app.following import SettingsFollower, following_checks, following_samples
-from gracectl.cloud.fenced import FencedProvider
-from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
+from gracectl.cloud.wrappers import FencedProvider, MeteredProvider
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import OF_CONTROLLER
 from gracectl.controllers.cluster.cache import empty_cluster_cache

@@ -1,1 +1,1 @@
-"""Floor 4: what can end the instance behind a node."""
+"""Instance providers."""

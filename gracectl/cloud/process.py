@@ -1,8 +1,7 @@
-"""A command that is run to its end, with nothing of ours: no input, no shell, a little environment, and no more output
-than is wanted.
+"""Subprocess that runs isolated: no input, no shell, a minimal environment, and bounded output.
 
-Invariant: whatever happens (it takes too long, says too much, or we are told to stop), nothing of it is left when `run`
-returns: neither the process, nor what it has started in its process group and still holds its outputs, nor a pipe.
+Invariant: in every case (timeout, too much output, cancellation) nothing of it is left when `run` returns: neither the
+process, nor children in its process group that hold its outputs, nor a pipe.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ import anyio.abc
 import msgspec
 
 GRACE_SECONDS: Final = 2.0
-"""Between SIGTERM and SIGKILL, for what has to give back a lock of its own."""
+"""Between SIGTERM and SIGKILL, for a process that releases a lock."""
 LINGER_SECONDS: Final = 1.0
-"""So long what it has left behind may go on writing when it has ended itself."""
+"""How long children may go on writing after the process has exited."""
 _FULL: Final = 17
-"""After so many pieces of 64 KiB a pipe has been written to meanwhile: it holds 1 MiB at most."""
+"""Number of 64 KiB chunks after which a pipe is still being written to: it holds 1 MiB at most."""
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How it has ended: `code` is negative for a signal; the output is cut after `most` bytes."""
+class ProcessResult(msgspec.Struct, frozen=True):
+    """Result: `code` is negative for a signal; output is cut after `most` bytes."""
 
     code: int
     stdout: bytes
@@ -35,34 +34,34 @@ class Ended(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
 
-class TookTooLong(Exception):
-    """It had to be killed."""
+class ProcessTimeout(Exception):
+    """The process was killed after its timeout."""
 
 
-async def run(command: Sequence[str], environment: Mapping[str, str], *, seconds: float, most: int) -> Ended:
-    """Run a command. Raises OSError (it cannot be started), ValueError (an argument holds a NUL), TookTooLong."""
+async def run(command: Sequence[str], environment: Mapping[str, str], *, seconds: float, most: int) -> ProcessResult:
+    """Run a command. Raises OSError (cannot be started), ValueError (NUL in an argument), ProcessTimeout."""
     with _Pipe(most) as out, _Pipe(most) as err:
-        # Whoever is cancelled in the midst of a start would not know what has been started.
+        # A cancellation during the start would lose the process.
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
                 command,
                 stdin=DEVNULL,
-                stdout=out.theirs,
-                stderr=err.theirs,
+                stdout=out.child_end,
+                stderr=err.child_end,
                 env=dict(environment),
                 start_new_session=True,
             )
         try:
-            out.hand_over()
-            err.hand_over()
-            code = await _finished(process, (out, err), seconds)
+            out.close_child_end()
+            err.close_child_end()
+            code = await _wait(process, (out, err), seconds)
         finally:
             with anyio.CancelScope(shield=True):
-                await _end(process, (out, err))
-        return Ended(code, bytes(out.read), bytes(err.read), out.is_cut)
+                await _stop(process, (out, err))
+        return ProcessResult(code, bytes(out.read), bytes(err.read), out.is_cut)
 
 
-async def _finished(process: anyio.abc.Process, pipes: Sequence[_Pipe], seconds: float) -> int:
+async def _wait(process: anyio.abc.Process, pipes: Sequence[_Pipe], seconds: float) -> int:
     async with anyio.create_task_group() as group:
         for pipe in pipes:
             group.start_soon(pipe.drain)
@@ -70,27 +69,27 @@ async def _finished(process: anyio.abc.Process, pipes: Sequence[_Pipe], seconds:
         with anyio.move_on_after(seconds):
             code = await process.wait()
         if code is not None:
-            # What it has said last is still in the pipes; a child that keeps them open must not keep us.
+            # The last output is still in the pipes; a child that keeps them open must not block this.
             with anyio.move_on_after(LINGER_SECONDS):
                 for pipe in pipes:
                     await pipe.ended.wait()
         group.cancel_scope.cancel()
     if code is None:
-        raise TookTooLong
+        raise ProcessTimeout
     return code
 
 
-async def _end(process: anyio.abc.Process, pipes: Sequence[_Pipe]) -> None:
-    """Nothing of it runs afterwards, and it has been waited for."""
+async def _stop(process: anyio.abc.Process, pipes: Sequence[_Pipe]) -> None:
+    """Stop whatever still runs, and wait for it."""
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
         with anyio.move_on_after(GRACE_SECONDS):
             await process.wait()
-        # The whole group, also where its leader has obeyed and a child has not.
+        # The whole group, also if its leader has exited and a child has not.
         _signal(process, signal.SIGKILL)
         await process.wait()
     elif any(pipe.is_held() for pipe in pipes):
-        # Its leader has been waited for, but its number is not free while a member lives, who holds the pipe.
+        # The leader has been reaped, but its id stays taken while a member of the group lives, which holds the pipe.
         _signal(process, signal.SIGKILL)
     await process.aclose()
 
@@ -101,40 +100,40 @@ def _signal(process: anyio.abc.Process, number: signal.Signals) -> None:
 
 
 class _Pipe:
-    """One of its outputs, read as far as it is wanted and thrown away beyond."""
+    """Output pipe, read up to `most` bytes; the rest is discarded."""
 
     def __init__(self, most: int) -> None:
         self.read = bytearray()
         self.is_cut = False
         self.ended = anyio.Event()
         self._most = most
-        self._ours, self.theirs = os.pipe()
-        self._is_handed_over = False
-        os.set_blocking(self._ours, False)
+        self._own_end, self.child_end = os.pipe()
+        self._is_child_end_closed = False
+        os.set_blocking(self._own_end, False)
 
-    def hand_over(self) -> None:
-        """The process has its end; while we keep that open as well, it never ends."""
-        os.close(self.theirs)
-        self._is_handed_over = True
+    def close_child_end(self) -> None:
+        """Close the child's end; while it is open here, the pipe never ends."""
+        os.close(self.child_end)
+        self._is_child_end_closed = True
 
     async def drain(self) -> None:
-        """Read until nobody can write any more."""
+        """Read until no process can write any more."""
         while True:
-            await anyio.wait_readable(self._ours)
+            await anyio.wait_readable(self._own_end)
             with suppress(BlockingIOError):
-                piece = os.read(self._ours, 65536)
-                if not piece:
+                chunk = os.read(self._own_end, 65536)
+                if not chunk:
                     self.ended.set()
                     return
                 room = self._most - len(self.read)
-                self.is_cut = self.is_cut or len(piece) > room
-                self.read += piece[:room]
+                self.is_cut = self.is_cut or len(chunk) > room
+                self.read += chunk[:room]
 
     def is_held(self) -> bool:
-        """Whether somebody can still write. What is read for that is thrown away."""
+        """Whether a process can still write. Reads and discards."""
         with suppress(BlockingIOError):
             for _ in range(_FULL):
-                if not os.read(self._ours, 65536):
+                if not os.read(self._own_end, 65536):
                     return False
         return True
 
@@ -142,6 +141,6 @@ class _Pipe:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._ours)
-        if not self._is_handed_over:
-            os.close(self.theirs)
+        os.close(self._own_end)
+        if not self._is_child_end_closed:
+            os.close(self.child_end)

@@ -1,7 +1,7 @@
-"""What gracectl asks of whatever can end an instance, and what it may rely on.
+"""Interface of instance providers.
 
-A provider's calls may be repeated at any time: after a crash, by a new leader, on every reconcile. So `terminate` of an
-instance that is already ending is no error, and one that is gone raises InstanceGone, which means: done.
+Calls may be repeated at any time: after a crash, by a new leader, on every reconcile. So `terminate` of an instance
+that is already terminating is no error, and one that is gone raises InstanceGone, which means: done.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ logger = logging.getLogger(__name__)
 
 
 class InstanceState(StrEnum):
-    """What a provider knows about an instance."""
+    """State of an instance, as known to a provider."""
 
     RUNNING = "running"
     ENDING = "ending"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """The provider cannot tell (it ends nothing): never a reason to skip a step."""
+    """The provider cannot tell (it terminates nothing): never a reason to skip a step."""
 
 
 class ProviderError(Exception):
-    """The provider could not do what it was asked to; the message is for people."""
+    """A call failed; the message is for people."""
 
 
 class InstanceGone(ProviderError):
-    """There is no such instance any more: what was to be ended has ended."""
+    """The instance does not exist any more: the termination is complete."""
 
 
 class ProviderUnavailable(ProviderError):
-    """It did not work this time (throttled, unreachable, a passing fault): it is tried again."""
+    """Transient failure (throttled, unreachable): it is retried."""
 
 
 class ProviderRefused(ProviderError):
-    """It will not work until somebody acts (termination protection, missing rights). It is tried again, slowly."""
+    """Permanent failure until an administrator acts (termination protection, missing permissions). It is retried,
+    slowly."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message}; {remedy}")
@@ -51,10 +52,10 @@ class ProviderRefused(ProviderError):
 
 
 class NodeIdentity(msgspec.Struct, frozen=True):
-    """What the Node object says of the machine behind it.
+    """Identity of a machine, from its Node object.
 
-    A kubelet's credentials are bound to the node's `name`; they may write its `addresses` (those of the status, of
-    whatever type: IP addresses and host names), and once its providerID.
+    A kubelet's credentials are bound to the node's `name`; they may write its `addresses` (those of the status, of any
+    type: IP addresses and host names), and once its providerID.
     """
 
     name: str
@@ -62,60 +63,60 @@ class NodeIdentity(msgspec.Struct, frozen=True):
 
 
 class Provider(Protocol):
-    """Ends instances. `provider_id` is a node's spec.providerID, as written there.
+    """Terminates instances. `provider_id` is a node's spec.providerID, verbatim.
 
-    An exception that is no ProviderError counts as ProviderUnavailable.
+    An exception other than ProviderError counts as ProviderUnavailable.
     """
 
     @property
     def name(self) -> str:
-        """The name under which it is registered (entry-point group `gracectl.providers`)."""
+        """Registered name (entry-point group `gracectl.providers`)."""
 
     @property
     def needs_provider_id(self) -> bool:
-        """False for a provider that ends nothing, and so does not mind a node without one."""
+        """False for a provider that terminates nothing, and so accepts a node without one."""
 
     async def state(self, provider_id: str) -> InstanceState:
-        """What has become of the instance. Raises ProviderUnavailable or ProviderRefused, never InstanceGone."""
+        """State of the instance. Raises ProviderUnavailable or ProviderRefused, never InstanceGone."""
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
-        """Ask for the end of the instance; returns when that is accepted, not when it is over.
+        """Request the termination of an instance; returns when that is accepted, not when it is complete.
 
-        `node`: the node whose end this is, None for a NodeClaim without one. A provider that knows the machine's name
-        or addresses compares them, and refuses where the instance belongs to another node.
+        `node`: the node of the instance, None for a NodeClaim without one. A provider that knows the instance's name or
+        addresses compares them, and refuses if the instance belongs to another node.
 
-        Idempotent. Raises InstanceGone when there is nothing left to end, ProviderUnavailable or ProviderRefused when
-        it could not be asked for.
+        Idempotent. Raises InstanceGone if there is nothing to terminate, ProviderUnavailable or ProviderRefused if the
+        request failed.
         """
 
     async def aclose(self) -> None:
-        """Give back connections."""
+        """Close connections."""
 
 
 @runtime_checkable
 class KeysInstances(Protocol):
-    """A provider that takes several providerIDs for the same instance. Without this, the trimmed text is the key."""
+    """Provider with several providerIDs per instance. Without this, the trimmed text is the key."""
 
     def instance_key(self, provider_id: str) -> str:
-        """The canonical key of the instance: equal wherever `terminate` would end the same one. Never raises; what is
-        none of its instances has the trimmed text as its key."""
+        """Canonical key of the instance: equal wherever `terminate` would terminate the same one. Never raises; the key
+        of a foreign providerID is its trimmed text."""
 
 
 InstanceKey = Callable[[str], str]
 
 
 def instance_key_of(provider: object) -> InstanceKey:
-    """How to tell, by two providerIDs, whether they are of one instance."""
+    """Key function of a provider, by which two providerIDs are recognised as one instance."""
     if not isinstance(provider, KeysInstances):
         return str.strip
     keys = provider
 
     def key(provider_id: str) -> str:
-        # It is asked for every node that the watch shows: a fault of a plugin must not end that.
+        # Called for every node of the watch: a bug in a plugin must not stop it.
         try:
             return keys.instance_key(provider_id)
         except Exception:
-            logger.exception("the provider has no key for providerID %s; its text is taken", harmless(provider_id))
+            logger.exception("provider: no key for providerID %s; using its text", harmless(provider_id))
             return provider_id.strip()
 
     return key
@@ -123,14 +124,14 @@ def instance_key_of(provider: object) -> InstanceKey:
 
 @runtime_checkable
 class UsesCluster(Protocol):
-    """What a provider may be as well: one that ends instances by objects of the cluster whose nodes end.
+    """Optional interface of a provider that works through objects of the nodes' cluster.
 
-    A provider that leaves either method out is not asked for the other.
+    A provider with only one of the methods does not get the other called.
     """
 
     def rights(self) -> tuple[Permission, ...]:
-        """What it needs there; asked for at the start, beside the controller's own rights."""
+        """Permissions that it needs there; checked at the start, with the controller's own."""
 
     def use(self, client: KubeClient) -> None:
-        """Called once, before anything is asked of it. Writes of this client pass through the fence: NotLeading, which
-        it must let through, says that they were not sent."""
+        """Set the client, once, before any other call. Its writes pass the fence: NotLeading, which the provider must
+        not catch, means that a request was not sent."""

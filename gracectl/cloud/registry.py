@@ -1,4 +1,4 @@
-"""Finds a provider by its name among the installed ones (entry-point group `gracectl.providers`)."""
+"""Registry of installed providers (entry-point group `gracectl.providers`)."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ GROUP = "gracectl.providers"
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which provider ends instances, and its own options (each provider documents and checks them)."""
+    """Name of the provider, and its own options (each provider documents and checks them)."""
 
     name: str = "none"
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class UnknownProvider(LookupError):
-    """No installed provider has that name; the message lists those there are."""
+    """No installed provider has that name; the message lists the installed ones."""
 
 
 def load_provider(settings: ProviderSettings) -> Provider:
-    """Build the provider that `settings` names.
+    """Create the configured provider.
 
-    Raises UnknownProvider, msgspec.ValidationError whose message holds the path of the option that does not fit, or
-    ValueError whose message begins with the option that the provider cannot use (a file that is not there).
+    Raises UnknownProvider, msgspec.ValidationError with the path of the invalid option, or ValueError with the option
+    that the provider cannot use (a missing file) in front.
     """
-    made_by = _provider_class(settings)
-    provider: Provider = made_by(_options(made_by, settings))
+    provider_class = _provider_class(settings)
+    provider: Provider = provider_class(_options(provider_class, settings))
     return provider
 
 
 def check_options(settings: ProviderSettings) -> None:
-    """Raises what `load_provider` does, but for what can only be seen where the provider is to run: its files."""
+    """Raise what `load_provider` does, except for errors visible only where the provider runs: its files."""
     _options(_provider_class(settings), settings)
 
 
@@ -44,13 +44,13 @@ def _provider_class(settings: ProviderSettings) -> Any:
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     entry = installed.get(settings.name)
     if entry is None:
-        known = ", ".join(sorted(installed)) or "none is installed"
-        raise UnknownProvider(f'there is no provider "{settings.name}"; installed: {known}')
+        known = ", ".join(sorted(installed)) or "none"
+        raise UnknownProvider(f'unknown provider "{settings.name}"; installed: {known}')
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
         raise UnknownProvider(f'provider "{settings.name}" cannot be loaded from {entry.value}: {error}') from error
 
 
-def _options(made_by: Any, settings: ProviderSettings) -> Any:
-    return msgspec.convert(dict(settings.options), made_by.Options)
+def _options(provider_class: Any, settings: ProviderSettings) -> Any:
+    return msgspec.convert(dict(settings.options), provider_class.Options)

@@ -1,4 +1,4 @@
-"""The provider of the embedded cluster: its cloud answers over HTTP, and can fail and be slow like a real one."""
+"""Provider of the simulated cluster: its cloud has an HTTP API, and can fail and be slow like a real one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gracectl.cloud.http import Caller
+from gracectl.cloud.http import HttpClient
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.model.untrusted import Decoder
 
@@ -23,29 +23,29 @@ class _Instance(msgspec.Struct):
     state: str
 
 
-class _Fault(msgspec.Struct):
+class _Error(msgspec.Struct):
     message: str = ""
 
 
 _INSTANCE = Decoder(_Instance)
-_FAULT = Decoder(_Fault)
+_ERROR = Decoder(_Error)
 
 
 class SimulatedProvider:
-    """Speaks to `/cloud/v1/instances/{id}` of `gracectl simulate`; the id is the last part of the providerID."""
+    """Client of `/cloud/v1/instances/{id}` of `gracectl simulate`; the id is the last part of the providerID."""
 
     name = "simulated"
     needs_provider_id = True
 
     class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-        """`endpoint`: base URL of the embedded cluster."""
+        """`endpoint`: base URL of the simulated cluster."""
 
         endpoint: Annotated[str, msgspec.Meta(pattern="^https?://")]
         timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 10.0
 
     def __init__(self, options: Options) -> None:
         self._base = options.endpoint.rstrip("/") + "/cloud/v1/instances/"
-        self._caller = Caller("the cloud of the embedded cluster", options.timeout_seconds)
+        self._client = HttpClient("cloud of the simulated cluster", options.timeout_seconds)
 
     def instance_key(self, provider_id: str) -> str:
         """See KeysInstances."""
@@ -60,9 +60,7 @@ class SimulatedProvider:
         try:
             instance = _INSTANCE.decode(body)
         except msgspec.DecodeError as error:
-            message = (
-                f"instance {_id(provider_id)}: the answer is no instance ({error}); is endpoint the right address?"
-            )
+            message = f"instance {_id(provider_id)}: invalid response ({error}); check endpoint"
             raise ProviderUnavailable(message) from error
         return STATES.get(instance.state, InstanceState.UNKNOWN)
 
@@ -75,18 +73,18 @@ class SimulatedProvider:
 
     async def aclose(self) -> None:
         """Close the HTTP session."""
-        await self._caller.aclose()
+        await self._client.aclose()
 
     async def _call(self, method: str, provider_id: str) -> tuple[int, bytes]:
-        reply = await self._caller.ask(method, self._base + quote(_id(provider_id), safe=""))
-        return reply.status, reply.body
+        response = await self._client.request(method, self._base + quote(_id(provider_id), safe=""))
+        return response.status, response.body
 
     def _check(self, status: int, body: bytes, provider_id: str) -> None:
         if status < 400:
             return
         message = _message(body) or f"HTTP {status}"
         if status == 409:
-            raise ProviderRefused(message, f"take the termination protection off instance {_id(provider_id)}")
+            raise ProviderRefused(message, f"remove the termination protection of instance {_id(provider_id)}")
         raise ProviderUnavailable(f"instance {_id(provider_id)}: {message}")
 
 
@@ -96,6 +94,6 @@ def _id(provider_id: str) -> str:
 
 def _message(body: bytes) -> str:
     try:
-        return _FAULT.decode(body).message
+        return _ERROR.decode(body).message
     except msgspec.DecodeError:
         return body.decode(errors="replace").strip()

@@ -1,51 +1,55 @@
-"""The provider that asks an HTTP endpoint of your own; docs/providers.md has the contract for whoever writes one.
+"""Provider that calls a user-defined HTTP endpoint; docs/providers.md has its contract.
 
-Every call is signed, and may be repeated: that of an end has the same id each time.
+Every call is signed, and may be repeated: the calls of one termination have the same id.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import ipaddress
+import logging
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 import tenacity
 
-from gracectl.cloud.answers import Action, Answer, read_answer, request_id, shown_text
-from gracectl.cloud.files import Replaced
-from gracectl.cloud.http import Caller, Reply
+from gracectl.cloud.http import HttpClient, HttpResponse
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
-from gracectl.cloud.signatures import read_secrets, signed_headers
+from gracectl.cloud.responses import Action, ProviderResponse, decode_response, display_text, request_id
 from gracectl.kube.credentials import Trust
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock, SystemClock
 
 API_VERSION: Final = "gracectl.io/v1"
 LONGEST_WAIT: Final = 10.0
-"""Seconds. Who asks for more patience than that between two tries gets it from our caller."""
+"""Seconds. A longer Retry-After is left to the caller's own retries."""
 _BUSY: Final = frozenset({408, 425, 429})
 _REMEDIES: Final = {
-    400: "see which version of the contract the endpoint speaks",
-    401: "see that both sides have the same secret, and that their clocks agree",
-    403: "see why the endpoint does not allow it",
-    409: "see what protects the instance",
+    400: "check which version of the contract the endpoint supports",
+    401: "check that both sides have the same secret, and that their clocks agree",
+    403: "check why the endpoint forbids it",
+    409: "check what protects the instance",
 }
 
 
 class _Busy(ProviderUnavailable):
-    """A failure that may be over in a moment; `retry_after` in seconds, if it was said."""
+    """Transient failure; `retry_after` in seconds, if given."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class _Question(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class _Request(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     api_version: str
     action: Action
     provider_id: str = msgspec.field(name="providerID")
@@ -54,13 +58,13 @@ class _Question(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class WebhookProvider:
-    """POSTs a question to one URL."""
+    """POSTs a request to one URL."""
 
     name = "webhook"
     needs_provider_id = True
 
     class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-        """`insecure` allows http:// to others than this very machine. The files are read anew for each call."""
+        """`insecure` allows http:// to other hosts than this machine. The files are reread for each call."""
 
         url: str
         secret_file: str
@@ -73,118 +77,118 @@ class WebhookProvider:
             """Raises ValueError."""
             _check(self.url, is_insecure_allowed=self.insecure)
             if self.ca_file and not self.url.startswith("https:"):
-                raise ValueError("caFile: it counts for https:// only")
+                raise ValueError("caFile: applies to https:// only")
 
     def __init__(self, options: Options, *, clock: Clock | None = None, rng: random.Random | None = None) -> None:
-        """Raises ValueError for files that cannot be used."""
+        """Raises ValueError for invalid files."""
         self._options = options
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        # Without what stands behind the question mark: some write a password there, and messages are read by many.
-        self._who = f"the endpoint {options.url.partition('?')[0]}"
-        self._caller = Caller(self._who, options.timeout_seconds)
-        self._secrets = Replaced("secretFile", options.secret_file, lambda content: read_secrets(content.decode()))
+        # Without the query: it may hold a password, and messages are widely visible.
+        self._name = f"endpoint {options.url.partition('?')[0]}"
+        self._client = HttpClient(self._name, options.timeout_seconds)
+        self._secrets = ReloadedFile("secretFile", options.secret_file, lambda content: read_secrets(content.decode()))
         ca_file = options.ca_file
-        self._tls = Replaced("caFile", ca_file, lambda _: Trust(ca_file=ca_file).context()) if ca_file else None
+        self._tls = ReloadedFile("caFile", ca_file, lambda _: Trust(ca_file=ca_file).context()) if ca_file else None
 
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider."""
-        # Another id each time: an endpoint may refuse what it has heard before.
-        answer = await self._asked("state", provider_id, f"state-{secrets.token_hex(20)}")
-        if answer is None:
-            raise ProviderUnavailable(f"{self._who} answers 202 to a question about a state")
-        return answer
+        # A new id each time: an endpoint may reject repeated ids.
+        decoded = await self._call("state", provider_id, f"state-{secrets.token_hex(20)}")
+        if decoded is None:
+            raise ProviderUnavailable(f"{self._name}: status 202 for a state")
+        return decoded
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """See Provider."""
-        if await self._asked("terminate", provider_id, request_id(provider_id), node) is InstanceState.GONE:
-            raise InstanceGone(f"{self._who} says that {provider_id} is gone")
+        if await self._call("terminate", provider_id, request_id(provider_id), node) is InstanceState.GONE:
+            raise InstanceGone(f"{self._name}: {provider_id} is gone")
 
     async def aclose(self) -> None:
         """Close the HTTP session."""
-        await self._caller.aclose()
+        await self._client.aclose()
 
-    async def _asked(
+    async def _call(
         self, action: Action, provider_id: str, id_: str, node: NodeIdentity | None = None
     ) -> InstanceState | None:
-        """What the endpoint says of the instance; None: it has accepted what it was asked for."""
-        body = msgspec.json.encode(_Question(API_VERSION, action, provider_id, id_, node))
+        """State returned by the endpoint; None: the termination is accepted."""
+        body = msgspec.json.encode(_Request(API_VERSION, action, provider_id, id_, node))
         backoff = Backoff(0.5, LONGEST_WAIT, rng=self._rng)
         async for attempt in tenacity.AsyncRetrying(
             sleep=self._clock.sleep,
-            retry=tenacity.retry_if_exception(_is_worth_another),
+            retry=tenacity.retry_if_exception(_is_retryable),
             stop=tenacity.stop_after_attempt(self._options.attempts),
             wait=_wait(backoff),
             reraise=True,
         ):
             with attempt:
-                return self._understood(await self._posted(body, id_))
+                return self._state_of(await self._post(body, id_))
         raise AssertionError("the last attempt returns or raises")
 
-    async def _posted(self, body: bytes, id_: str) -> Reply:
+    async def _post(self, body: bytes, id_: str) -> HttpResponse:
         headers = signed_headers(self._secrets.current(), id_, int(self._clock.now()), body)
         headers |= {"Content-Type": "application/json", "Idempotency-Key": id_}
         tls = self._tls.current() if self._tls else None
         try:
-            return await self._caller.ask("POST", self._options.url, body=body, headers=headers, tls=tls)
+            return await self._client.request("POST", self._options.url, body=body, headers=headers, tls=tls)
         except ProviderUnavailable as error:
             raise _Busy(str(error)) from error
 
-    def _understood(self, reply: Reply) -> InstanceState | None:
-        """Raises ProviderError for everything that is no answer to the question."""
-        status, told = reply.status, f"{self._who} answers {reply.status}"
+    def _state_of(self, response: HttpResponse) -> InstanceState | None:
+        """State of a response. Raises ProviderError for everything that is no valid response."""
+        status, prefix = response.status, f"{self._name}: status {response.status}"
         if status in (200, 202):
-            return self._accepted(reply, told)
+            return self._accepted_state(response, prefix)
         if 300 <= status < 400:
-            where = shown_text(reply.headers.get("location", "")) or "nowhere"
-            raise ProviderRefused(f"{told}, a redirect to {where}", "write the last address into provider.options.url")
+            where = display_text(response.headers.get("location", "")) or "no location"
+            raise ProviderRefused(f"{prefix}: redirect to {where}", "set the final address as provider.options.url")
         if status >= 500 or status in _BUSY:
-            raise _Busy(f"{told}: {_said(reply)}", self._retry_after(reply))
+            raise _Busy(f"{prefix}: {_reason(response)}", self._retry_after(response))
         if status in (404, 410):
-            if _answer(reply).instance is InstanceState.GONE:
+            if _decoded(response).instance is InstanceState.GONE:
                 return InstanceState.GONE
-            remedy = 'see that provider.options.url is right; only a body with {"state": "gone"} says that it is gone'
-            raise ProviderRefused(f"{told}, but not that the instance is gone: {_said(reply)}", remedy)
-        remedy = shown_text(_answer(reply).remedy) or _REMEDIES.get(status, "see what the endpoint wants")
-        raise ProviderRefused(f"{told}: {_said(reply)}", remedy)
+            remedy = 'check provider.options.url; only a body with {"state": "gone"} means that the instance is gone'
+            raise ProviderRefused(f'{prefix} without {{"state": "gone"}}: {_reason(response)}', remedy)
+        remedy = display_text(_decoded(response).remedy) or _REMEDIES.get(status, "see the endpoint's documentation")
+        raise ProviderRefused(f"{prefix}: {_reason(response)}", remedy)
 
-    def _accepted(self, reply: Reply, told: str) -> InstanceState | None:
-        if reply.status == 202 and not reply.body.strip():
+    def _accepted_state(self, response: HttpResponse, prefix: str) -> InstanceState | None:
+        if response.status == 202 and not response.body.strip():
             return None
         try:
-            answer = read_answer(reply.body)
+            decoded = decode_response(response.body)
         except ValueError as error:
-            raise ProviderUnavailable(f"{told}, but what it says {error}") from error
-        if answer.instance is None and reply.status == 200:
-            raise ProviderUnavailable(f'{told}, but its body has no "state"')
-        return answer.instance
+            raise ProviderUnavailable(f"{prefix}: its body {error}") from error
+        if decoded.instance is None and response.status == 200:
+            raise ProviderUnavailable(f'{prefix}: its body has no "state"')
+        return decoded.instance
 
-    def _retry_after(self, reply: Reply) -> float | None:
-        """Seconds, whether they are written as such or as a date."""
-        text = reply.headers.get("retry-after", "").strip()
+    def _retry_after(self, response: HttpResponse) -> float | None:
+        """Seconds until a retry, from a number or a date."""
+        text = response.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdigit():
             return float(text)
         try:
             return max(parsedate_to_datetime(text).timestamp() - self._clock.now(), 0.0)
-        except (ValueError, OverflowError):  # numbers that no date has
+        except (ValueError, OverflowError):  # no valid date
             return None
 
 
 def _check(url: str, *, is_insecure_allowed: bool) -> None:
-    """ValueError for an address that cannot be meant."""
+    """Raise ValueError for an invalid URL."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise ValueError(f"url: {error}") from error
     if parts.scheme not in ("http", "https") or not host:
-        raise ValueError(f'url: "{url}" is no address; write it like https://machines.example.com/gracectl')
+        raise ValueError(f'url: "{url}" is not a URL such as https://machines.example.com/gracectl')
     if parts.username is not None:
-        raise ValueError("url: credentials do not belong there; calls are signed with the secret of secretFile")
+        raise ValueError("url: must not have credentials; calls are signed with the secret of secretFile")
     if parts.fragment:
-        raise ValueError("url: what follows # is sent to nobody; remove it")
+        raise ValueError("url: has a fragment, which is never sent; remove it")
     if parts.scheme == "http" and not is_insecure_allowed and not _is_loopback(host):
-        raise ValueError("url: http:// lets others read and change what is said; write https://, or insecure: true")
+        raise ValueError("url: http:// is neither confidential nor tamper-proof; use https://, or set insecure: true")
 
 
 def _is_loopback(host: str) -> bool:
@@ -194,26 +198,112 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _answer(reply: Reply) -> Answer:
-    """The answer, or an empty one: a refusal may be in any words."""
+def _decoded(response: HttpResponse) -> ProviderResponse:
+    """Decoded response, or an empty one: a refusal may have any body."""
     try:
-        return read_answer(reply.body)
+        return decode_response(response.body)
     except ValueError:
-        return Answer()
+        return ProviderResponse()
 
 
-def _said(reply: Reply) -> str:
-    return shown_text(_answer(reply).message or reply.body) or "it does not say why"
+def _reason(response: HttpResponse) -> str:
+    return display_text(_decoded(response).message or response.body) or "no reason given"
 
 
-def _is_worth_another(error: BaseException) -> bool:
+def _is_retryable(error: BaseException) -> bool:
     return isinstance(error, _Busy) and (error.retry_after or 0.0) <= LONGEST_WAIT
 
 
 def _wait(backoff: Backoff) -> Callable[[tenacity.RetryCallState], float]:
     def seconds(state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        asked_for = error.retry_after if isinstance(error, _Busy) else None
-        return backoff.next() if asked_for is None else asked_for
+        retry_after = error.retry_after if isinstance(error, _Busy) else None
+        return backoff.next() if retry_after is None else retry_after
 
     return seconds
+
+
+SHORTEST: Final = 24
+"""Bytes of a secret."""
+_PREFIX: Final = "whsec_"
+
+
+def read_secrets(text: str) -> tuple[bytes, ...]:
+    """Secrets of a file, one per line, base64 with or without `whsec_`; several during a rotation. ValueError names the
+    line, never its content."""
+    secrets = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            secret = base64.b64decode(line.strip().removeprefix(_PREFIX), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"line {number} is not base64; create one with: openssl rand -base64 32") from error
+        if len(secret) < SHORTEST:
+            raise ValueError(
+                f"line {number}: the secret has {len(secret)} bytes, and must have {SHORTEST} at least; "
+                "create one with: openssl rand -base64 32"
+            )
+        secrets.append(secret)
+    if not secrets:
+        raise ValueError("no secret found; create one with: openssl rand -base64 32")
+    return tuple(secrets)
+
+
+def signed_headers(secrets: Sequence[bytes], id_: str, seconds: int, body: bytes) -> dict[str, str]:
+    """The three headers of a signed request (https://www.standardwebhooks.com); the signature has a part for each
+    secret."""
+    signed = f"{id_}.{seconds}.".encode() + body
+    parts = (base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode() for secret in secrets)
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(seconds),
+        "webhook-signature": " ".join(f"v1,{part}" for part in parts),
+    }
+
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class ReloadedFile(Generic[T]):
+    """File that is replaced from time to time, reread at each use. `read` parses its content; it raises ValueError or
+    OSError for invalid content.
+
+    Invariant: invalid content changes nothing, and is logged once. Raises ValueError when it is made, naming the
+    option, if the file is invalid at the start.
+    """
+
+    def __init__(self, option: str, path: str, read: Callable[[bytes], T]) -> None:
+        self._option = option
+        self._path = Path(path)
+        self._read = read
+        self._warned = ""
+        try:
+            self._content = self._path.read_bytes()
+            self._value = read(self._content)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{option}: {path}: {_error_text(error)}") from error
+
+    def current(self) -> T:
+        """Current value, or the last valid one. Small files of a memory file system: no need for a thread."""
+        try:
+            content = self._path.read_bytes()
+            if content != self._content:
+                self._value = self._read(content)
+                self._content = content
+        except (OSError, ValueError) as error:
+            self._warn(_error_text(error))
+        else:
+            self._warned = ""
+        return self._value
+
+    def _warn(self, text: str) -> None:
+        if text != self._warned:
+            self._warned = text
+            logger.warning("%s: %s: %s; keeping the previous content", self._option, self._path, text)
+
+
+def _error_text(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)

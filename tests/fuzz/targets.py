@@ -22,7 +22,7 @@ from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.nodes import NodeFinalizerInjector
 from gracectl.admission.reviews import InvalidReview, Undecided, decode_review, encode_review
 from gracectl.cli.plan.report import as_json, report
-from gracectl.cloud.answers import read_answer, shown_text
+from gracectl.cloud.responses import decode_response, display_text
 from gracectl.config.errors import ConfigError
 from gracectl.config.reading import load_settings
 from gracectl.kube.cache import Cache
@@ -368,8 +368,8 @@ def _plugin(body: bytes) -> None:
 
 
 def _provider(body: bytes) -> None:
-    shown_text(body)
-    refused = _refusal_of(lambda: read_answer(body), ValueError)
+    display_text(body)
+    refused = _refusal_of(lambda: decode_response(body), ValueError)
     assert len(refused) < 2_000
 
 

@@ -1,4 +1,4 @@
-"""The provider for EC2. Nothing here is imported before the settings name it: what it needs comes with an extra."""
+"""Provider for EC2. Not imported before the settings name it: its dependencies are an extra."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""The connections to AWS: one client for each service in each region, made when it is first needed."""
+"""AWS clients: one for each service in each region, created on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore import xform_name
 
-from gracectl.cloud.aws.errors import FAULTS, Call, translated
+from gracectl.cloud.aws.errors import FAULTS, Call, translate
 from gracectl.cloud.provider import ProviderUnavailable
 
 T = TypeVar("T")
@@ -22,12 +22,12 @@ ATTEMPTS: Final = 3
 CONNECT_SECONDS: Final = 5.0
 
 ONCE: Final = frozenset({"autoscaling"})
-"""Services whose calls are not repeated by botocore: an answer that was lost may have lowered the size of a group, so
-it is looked first whether it has."""
+"""Services whose calls botocore does not repeat: a lost response may have lowered the size of a group, so the state is
+checked first."""
 
 
 class Clients:
-    """Calls AWS with the credentials that botocore finds. A call and its repetitions take about `seconds` at most."""
+    """Calls AWS with the credentials that botocore finds. A call takes about `seconds` at most, with repetitions."""
 
     def __init__(self, *, seconds: float, profile: str | None, endpoint_url: str | None) -> None:
         self._attempt_seconds = seconds / ATTEMPTS
@@ -35,42 +35,42 @@ class Clients:
         self._endpoint_url = endpoint_url
         self._session: Any = None
         self._clients: dict[tuple[str, str], Any] = {}
-        self._making = anyio.Lock()
+        self._lock = anyio.Lock()
         self._stack = AsyncExitStack()
         self._is_closed = False
 
-    async def ask(self, call: Call, type_: type[T], **arguments: object) -> T:
-        """The answer to a call. Raises ProviderError in all its kinds."""
+    async def request(self, call: Call, type_: type[T], **arguments: object) -> T:
+        """Result of a call. Raises ProviderError of all kinds."""
         try:
             client = await self._client(call.service, call.region)
-            answer = await getattr(client, xform_name(call.operation))(**arguments)
+            response = await getattr(client, xform_name(call.operation))(**arguments)
         except FAULTS as error:
-            raise translated(error, call) from error
+            raise translate(error, call) from error
         try:
-            return msgspec.convert(answer, type_)
+            return msgspec.convert(response, type_)
         except msgspec.ValidationError as error:
-            raise ProviderUnavailable(f"{call}: the answer is not one of AWS: {error}") from error
+            raise ProviderUnavailable(f"{call}: not a response of AWS: {error}") from error
 
     async def aclose(self) -> None:
         """Close all connections."""
-        async with self._making:
+        async with self._lock:
             self._is_closed = True
             await self._stack.aclose()
 
     async def _client(self, service: str, region: str) -> Any:
-        async with self._making:
+        async with self._lock:
             if self._is_closed:
                 raise ProviderUnavailable(CLOSED)
             if (service, region) not in self._clients:
-                self._clients[service, region] = await self._made(service, region)
+                self._clients[service, region] = await self._create(service, region)
             return self._clients[service, region]
 
-    async def _made(self, service: str, region: str) -> Any:
+    async def _create(self, service: str, region: str) -> Any:
         if self._session is None:
             self._session = get_session()
             if self._profile is not None:
                 self._session.set_config_variable("profile", self._profile)
-        # Descriptions of services are files of megabytes: read by a thread, they are in the loader's cache afterwards.
+        # Service descriptions are files of megabytes: a thread reads them into the loader's cache.
         await anyio.to_thread.run_sync(self._read_description, service)
         config = AioConfig(
             connect_timeout=min(CONNECT_SECONDS, self._attempt_seconds),
@@ -78,8 +78,10 @@ class Clients:
             retries={"mode": "standard", "total_max_attempts": 1 if service in ONCE else ATTEMPTS},
             user_agent_extra="gracectl",
         )
-        made = self._session.create_client(service, region_name=region, endpoint_url=self._endpoint_url, config=config)
-        return await self._stack.enter_async_context(made)
+        client = self._session.create_client(
+            service, region_name=region, endpoint_url=self._endpoint_url, config=config
+        )
+        return await self._stack.enter_async_context(client)
 
     def _read_description(self, service: str) -> None:
         loader = self._session.get_component("data_loader")

@@ -1,6 +1,7 @@
-"""What AWS says when it does not do what it is asked to, in the words of gracectl.
+"""Translation of AWS errors to provider errors.
 
-Three kinds: it is gone (done), it did not work this time (again), or somebody has to act; then the message says how.
+Three kinds: gone (done), transient (retried), or permanent until an administrator acts; then the message has the
+remedy.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from botocore.parsers import ResponseParserError
 from gracectl.cloud.provider import InstanceGone, ProviderError, ProviderRefused, ProviderUnavailable
 
 FAULTS: Final = (BotoCoreError, ClientError, ResponseParserError, OSError, ValueError, LookupError)
-"""What a call of botocore raises: ValueError for an address that is none, OSError for files of credentials, LookupError
-for an answer that is XML, but not of AWS."""
+"""Exceptions of a call of botocore: ValueError for an invalid address, OSError for credential files, LookupError for
+XML that is not of AWS."""
 
 THROTTLED: Final = frozenset(
     {
@@ -56,7 +57,7 @@ GIVE_CREDENTIALS: Final = (
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One call: `ec2`, `us-west-2`, `TerminateInstances`, and the instances that it is for."""
+    """One call: `ec2`, `us-west-2`, `TerminateInstances`, and its instances."""
 
     service: str
     region: str
@@ -69,7 +70,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvalidRequest(ProviderRefused):
-    """What the service does not do with this instance as it is; `reason` is its own word, `message` ours."""
+    """The service rejects the request for this instance; `reason` is its message."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message, "see docs/aws.md")
@@ -77,52 +78,52 @@ class InvalidRequest(ProviderRefused):
         self.message = message
 
 
-def translated(error: Exception, call: Call) -> ProviderError:
-    """The word of gracectl for one of FAULTS."""
+def translate(error: Exception, call: Call) -> ProviderError:
+    """Provider error for one of FAULTS."""
     if isinstance(error, ClientError):
-        return _answered(error, call)
+        return _translate_response(error, call)
     reason = str(error) or type(error).__name__
     if isinstance(error, NO_CREDENTIALS):
         return ProviderRefused(f"{call}: no credentials: {reason}", GIVE_CREDENTIALS)
     if isinstance(error, (HTTPClientError, ConnectionError)):
-        return ProviderUnavailable(f"{call}: AWS does not answer: {reason}")
+        return ProviderUnavailable(f"{call}: no response: {reason}")
     if isinstance(error, NO_ADDRESS):
         remedy = "check provider.options.endpointUrl and provider.options.region"
-        return ProviderRefused(f"{call}: it has no address: {reason}", remedy)
+        return ProviderRefused(f"{call}: invalid endpoint: {reason}", remedy)
     if isinstance(error, (ResponseParserError, LookupError)):
-        return ProviderUnavailable(f"{call}: the answer is not one of AWS: {reason}")
+        return ProviderUnavailable(f"{call}: not a response of AWS: {reason}")
     return ProviderUnavailable(f"{call}: {reason}")
 
 
-def _answered(error: ClientError, call: Call) -> ProviderError:
-    answer = error.response.get("Error", {})
-    code = str(answer.get("Code", ""))
-    # What follows is for sts:DecodeAuthorizationMessage, and a thousand characters long.
-    said = str(answer.get("Message", "")).partition(" Encoded authorization failure message:")[0]
+def _translate_response(error: ClientError, call: Call) -> ProviderError:
+    details = error.response.get("Error", {})
+    code = str(details.get("Code", ""))
+    # The rest is for sts:DecodeAuthorizationMessage, and a thousand characters long.
+    text = str(details.get("Message", "")).partition(" Encoded authorization failure message:")[0]
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    message = f"{call}: {code}: {said}"
+    message = f"{call}: {code}: {text}"
     if code.startswith("InvalidInstanceID.NotFound"):
-        return InstanceGone(f"{call}: there is no such instance: {said}")
+        return InstanceGone(f"{call}: no such instance: {text}")
     if code in DENIED:
         return _denied(error, call, message)
     if code in UNKNOWN_KEY:
-        return ProviderRefused(message, f"AWS does not take these credentials: {GIVE_CREDENTIALS}")
+        return ProviderRefused(message, f"AWS rejects these credentials: {GIVE_CREDENTIALS}")
     if code == "OperationNotPermitted":
-        protected = "disableApiTermination" in said
-        return ProviderRefused(message, _unprotect(call) if protected else "end it where it is managed")
+        protected = "disableApiTermination" in text
+        return ProviderRefused(message, _unprotect(call) if protected else "terminate it where it is managed")
     if code.startswith("InvalidInstanceID"):
         return ProviderRefused(message, "check spec.providerID of the node")
     if code == "ValidationError":
-        return InvalidRequest(said, message)
+        return InvalidRequest(text, message)
     if code in EXPIRED:
-        return ProviderUnavailable(f"{message}; new credentials are awaited (or the clock of this machine is wrong)")
+        return ProviderUnavailable(f"{message}; waiting for new credentials (or the clock of this machine is wrong)")
     if code in THROTTLED or status == 429:
         return ProviderUnavailable(f"{message} (throttled)")
     return ProviderUnavailable(message)
 
 
 def _denied(error: ClientError, call: Call, message: str) -> ProviderRefused:
-    if error.operation_name.startswith("AssumeRole"):  # which botocore does by itself, for the call
+    if error.operation_name.startswith("AssumeRole"):  # sent by botocore itself
         remedy = f"let the trust policy of the role allow sts:{error.operation_name} to gracectl's ServiceAccount"
         return ProviderRefused(message, remedy)
     return ProviderRefused(message, f"allow {call.service}:{call.operation} in the IAM policy of gracectl's role")
@@ -133,4 +134,4 @@ def _unprotect(call: Call) -> str:
         f"aws ec2 modify-instance-attribute --region {call.region} --instance-id {name} --no-disable-api-termination"
         for name in call.instances
     )
-    return f"take its termination protection off: {'; '.join(commands)}"
+    return f"disable its termination protection: {'; '.join(commands)}"

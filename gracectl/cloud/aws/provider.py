@@ -1,4 +1,4 @@
-"""The provider for EC2: nodes of EKS, kOps, Cluster API and of whoever else runs kubelets on instances of AWS."""
+"""Provider for EC2: nodes of EKS, kOps, Cluster API, and any other kubelets on EC2 instances."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Annotated, Final, Literal
 import anyio
 import msgspec
 
-from gracectl.cloud.aws.belonging import check_belongs
 from gracectl.cloud.aws.clients import CLOSED, Clients
 from gracectl.cloud.aws.errors import Call
 from gracectl.cloud.aws.ids import InstanceId, instance_of
-from gracectl.cloud.aws.region import Instance, Region
+from gracectl.cloud.aws.region import Instance, Region, check_ownership
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.model import names
 from gracectl.runtime.batches import BatcherClosed
@@ -27,26 +26,25 @@ STATES: Final = {
     "shutting-down": InstanceState.ENDING,
     "terminated": InstanceState.GONE,
 }
-"""A stopped instance is there, with its disks and its bill: it is still to be ended."""
+"""A stopped instance exists, with its disks and its bill: it is still to be terminated."""
 
 REMEMBERED: Final = 100_000
-"""Instances that were there: more than can be under way, and so few that nobody minds."""
+"""Number of instances that are remembered: more than can be active."""
 
 
-class _Identity(msgspec.Struct, frozen=True, rename="pascal"):
+class _CallerIdentity(msgspec.Struct, frozen=True, rename="pascal"):
     account: str
 
 
 class AwsProvider:
-    """Ends instances by TerminateInstances, or by their Auto Scaling group where one has made them."""
+    """Terminates instances by TerminateInstances, or through their Auto Scaling group."""
 
     name = "aws"
     needs_provider_id = True
 
     class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-        """See docs/aws.md. `region` is for providerIDs that name no zone, `accountId` the only account in which
-        anything is looked for, `timeoutSeconds` the patience with one question, repetitions included. `verifyNode`:
-        see belonging.py."""
+        """See docs/aws.md. `region`: for providerIDs without a zone; `accountId`: the only account that is used;
+        `timeoutSeconds`: limit of one call, repetitions included; `verifyNode`: see check_ownership."""
 
         region: Annotated[str, msgspec.Meta(pattern="^([a-z]+(-[a-z]+)+-[0-9]+)?$")] = ""
         profile: Annotated[str, msgspec.Meta(min_length=1)] | None = None
@@ -78,68 +76,67 @@ class AwsProvider:
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider.state."""
         instance = instance_of(provider_id, self._options.region)
-        with self._patience(instance):
+        with self._timeout(instance):
             region = await self._region(instance)
-            found = await self._look(region, instance)
+            found = await self._describe(region, instance)
         return InstanceState.GONE if found is None else STATES.get(found.state, InstanceState.UNKNOWN)
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
-        """See Provider.terminate. An instance that is another node's is refused."""
+        """See Provider.terminate. An instance of another node is refused."""
         instance = instance_of(provider_id, self._options.region)
         mode = self._options.auto_scaling_groups
-        with self._patience(instance):
+        with self._timeout(instance):
             region = await self._region(instance)
-            found = await self._look(region, instance)
+            found = await self._describe(region, instance)
             if found is not None and found.state == "terminated":
                 raise InstanceGone(f"instance {instance.name} is terminated")
             if found is not None and found.state == "shutting-down":
                 return
             if found is not None and node is not None and self._options.verify_node:
-                check_belongs(node, instance, found)
+                check_ownership(node, instance, found)
             if found is not None and found.group and mode != "ignore":
-                await region.end_in_group(found, mode)
+                await region.terminate_in_group(found, mode)
             else:
-                await region.end(instance.name)  # which says so, should there really be none
+                await region.terminate(instance.name)  # raises InstanceGone if there is none
 
     async def aclose(self) -> None:
-        """Stop what is on its way and close all connections."""
+        """Cancel calls under way and close all connections."""
         for region in list(self._regions.values()):
             await region.aclose()
         await self._clients.aclose()
 
-    async def _look(self, region: Region, instance: InstanceId) -> Instance | None:
-        """What EC2 knows of it; None: it is gone. Raises ProviderRefused where that cannot be told.
+    async def _describe(self, region: Region, instance: InstanceId) -> Instance | None:
+        """EC2's description of it; None: it is gone. Raises ProviderRefused if that is unknown.
 
-        An hour after its end EC2 forgets an instance, but it never knew those of other accounts: so one is gone only if
-        it was there before, or if the account is proven.
+        An hour after its termination EC2 forgets an instance, but it never knows those of other accounts: so one is
+        gone only if it was seen before, or if the account is verified.
         """
-        found = await region.look(instance.name)
+        found = await region.describe(instance.name)
         if found is not None:
             self._remember(instance.name)
         elif not self._account and instance.name not in self._seen:
             raise ProviderRefused(
-                f"EC2 in {instance.region} knows no instance {instance.name}, and nothing shows that it would: it may "
-                "be one of another account",
-                "set provider.options.accountId to the account of the nodes, and what that does not know is gone; or "
-                f"make sure that the instance has ended, and take the finalizer {names.FINALIZER} off its node",
+                f"EC2 in {instance.region} has no instance {instance.name}, but it may belong to another account",
+                "set provider.options.accountId to the account of the nodes, then unknown instances count as gone; or "
+                f"make sure that the instance is terminated, and remove the finalizer {names.FINALIZER} from its node",
             )
         return found
 
     def _remember(self, name: str) -> None:
-        """That it is one of ours, the last of which is forgotten last."""
+        """Remember an instance as seen; the oldest is forgotten first."""
         self._seen.pop(name, None)
         self._seen[name] = None
         if len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
 
     @contextmanager
-    def _patience(self, instance: InstanceId) -> Iterator[None]:
+    def _timeout(self, instance: InstanceId) -> Iterator[None]:
         seconds = self._options.timeout_seconds
         try:
             with anyio.fail_after(seconds):
                 yield
         except TimeoutError as error:
-            raise ProviderUnavailable(f"instance {instance.name}: no answer of AWS in {seconds:g} s") from error
+            raise ProviderUnavailable(f"instance {instance.name}: no response of AWS within {seconds:g} s") from error
         except BatcherClosed as error:
             raise ProviderUnavailable(CLOSED) from error
 
@@ -151,11 +148,11 @@ class AwsProvider:
         return self._regions[instance.region]
 
     async def _verify(self, wanted: str, region: str) -> None:
-        """Once: credentials are renewed, but not for another account."""
+        """Check the account, once: credentials are renewed, but never for another account."""
         async with self._verifying:
             if not self._account:
                 call = Call(service="sts", region=region, operation="GetCallerIdentity")
-                self._account = (await self._clients.ask(call, _Identity)).account
+                self._account = (await self._clients.request(call, _CallerIdentity)).account
         if self._account != wanted:
-            message = f"the credentials are of account {self._account}, and provider.options.accountId is {wanted}"
-            raise ProviderRefused(message, "give gracectl a role of that account, or correct accountId")
+            message = f"the credentials belong to account {self._account}, but provider.options.accountId is {wanted}"
+            raise ProviderRefused(message, "use a role of that account, or correct accountId")

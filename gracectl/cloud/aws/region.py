@@ -1,7 +1,8 @@
-"""Instances of one region: looked at and ended many at a time, for EC2 counts calls, not instances."""
+"""EC2 instances of one region: described and terminated in batches, because EC2 limits calls, not instances."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -11,19 +12,21 @@ import msgspec
 
 from gracectl.cloud.aws.clients import Clients
 from gracectl.cloud.aws.errors import Call, InvalidRequest
-from gracectl.cloud.provider import ProviderError, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.aws.ids import InstanceId
+from gracectl.cloud.provider import NodeIdentity, ProviderError, ProviderRefused, ProviderUnavailable
+from gracectl.model.foreign import harmless
 from gracectl.runtime.batches import Batcher
 from gracectl.runtime.clock import Clock
 
 Mode: TypeAlias = Literal["keep", "lower"]
-"""What becomes of the size that a group is to have, when one of its instances is ended."""
+"""Effect on the desired capacity of a group when one of its instances is terminated."""
 
 WINDOW_SECONDS: Final = 0.05
-LOOKED_AT_ONCE: Final = 200
-"""As many values as a filter of EC2 takes."""
-ENDED_AT_ONCE: Final = 50
+DESCRIBED_AT_ONCE: Final = 200
+"""Number of values in a filter of EC2."""
+TERMINATED_AT_ONCE: Final = 50
 MEMBERS_AT_ONCE: Final = 50
-"""As many as DescribeAutoScalingInstances takes."""
+"""Limit of DescribeAutoScalingInstances."""
 ALONE_AT_ONCE: Final = 5
 GROUP_TAG: Final = "aws:autoscaling:groupName"
 
@@ -58,7 +61,7 @@ class _Interface(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Instance(msgspec.Struct, frozen=True, rename="pascal"):
-    """An instance as EC2 describes it, as far as it is needed here."""
+    """EC2's description of an instance, as far as needed."""
 
     id: str = msgspec.field(name="InstanceId")
     state_name: _Named = msgspec.field(name="State")
@@ -70,12 +73,12 @@ class Instance(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def zone(self) -> str:
-        """Its availability zone; "" if EC2 does not say."""
+        """Availability zone; "" if unknown."""
         return self.placement.availability_zone
 
     @property
     def addresses(self) -> frozenset[str]:
-        """Its private IP addresses and host names, in lower case."""
+        """Private IP addresses and host names, in lower case."""
         found = [self.private_ip_address, self.private_dns_name]
         for interface in self.network_interfaces:
             found += [address.address for address in interface.ipv6]
@@ -90,7 +93,7 @@ class Instance(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def group(self) -> str:
-        """The Auto Scaling group that it was made by, or ""."""
+        """Auto Scaling group that created it, or ""."""
         return next((tag.value for tag in self.tags if tag.key == GROUP_TAG), "")
 
 
@@ -98,7 +101,7 @@ class _Reservation(msgspec.Struct, frozen=True, rename="pascal"):
     instances: tuple[Instance, ...] = ()
 
 
-# What an answer must have has no default: a page of some proxy must not be read as "there is no such instance".
+# Required fields have no default: a page of a proxy must not be read as "no such instance".
 
 
 class _Instances(msgspec.Struct, frozen=True, rename="pascal"):
@@ -115,65 +118,68 @@ class _Members(msgspec.Struct, frozen=True, rename="pascal"):
     auto_scaling_instances: tuple[_Member, ...]
 
 
-class _Ended(msgspec.Struct, frozen=True, rename="pascal"):
+class _Terminated(msgspec.Struct, frozen=True, rename="pascal"):
     terminating_instances: tuple[object, ...]
 
 
-class _EndedInGroup(msgspec.Struct, frozen=True, rename="pascal"):
+class _TerminatedInGroup(msgspec.Struct, frozen=True, rename="pascal"):
     activity: object
 
 
 class Region:
-    """See the module. All methods raise ProviderUnavailable and ProviderRefused."""
+    """Instances of a region. All methods raise ProviderUnavailable and ProviderRefused."""
 
     def __init__(self, name: str, clients: Clients, clock: Clock) -> None:
         self._name = name
         self._clients = clients
-        self._looks: Batcher[str, Instance | None] = Batcher(
-            clock, self._describe, seconds=WINDOW_SECONDS, limit=LOOKED_AT_ONCE
+        self._descriptions: Batcher[str, Instance | None] = Batcher(
+            clock, self._describe, seconds=WINDOW_SECONDS, limit=DESCRIBED_AT_ONCE
         )
-        self._ends: Batcher[str, None] = Batcher(clock, self._end, seconds=WINDOW_SECONDS, limit=ENDED_AT_ONCE)
+        self._terminations: Batcher[str, None] = Batcher(
+            clock, self._terminate_batch, seconds=WINDOW_SECONDS, limit=TERMINATED_AT_ONCE
+        )
         self._members: Batcher[str, str] = Batcher(
             clock, self._lifecycles, seconds=WINDOW_SECONDS, limit=MEMBERS_AT_ONCE
         )
-        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
-    async def look(self, instance: str) -> Instance | None:
-        """What EC2 says of it; None: it knows of none (any more)."""
-        return await self._looks.get(instance)
+    async def describe(self, instance: str) -> Instance | None:
+        """Description; None: EC2 does not know it (any more)."""
+        return await self._descriptions.get(instance)
 
-    async def end(self, instance: str) -> None:
-        """Terminate it. Raises InstanceGone where there is none."""
-        await self._ends.get(instance)
+    async def terminate(self, instance: str) -> None:
+        """Terminate it. Raises InstanceGone if there is none."""
+        await self._terminations.get(instance)
 
-    async def end_in_group(self, instance: Instance, mode: Mode) -> None:
-        """Have its Auto Scaling group end it, once; an instance that has left its group ends by itself."""
-        turn = self._turns.setdefault(instance.id, anyio.Lock())
-        async with turn:  # who comes second sees what the first has done
-            await self._end_member(instance, mode)
+    async def terminate_in_group(self, instance: Instance, mode: Mode) -> None:
+        """Terminate it through its Auto Scaling group, once; an instance that has left its group is terminated
+        directly."""
+        lock = self._locks.setdefault(instance.id, anyio.Lock())
+        async with lock:  # a second caller sees the effect of the first
+            await self._terminate_member(instance, mode)
 
     async def aclose(self) -> None:
-        """Stop all calls."""
-        for batches in (self._looks, self._ends, self._members):
+        """Cancel all calls."""
+        for batches in (self._descriptions, self._terminations, self._members):
             await batches.aclose()
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
     async def _describe(self, names: Sequence[str]) -> Mapping[str, Instance | Exception | None]:
-        # Through a filter: one that does not exist is no error then, but missing.
+        # Through a filter: a missing instance is no error then.
         found: dict[str, Instance | Exception | None] = dict.fromkeys(names)
         call = self._call("ec2", "DescribeInstances", names)
         page: dict[str, str] = {}
         while True:
-            answer = await self._clients.ask(
+            response = await self._clients.request(
                 call, _Instances, Filters=[{"Name": "instance-id", "Values": list(names)}], **page
             )
-            found.update({each.id: each for one in answer.reservations for each in one.instances})
-            if not answer.next_token:
+            found.update({each.id: each for one in response.reservations for each in one.instances})
+            if not response.next_token:
                 return found
-            page = {"NextToken": answer.next_token}
+            page = {"NextToken": response.next_token}
 
-    async def _end(self, names: Sequence[str]) -> Mapping[str, Exception | None]:
+    async def _terminate_batch(self, names: Sequence[str]) -> Mapping[str, Exception | None]:
         try:
             await self._terminate(names)
         except ProviderUnavailable:
@@ -181,11 +187,11 @@ class Region:
         except ProviderError as error:
             if len(names) == 1:
                 return {names[0]: error}
-            return await self._end_alone(names)
+            return await self._terminate_one_by_one(names)
         return dict.fromkeys(names)
 
-    async def _end_alone(self, names: Sequence[str]) -> Mapping[str, Exception | None]:
-        """One that may not be ended refuses all of its call: none of the others is to wait for that."""
+    async def _terminate_one_by_one(self, names: Sequence[str]) -> Mapping[str, Exception | None]:
+        """Terminate one by one: an instance that may not be terminated makes its whole call fail."""
         outcomes: dict[str, Exception | None] = {}
         few = anyio.CapacityLimiter(ALONE_AT_ONCE)
 
@@ -204,34 +210,36 @@ class Region:
 
     async def _terminate(self, names: Sequence[str]) -> None:
         call = self._call("ec2", "TerminateInstances", names)
-        await self._clients.ask(call, _Ended, InstanceIds=list(names))
+        await self._clients.request(call, _Terminated, InstanceIds=list(names))
 
     async def _lifecycles(self, names: Sequence[str]) -> Mapping[str, str | Exception]:
         call = self._call("autoscaling", "DescribeAutoScalingInstances", names)
-        answer = await self._clients.ask(call, _Members, InstanceIds=list(names))
-        states = {each.instance_id: each.lifecycle_state for each in answer.auto_scaling_instances}
+        response = await self._clients.request(call, _Members, InstanceIds=list(names))
+        states = {each.instance_id: each.lifecycle_state for each in response.auto_scaling_instances}
         return {name: states.get(name, "") for name in names}
 
-    async def _end_member(self, instance: Instance, mode: Mode) -> None:
+    async def _terminate_member(self, instance: Instance, mode: Mode) -> None:
         lifecycle = await self._members.get(instance.id)
         # `Terminating`, `Terminating:Wait` (a lifecycle hook), `Terminated`, and the same of a warm pool.
         if lifecycle.removeprefix("Warmed:").startswith("Terminat"):
             return
         if not lifecycle or lifecycle.startswith("Detach"):
-            await self.end(instance.id)
+            await self.terminate(instance.id)
             return
         call = self._call("autoscaling", "TerminateInstanceInAutoScalingGroup", [instance.id])
         lowers = mode == "lower"
         try:
-            await self._clients.ask(call, _EndedInGroup, InstanceId=instance.id, ShouldDecrementDesiredCapacity=lowers)
+            await self._clients.request(
+                call, _TerminatedInGroup, InstanceId=instance.id, ShouldDecrementDesiredCapacity=lowers
+            )
         except InvalidRequest as error:
             raise self._refusal(error, instance, mode) from error
 
     def _refusal(self, error: InvalidRequest, instance: Instance, mode: Mode) -> ProviderError:
-        if NOT_MANAGED in error.reason:  # it has left its group since we looked: it is looked again
+        if NOT_MANAGED in error.reason:  # it has just left its group: retry
             return ProviderUnavailable(error.message)
         remedy = (
-            f"end it outside of the group: aws autoscaling detach-instances --region {self._name} "
+            f"terminate it outside of the group: aws autoscaling detach-instances --region {self._name} "
             f"--instance-ids {instance.id} --auto-scaling-group-name {instance.group} "
             "--no-should-decrement-desired-capacity"
         )
@@ -241,3 +249,44 @@ class Region:
 
     def _call(self, service: str, operation: str, names: Sequence[str]) -> Call:
         return Call(service=service, region=self._name, operation=operation, instances=tuple(names))
+
+
+# Host names that EC2 assigns, of an address or of the instance's id, without the domain.
+_ASSIGNED_BY_EC2: Final = re.compile(r"ip-[0-9]+-[0-9]+-[0-9]+-[0-9]+|i-[0-9a-f]{8,17}")
+
+OWNERSHIP_REMEDY: Final = (
+    "check spec.providerID of the node, which its kubelet has written; if EC2 does not know the names and addresses "
+    "of the nodes, set provider.options.verifyNode to false"
+)
+
+
+def check_ownership(node: NodeIdentity, asked: InstanceId, instance: Instance) -> None:
+    """Raise ProviderRefused if the instance is another node's.
+
+    A providerID is written by the kubelet, and so by any holder of its credentials: it may name another node's
+    instance. The zone must be the instance's. The node's name, to which the credentials are bound, decides if EC2 has
+    assigned it; else the addresses, which the kubelet writes as well.
+    """
+    if asked.zone and instance.zone and asked.zone != instance.zone:
+        raise _refusal(node, instance, f"spec.providerID has zone {harmless(asked.zone)}")
+    known = {*instance.addresses, instance.id}
+    host = _host(node.name)
+    if host in {_host(each) for each in known}:
+        return
+    if _ASSIGNED_BY_EC2.fullmatch(host):
+        raise _refusal(node, instance, "not one of its names")
+    if not {address.lower() for address in node.addresses} & known:
+        raise _refusal(node, instance, "neither its name nor its addresses match")
+
+
+def _host(name: str) -> str:
+    """Host name without its domain, which may be custom; an IP address unchanged."""
+    lower = name.lower()
+    is_address = ":" in lower or lower.replace(".", "").isdigit()
+    return lower if is_address else lower.partition(".")[0]
+
+
+def _refusal(node: NodeIdentity, instance: Instance, reason: str) -> ProviderRefused:
+    name = instance.private_dns_name or instance.private_ip_address or "without a private name"
+    facts = f"EC2 has {name} in {instance.zone or 'no zone'}, the node is {harmless(node.name, 253)}"
+    return ProviderRefused(f"instance {instance.id} belongs to another node: {facts}: {reason}", OWNERSHIP_REMEDY)

@@ -43,13 +43,13 @@ def moto(server: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each operation was called."""
     found: Counter[str] = Counter()
-    ask = Clients.ask
+    ask = Clients.request
 
     async def counted(self: Clients, call: Call, type_: Any, **arguments: object) -> Any:
         found[call.operation] += 1
         return await ask(self, call, type_, **arguments)
 
-    monkeypatch.setattr(Clients, "ask", counted)
+    monkeypatch.setattr(Clients, "request", counted)
     return found
 
 
@@ -96,14 +96,14 @@ async def test_a_stopped_instance_is_still_to_be_ended(moto: Moto) -> None:
 async def test_an_instance_that_nobody_knows_is_gone_where_the_account_is_proven(moto: Moto) -> None:
     async with at(moto.url, accountId=ACCOUNT) as provider:
         assert await provider.state(NOBODY) is InstanceState.GONE
-        with pytest.raises(InstanceGone, match="there is no such instance"):
+        with pytest.raises(InstanceGone, match="no such instance"):
             await provider.terminate(NOBODY)
 
 
 async def test_elsewhere_an_instance_that_nobody_knows_may_be_one_of_another_account(moto: Moto) -> None:
     async with at(moto.url) as provider:
         for ask in (provider.state, provider.terminate):
-            with pytest.raises(ProviderRefused, match=r"one of another account; set provider\.options\.accountId"):
+            with pytest.raises(ProviderRefused, match=r"to another account; set provider\.options\.accountId"):
                 await ask(NOBODY)
 
 
@@ -122,7 +122,7 @@ async def test_termination_protection_is_refused_with_the_command_that_takes_it_
         with pytest.raises(ProviderRefused) as caught:
             await provider.terminate(provider_id(name))
         assert caught.value.remedy == (
-            "take its termination protection off: aws ec2 modify-instance-attribute --region us-west-2 "
+            "disable its termination protection: aws ec2 modify-instance-attribute --region us-west-2 "
             f"--instance-id {name} --no-disable-api-termination"
         )
         assert moto.state(name) == "running"
@@ -189,7 +189,7 @@ async def test_the_account_is_verified_once(moto: Moto, calls: Counter[str], acc
             if account == "123456789012":  # which is that of moto
                 assert await provider.state(NOBODY) is InstanceState.GONE
                 continue
-            with pytest.raises(ProviderRefused, match=rf"of account 123456789012, and .*accountId is {account}"):
+            with pytest.raises(ProviderRefused, match=rf"to account 123456789012, but .*accountId is {account}"):
                 await provider.state(NOBODY)
             with pytest.raises(ProviderRefused, match="accountId"):
                 await provider.terminate(NOBODY)

@@ -42,7 +42,7 @@ def test_an_old_short_id_is_one_as_well() -> None:
 
 def test_without_a_zone_the_settings_say_the_region() -> None:
     assert instance_of(f"aws:////{NAME}", "us-west-2") == InstanceId("us-west-2", NAME)
-    with pytest.raises(ProviderRefused, match=r"does not tell the region; say it with provider\.options\.region"):
+    with pytest.raises(ProviderRefused, match=r"has no region; set provider\.options\.region"):
         instance_of(f"aws:////{NAME}")
 
 
@@ -53,11 +53,11 @@ def test_without_a_zone_the_settings_say_the_region() -> None:
         ("aws:///us-west-2a/fargate-ip-10-0-0-1", "Fargate.*; delete its pod"),
         ("gce://project/us-west1-a/node", "not of the form.*nodeSelector"),
         ("eks-hybrid:///us-west-2/cluster/mi-0123456789abcdef0", "not of the form.*nodeSelector"),
-        ("aws:///us-west-2a/mi-0123456789abcdef0", "names no instance of EC2"),
-        ("aws:///us-west-2a/i-0123456789ABCDEF0", "names no instance of EC2"),
-        ("aws:///us-west-2a/i-0123456789abcdef0 x", "names no instance of EC2"),
-        (f"aws:///nowhere/{NAME}", r"names no zone of AWS \(nowhere\)"),
-        (f"aws:///us-west-2/{NAME}", r"names no zone of AWS \(us-west-2\)"),
+        ("aws:///us-west-2a/mi-0123456789abcdef0", "has no EC2 instance id"),
+        ("aws:///us-west-2a/i-0123456789ABCDEF0", "has no EC2 instance id"),
+        ("aws:///us-west-2a/i-0123456789abcdef0 x", "has no EC2 instance id"),
+        (f"aws:///nowhere/{NAME}", r"has no AWS zone \(nowhere\)"),
+        (f"aws:///us-west-2/{NAME}", r"has no AWS zone \(us-west-2\)"),
         ("", "not of the form"),
     ],
 )

@@ -17,7 +17,7 @@ from support.machines import DEFINITION, MACHINES, PLACE, ClusterApi, machine_de
 from support.stage import Stage, staged
 
 from gracectl.cloud.clusterapi import VERBS, ClusterApiProvider
-from gracectl.cloud.machines import Machines, Scope
+from gracectl.cloud.machines import MachineFinder, Scope
 from gracectl.cloud.provider import (
     InstanceGone,
     InstanceState,
@@ -135,7 +135,7 @@ async def test_a_machine_of_another_node_that_is_there_is_not_deleted() -> None:
             await provider.terminate(id_, NodeIdentity("n2"))
         assert str(caught.value) == (
             "Machine fleet/m-n1 belongs to another node: n1, and not to n2; check spec.providerID of the node, which "
-            "its kubelet has written; or delete node n1 if it is left over"
+            "its kubelet has written; or delete node n1 if it is a leftover"
         )
         assert there.asked("delete") == 0
         await there.capi.patch("m-n1", {"status": {"nodeRef": {"name": "before"}}}, "/status")
@@ -220,11 +220,11 @@ async def test_an_answer_from_before_the_deletion_does_not_take_it_back() -> Non
         async def theirs() -> KubeClient:
             return client
 
-        machines = Machines(Scope(), theirs, lambda: client)
+        machines = MachineFinder(Scope(), theirs, lambda: client)
         before = await machines.find(there.id_of("n1"))
         assert before is not None
-        machines.note(msgspec.structs.replace(before, is_deleted=True))
-        machines.note(before)
+        machines.remember(msgspec.structs.replace(before, is_deleted=True))
+        machines.remember(before)
         await there.capi.drop("m-n1")
         assert await machines.find(there.id_of("n1")) is None
 
@@ -251,7 +251,7 @@ async def test_a_machine_that_has_vanished_before_anybody_deleted_it_has_to_be_p
         assert await provider.state(there.id_of("n1")) is RUNNING
         await there.capi.drop("m-n1")
         await there.capi.drop("m-n2")
-        with pytest.raises(ProviderRefused, match="Machines are now"):
+        with pytest.raises(ProviderRefused, match="are right for its Machines"):
             await provider.state(there.id_of("n1"))
 
 
@@ -270,8 +270,8 @@ async def test_one_that_was_paused_when_it_vanished_has_to_be_proven_gone() -> N
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"namespace": "elsewhere"}, 'says that its namespace is "fleet".*correct provider.options.namespace'),
-        ({"clusterName": "c2"}, 'says that its clusterName is "c1".*correct provider.options.clusterName'),
+        ({"namespace": "elsewhere"}, 'its namespace "fleet".*correct provider.options.namespace'),
+        ({"clusterName": "c2"}, 'its clusterName "c1".*correct provider.options.clusterName'),
     ],
 )
 async def test_a_misspelt_scope_is_told_and_nothing_is_gone(options: dict[str, str], words: str) -> None:
@@ -311,7 +311,7 @@ async def test_its_machine_that_has_no_provider_id_yet_is_not_gone() -> None:
         await there.stage.add_nodes("young")
         await there.stage.patch_node("young", {"metadata": {"annotations": marks("m-young")}})
         await there.capi.add_alone("m-young")
-        with pytest.raises(ProviderUnavailable, match="Machine fleet/m-young, which is behind node young"):
+        with pytest.raises(ProviderUnavailable, match="Machine fleet/m-young of node young"):
             await there.provider().state(there.id_of("young"))
 
 
@@ -320,7 +320,9 @@ async def test_two_machines_with_one_provider_id_are_for_people_to_sort_out() ->
         await there.capi.add_alone("twin", providerID=there.id_of("n1"))
         provider = there.provider()
         for call in (provider.state, provider.terminate):
-            with pytest.raises(ProviderRefused, match=r"several Machines .*: fleet/m-n1, fleet/twin; delete the one"):
+            with pytest.raises(
+                ProviderRefused, match=r"several Machines .*: fleet/m-n1, fleet/twin; delete the wrong one"
+            ):
                 await call(there.id_of("n1"))
         assert await provider.state(there.id_of("n2")) is RUNNING
 
@@ -343,14 +345,14 @@ async def test_a_paused_machine_is_refused_before_and_after_its_deletion() -> No
         provider, id_ = there.provider(), there.id_of("n1")
         await there.capi.patch("m-n1", {"metadata": {"annotations": {names.CLUSTER_API_PAUSED: "true"}}})
         assert await provider.state(id_) is RUNNING
-        with pytest.raises(ProviderRefused, match=r"take the annotation cluster\.x-k8s\.io/paused off it"):
+        with pytest.raises(ProviderRefused, match=r"remove the annotation cluster\.x-k8s\.io/paused from it"):
             await provider.terminate(id_)
         assert there.asked("delete") == 0
         await there.capi.patch("m-n1", {"metadata": {"annotations": {names.CLUSTER_API_PAUSED: None}}})
         await provider.terminate(id_)
         paused = {"conditions": [{"type": "Paused", "status": "True", "reason": "Paused", "message": "by its Cluster"}]}
         await there.capi.patch("m-n1", {"status": paused}, "/status")
-        with pytest.raises(ProviderRefused, match="is deleted, but paused: Cluster API does nothing about it"):
+        with pytest.raises(ProviderRefused, match="is being deleted, but paused: Cluster API does not act on it"):
             await provider.state(id_)
 
 
@@ -365,7 +367,7 @@ def says(type_: str, status: str, reason: str, message: str = "") -> dict[str, A
         ({"v1beta2": says("Deleting", "True", "WaitingForPreTerminateHook")}, "WaitingForPreTerminateHook"),
         (says("InfrastructureReady", "False", "Deleting", "wiping its disks"), "Deleting: wiping its disks"),
         ({"phase": "Deleting"}, "phase Deleting"),
-        ({}, "Cluster API does not say why"),
+        ({}, "Cluster API reports no reason"),
     ],
 )
 async def test_a_machine_that_does_not_come_to_its_end_is_told_with_what_cluster_api_says(
@@ -379,9 +381,7 @@ async def test_a_machine_that_does_not_come_to_its_end_is_told_with_what_cluster
         await there.stage.clock.sleep(119)
         assert await provider.state(id_) is ENDING
         await there.stage.clock.sleep(1)
-        with pytest.raises(
-            ProviderUnavailable, match=f"Machine fleet/m-n1 was deleted 2 min ago and still stands: {words}"
-        ):
+        with pytest.raises(ProviderUnavailable, match=f"Machine fleet/m-n1 has been terminating for 2 min: {words}"):
             await provider.state(id_)
         await there.capi.drop("m-n1")
         assert await provider.state(id_) is GONE

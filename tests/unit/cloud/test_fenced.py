@@ -7,7 +7,6 @@ import math
 import anyio
 import pytest
 
-from gracectl.cloud.fenced import FencedProvider
 from gracectl.cloud.provider import (
     InstanceGone,
     InstanceState,
@@ -16,6 +15,7 @@ from gracectl.cloud.provider import (
     ProviderRefused,
     ProviderUnavailable,
 )
+from gracectl.cloud.wrappers import FencedProvider
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence, FenceClosed
 

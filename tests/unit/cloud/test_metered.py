@@ -7,8 +7,8 @@ from collections import deque
 import anyio
 import pytest
 
-from gracectl.cloud.metered import MeteredProvider
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.wrappers import MeteredProvider
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gracectl.cloud.aws.belonging import check_belongs
 from gracectl.cloud.aws.ids import instance_of
-from gracectl.cloud.aws.region import Instance
+from gracectl.cloud.aws.region import Instance, check_ownership
 from gracectl.cloud.provider import NodeIdentity, ProviderRefused
 
 NAME = "i-0123456789abcdef0"
@@ -52,38 +51,38 @@ def an_instance(**fields: object) -> Instance:
 )
 def test_a_node_is_known_by_its_name_or_by_an_address(name: str, addresses: tuple[str, ...]) -> None:
     for provider_id in (HERE, f"aws:////{NAME}"):
-        check_belongs(NodeIdentity(name, addresses), instance_of(provider_id, "us-east-1"), an_instance())
+        check_ownership(NodeIdentity(name, addresses), instance_of(provider_id, "us-east-1"), an_instance())
 
 
 @pytest.mark.parametrize(
     ("name", "addresses", "why"),
     [
-        ("ip-10-0-0-9.ec2.internal", (), "that is no name of it"),
+        ("ip-10-0-0-9.ec2.internal", (), "not one of its names"),
         # The addresses are the kubelet's to write; a name that EC2 has made is not.
-        ("ip-10-0-0-9.ec2.internal", ("10.0.0.7", DNS), "that is no name of it"),
-        ("i-0fedcba9876543210", ("10.0.0.7",), "that is no name of it"),
-        ("worker-2", ("10.0.0.9", "worker-2"), "neither its name nor its addresses are of it"),
-        ("worker-2", (), "neither its name nor its addresses are of it"),
-        ("10.0.0.9", (), "neither its name nor its addresses are of it"),
-        ("10.0.1.7", (), "neither its name nor its addresses are of it"),
+        ("ip-10-0-0-9.ec2.internal", ("10.0.0.7", DNS), "not one of its names"),
+        ("i-0fedcba9876543210", ("10.0.0.7",), "not one of its names"),
+        ("worker-2", ("10.0.0.9", "worker-2"), "neither its name nor its addresses match"),
+        ("worker-2", (), "neither its name nor its addresses match"),
+        ("10.0.0.9", (), "neither its name nor its addresses match"),
+        ("10.0.1.7", (), "neither its name nor its addresses match"),
     ],
 )
 def test_the_instance_of_another_node_is_refused(name: str, addresses: tuple[str, ...], why: str) -> None:
     with pytest.raises(ProviderRefused) as caught:
-        check_belongs(NodeIdentity(name, addresses), instance_of(HERE), an_instance())
+        check_ownership(NodeIdentity(name, addresses), instance_of(HERE), an_instance())
     assert str(caught.value).startswith(
-        f"instance {NAME} belongs to another node: EC2 knows it as {DNS} in us-east-1a, the node is {name}: {why}; "
+        f"instance {NAME} belongs to another node: EC2 has {DNS} in us-east-1a, the node is {name}: {why}; "
         "check spec.providerID of the node"
     )
 
 
 def test_a_zone_that_is_not_the_instances_is_refused_whatever_the_name() -> None:
-    with pytest.raises(ProviderRefused, match=r"belongs to another node: .*: spec\.providerID says zone us-east-1b;"):
-        check_belongs(NodeIdentity(DNS), instance_of(f"aws:///us-east-1b/{NAME}"), an_instance())
+    with pytest.raises(ProviderRefused, match=r"belongs to another node: .*: spec\.providerID has zone us-east-1b;"):
+        check_ownership(NodeIdentity(DNS), instance_of(f"aws:///us-east-1b/{NAME}"), an_instance())
 
 
 def test_where_ec2_says_nothing_of_it_nothing_is_ended() -> None:
     bare = an_instance(Placement={}, PrivateIpAddress="", PrivateDnsName="", NetworkInterfaces=[])
-    check_belongs(NodeIdentity(NAME), instance_of(HERE), bare)
-    with pytest.raises(ProviderRefused, match="EC2 knows it as without a private name in no zone"):
-        check_belongs(NodeIdentity("worker-1", ("10.0.0.7",)), instance_of(HERE), bare)
+    check_ownership(NodeIdentity(NAME), instance_of(HERE), bare)
+    with pytest.raises(ProviderRefused, match="EC2 has without a private name in no zone"):
+        check_ownership(NodeIdentity("worker-1", ("10.0.0.7",)), instance_of(HERE), bare)

@@ -1,0 +1,132 @@
+"""Wrappers of a provider: metrics, and a fence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeVar
+
+import anyio
+
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    Provider,
+    ProviderError,
+    ProviderRefused,
+    ProviderUnavailable,
+)
+from gracectl.runtime.clock import Clock
+from gracectl.runtime.fence import Fence, FenceClosed
+from gracectl.runtime.histogram import Histogram
+from gracectl.telemetry.metrics import PROVIDER_CALLS, PROVIDER_LATENCY, Sample
+
+T = TypeVar("T")
+
+CALLS: Final = ("state", "terminate")
+OUTCOMES: Final = ("ok", "gone", "unavailable", "refused", "failed", "unanswered")
+"""`failed`: an exception that providers should not raise; `unanswered`: timed out, or the process was stopped."""
+
+
+class MeteredProvider:
+    """Provider whose calls are counted and timed."""
+
+    def __init__(self, provider: Provider, clock: Clock) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._latency = {call: Histogram(PROVIDER_LATENCY.buckets) for call in CALLS}
+
+    @property
+    def name(self) -> str:
+        """See Provider."""
+        return self._provider.name
+
+    @property
+    def needs_provider_id(self) -> bool:
+        """See Provider."""
+        return self._provider.needs_provider_id
+
+    async def state(self, provider_id: str) -> InstanceState:
+        """See Provider."""
+        return await self._measure("state", lambda: self._provider.state(provider_id))
+
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
+        """See Provider."""
+        await self._measure("terminate", lambda: self._provider.terminate(provider_id, node))
+
+    async def aclose(self) -> None:
+        """See Provider."""
+        await self._provider.aclose()
+
+    def samples(self) -> Iterator[Sample]:
+        """Samples for the metrics."""
+        for call in CALLS:
+            for outcome in OUTCOMES:
+                yield Sample(PROVIDER_CALLS, (call, outcome), self._outcomes[call, outcome])
+            yield Sample(PROVIDER_LATENCY, (call,), self._latency[call].statistics())
+
+    async def _measure(self, call: str, call_provider: Callable[[], Awaitable[T]]) -> T:
+        started, outcome = self._clock.monotonic(), "unanswered"
+        try:
+            result = await call_provider()
+            outcome = "gone" if result is InstanceState.GONE else "ok"
+            return result
+        except Exception as error:
+            outcome = _outcome_of(error)
+            raise
+        finally:
+            self._outcomes[call, outcome] += 1
+            self._latency[call].observe(self._clock.monotonic() - started)
+
+
+def _outcome_of(error: Exception) -> str:
+    match error:
+        case InstanceGone():
+            return "gone"
+        case ProviderUnavailable():
+            return "unavailable"
+        case ProviderRefused():
+            return "refused"
+    return "failed"
+
+
+class FencedProvider:
+    """Provider behind a fence: only the leader terminates instances, and not after it has lost the lease. Reads are
+    free; the wrapped provider is closed by its owner."""
+
+    def __init__(self, provider: Provider, fence: Fence) -> None:
+        self._provider = provider
+        self._fence = fence
+
+    @property
+    def name(self) -> str:
+        """See Provider."""
+        return self._provider.name
+
+    @property
+    def needs_provider_id(self) -> bool:
+        """See Provider."""
+        return self._provider.needs_provider_id
+
+    async def state(self, provider_id: str) -> InstanceState:
+        """See Provider."""
+        return await self._provider.state(provider_id)
+
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
+        """See Provider. Raises FenceClosed if it may not start, or was cancelled by the fence."""
+        result: ProviderError | None = None
+        with anyio.CancelScope() as scope, self._fence.passage(scope):
+            try:
+                await self._provider.terminate(provider_id, node)
+            except ProviderError as error:
+                result = error  # a result: no request is under way any more
+        if scope.cancelled_caught:
+            raise FenceClosed
+        if result is not None:
+            raise result
+
+    async def aclose(self) -> None:
+        """See Provider."""
+        await self._provider.aclose()
