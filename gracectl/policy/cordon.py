@@ -1,7 +1,7 @@
-"""What a cordon puts on a node, what of it is there, and what takes it off again.
+"""Cordon of a node: what it adds, what of it is there, and what removes it again.
 
-The changes are operations of a JSON patch (RFC 6902), computed from the very state that they change: whoever writes
-them names its version. Invariant: taints, labels and annotations of others are left exactly as they are.
+The changes are operations of a JSON patch (RFC 6902), computed from the state that they change: the patch names its
+version. Invariant: taints, labels and annotations of others are left as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Operation = dict[str, object]
 
 
 class Mark(StrEnum):
-    """What a cordon adds, and an uncordon takes off."""
+    """What a cordon adds, and an uncordon removes."""
 
     TAINT = "taint"
     LABEL = "label"
@@ -29,11 +29,11 @@ SPELT = {
     Mark.LABEL: f"the label {names.EXCLUDE_FROM_LOAD_BALANCERS}",
     Mark.UNSCHEDULABLE: "spec.unschedulable",
 }
-"""For people."""
+"""Descriptions for messages."""
 
 
 def lacking(node: Node) -> dict[Mark, Operation]:
-    """What a cordon lacks. A taint of that key and effect counts whatever its value: the API server takes no two."""
+    """What a cordon lacks. A taint of that key and effect counts whatever its value: the API server allows only one."""
     found: dict[Mark, Operation] = {}
     if not node.unschedulable:
         found[Mark.UNSCHEDULABLE] = {"op": "add", "path": "/spec/unschedulable", "value": True}
@@ -48,12 +48,12 @@ def lacking(node: Node) -> dict[Mark, Operation]:
 
 
 def takes_pods(node: Node) -> bool:
-    """Whether nothing of a cordon keeps new pods off, but for those that tolerate the taint."""
+    """Whether no part of a cordon keeps new pods off, except those that tolerate the taint."""
     return not node.unschedulable and _taint(node) is None
 
 
 def removals(node: Node, marks: Iterable[Mark]) -> list[Operation]:
-    """What takes off what is still there of these marks."""
+    """Operations that remove what is still there of these marks."""
     wanted, paths = set(marks), []
     if Mark.UNSCHEDULABLE in wanted and node.unschedulable:
         paths.append("/spec/unschedulable")
@@ -65,34 +65,34 @@ def removals(node: Node, marks: Iterable[Mark]) -> list[Operation]:
 
 
 def marks_on(node: Node) -> tuple[Mark, ...]:
-    """What of a cordon is on a node, whoever has put it there."""
+    """The marks of a cordon on a node, set by anything."""
     absent = lacking(node)
     return tuple(mark for mark in Mark if mark not in absent)
 
 
 def recorded(marks: Iterable[Mark]) -> str:
-    """`taint,label,unschedulable`: as `marks_in` reads it."""
+    """`taint,label,unschedulable`: as `marks_in` parses it."""
     return ",".join(mark for mark in Mark if mark in set(marks))
 
 
 def marks_in(record: str) -> frozenset[Mark]:
-    """What such a record names; words that nobody knows are passed over."""
+    """The marks in such a record; unknown words are ignored."""
     words = {word.strip() for word in record.split(",")}
     return frozenset(mark for mark in Mark if mark in words)
 
 
 def annotation(key: str, value: str) -> Operation:
-    """The change that writes an annotation of a node that has at least one."""
+    """Operation that sets an annotation of a node that has at least one."""
     return {"op": "add", "path": pointer("metadata", "annotations", key), "value": value}
 
 
 def without(key: str) -> Operation:
-    """The change that takes an annotation off."""
+    """Operation that removes an annotation."""
     return {"op": "remove", "path": pointer("metadata", "annotations", key)}
 
 
 def _taint(node: Node) -> int | None:
-    """Where our taint stands."""
+    """Index of our taint."""
     ours = (DISRUPTED_TAINT.key, DISRUPTED_TAINT.effect)
     return next((place for place, taint in enumerate(node.taints) if (taint.key, taint.effect) == ours), None)
 

@@ -1,11 +1,14 @@
-"""Nodes that are drained for maintenance and stay: what asks for it, what their cordon has added, what takes it back.
+"""Maintenance of a node that is drained and stays: its request, what its cordon added, and its end.
 
-All of that stands on the node, so that anybody can read it, change it with kubectl, and take over from us. Who asks
-annotates the node; what the cordon has added is recorded beside it in the same write. It is taken back by taking the
-request off, or by making the node schedulable (`kubectl uncordon`): then what was recorded comes off again.
+All state is on the node, so that it can be read, changed with kubectl, and taken over by another process. An
+annotation requests it; what the cordon has added is recorded in another one in the same write. It ends when the
+request is removed, or the node made schedulable (`kubectl uncordon`): then what was recorded is removed again.
 
-Invariants: a node is either kept, or being given back, or neither; one that is being deleted is neither.
-Source: ADR 0014.
+    requested ──▶ cordoned, drained ──▶ request removed or uncordoned: ending ──▶ nothing recorded
+    is_maintenance_requested            is_maintenance_ending
+    └──────────────── is_in_maintenance ─────────────────┘
+
+Invariants: a node is in at most one of these states; one that is being deleted is in none. Source: ADR 0014.
 """
 
 from __future__ import annotations
@@ -17,38 +20,38 @@ from gracectl.policy.cordon import Mark, marks_in
 
 
 def is_maintenance_requested(node: Node) -> bool:
-    """Whether it is to be drained and to stay so: somebody asks for that, and nobody has uncordoned it since."""
+    """Whether it is to be drained and to stay so: that is requested, and it has not been uncordoned since."""
     return node.deletion_timestamp is None and names.KEEP_DRAINED in node.annotations and not is_uncordoned(node)
 
 
 def is_maintenance_ending(node: Node) -> bool:
-    """Whether it was kept, and what is left of that is to come off."""
+    """Whether it was in maintenance, and what is left of that is to be removed."""
     return node.deletion_timestamp is None and names.CORDONED in node.annotations and not is_maintenance_requested(node)
 
 
 def is_in_maintenance(node: Node) -> bool:
-    """Whether somebody works on it, as far as we have not taken note that it was given back."""
+    """Whether its maintenance is requested, or has not been ended by us yet."""
     return is_maintenance_requested(node) or is_maintenance_ending(node)
 
 
 def is_uncordoned(node: Node) -> bool:
-    """Whether somebody has made schedulable what we had made unschedulable."""
+    """Whether it was made schedulable after we had made it unschedulable."""
     return Mark.UNSCHEDULABLE in recorded_marks(node) and not node.unschedulable
 
 
 def recorded_marks(node: Node) -> frozenset[Mark]:
-    """What is recorded on it."""
+    """The marks recorded on it."""
     return marks_in(node.annotations.get(names.CORDONED, ""))
 
 
 def maintenance_since(node: Node, now: float) -> float:
-    """The instant of the request (Unix seconds); `now` if nobody can read it, or if it lies ahead."""
+    """The instant of the request (Unix seconds); `now` if that cannot be parsed, or lies ahead."""
     asked = _instant(node, names.KEEP_DRAINED)
     return now if asked is None else min(asked, now)
 
 
 def maintenance_ended_at(node: Node) -> float | None:
-    """When it was given back though it was unhealthy, last; None if it never was."""
+    """When its last maintenance ended although it was unhealthy; None if none did."""
     return _instant(node, names.UNCORDONED)
 
 

@@ -1,9 +1,10 @@
-"""What a NodeDisruptionBudget says about the end of one node (DESIGN 3.9; source: the graceful termination seed).
+"""Verdict of a NodeDisruptionBudget about the termination of one node.
 
-A node is available while it is Ready and nobody has deleted it. Ending one that is not changes no count, and is always
-allowed. The budget's status is the ledger, as it is for PodDisruptionBudgets: whoever admits an end writes the node
-into `disruptedNodes` and takes one from what is available and allowed in the same write, under the budget's version;
-our controller counts anew as soon as the node is seen to go, or when too much time has passed.
+A node is available while it is Ready and not deleted. Terminating one that is not changes no count, and is always
+allowed. The budget's status is the ledger, as it is for PodDisruptionBudgets: an admission writes the node into
+`disruptedNodes` and subtracts it from what is available and allowed in the same write, under the budget's version;
+the controller counts anew as soon as the deletion is seen, or after too long. Source: Karpenter's graceful
+termination design.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from gracectl.model.node import Node
 from gracectl.policy.budgets import Allowance, EvictionVerdict
 
 ADMITTED_SECONDS: Final = 60.0
-"""How long an admitted end may take to be seen before it counts no more. After our answer a DELETE waits for the other
-webhooks, which are asked at the same time and have 30 s at most (their longest timeoutSeconds), and for its write; API
-servers end a request after 60 s."""
+"""How long an admitted termination may take to be seen before it counts no more. After our response a DELETE
+waits for other webhooks, which are asked at the same time and have 30 s at most (their longest
+timeoutSeconds), and for its write; API servers end a request after 60 s.
+"""
 
 UNOBSERVED_NODE_SECONDS: Final = 5.0
-"""How long an end counts of a node that nobody has seen yet: one that has just come."""
+"""How long the termination of a node counts that is not in the cache: one that is new."""
 
 
 class NodeCounts(msgspec.Struct, frozen=True):
-    """The nodes that a budget selects: all, those available, and how many of them must be."""
+    """Nodes that a budget selects: all, those available, and how many of them must be."""
 
     expected: int
     available: int
@@ -45,8 +47,9 @@ def is_available(node: Node) -> bool:
 
 
 def selects_node(budget: NodeDisruptionBudget, node: Node) -> bool:
-    """Whether the budget selects the node. A selector that is left out or empty selects none (the seed: this "differs
-    from standard behavior")."""
+    """Whether the budget selects the node. An absent or empty selector selects none (by its design this "differs
+    from standard behavior").
+    """
     selector = budget.selector
     return (
         selector is not None
@@ -56,7 +59,7 @@ def selects_node(budget: NodeDisruptionBudget, node: Node) -> bool:
 
 
 def invalid_reason(budget: NodeDisruptionBudget) -> str | None:
-    """Why nobody can count by this budget, with the field in front and what would be right; None if one can."""
+    """Why the budget cannot be counted, with the field in front and what would be right; None if it can."""
     if budget.selector_error:
         return f"spec.selector: {budget.selector_error}"
     bounds = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
@@ -74,15 +77,16 @@ def invalid_reason(budget: NodeDisruptionBudget) -> str | None:
 
 
 def bound_of(budget: NodeDisruptionBudget | PodDisruptionBudget) -> str:
-    """`minAvailable 80%`: what a budget of either kind asks for, as people have written it."""
+    """`minAvailable 80%`: the bound of a budget of either kind, as written."""
     if budget.min_available is not None:
         return f"minAvailable {budget.min_available}"
     return "no bound" if budget.max_unavailable is None else f"maxUnavailable {budget.max_unavailable}"
 
 
 def desired_of(budget: NodeDisruptionBudget, expected: int) -> int:
-    """How many of `expected` nodes must be available; percentages round up, as those of PodDisruptionBudgets do. All
-    of them if nobody can count by the budget."""
+    """How many of `expected` nodes must be available; percentages round up, as those of PodDisruptionBudgets do.
+    All of them if the budget cannot be counted.
+    """
     if invalid_reason(budget) is not None:
         return expected
     if budget.min_available is not None:
@@ -92,7 +96,7 @@ def desired_of(budget: NodeDisruptionBudget, expected: int) -> int:
 
 
 def is_admitted(budget: NodeDisruptionBudget, node: Node, now: float) -> bool:
-    """Whether the end of this very node has been admitted by the budget already, and still counts."""
+    """Whether the termination of this node has been admitted by the budget already, and still counts."""
     at = budget.disrupted_nodes.get(node.name)
     return at is not None and node.created <= at and now < at + ADMITTED_SECONDS
 
@@ -105,12 +109,12 @@ def count_nodes(budget: NodeDisruptionBudget, nodes: Iterable[Node], now: float)
 
 
 def current_disruptions(budget: NodeDisruptionBudget, nodes: Mapping[str, Node], now: float) -> dict[str, float]:
-    """The entries of the ledger that still count; `nodes` by name, those of the budget at least.
+    """The entries of `disruptedNodes` that still count; `nodes` by name, those of the budget at least.
 
-    One is over when its node is seen to be deleted (it is counted as that from then on), has been replaced by another
-    one of the same name, or when nobody has seen any of it for too long.
+    One expires when its node is seen to be deleted (it is counted as that from then on), was replaced by another one
+    of the same name, or was not seen for too long.
     """
-    kept = {}
+    current = {}
     for name, at in budget.disrupted_nodes.items():
         node = nodes.get(name)
         if node is None:
@@ -118,13 +122,15 @@ def current_disruptions(budget: NodeDisruptionBudget, nodes: Mapping[str, Node],
         else:
             is_current = node.deletion_timestamp is None and is_admitted(budget, node, now)
         if is_current:
-            kept[name] = at
-    return kept
+            current[name] = at
+    return current
 
 
 def disruption_verdict(budget: NodeDisruptionBudget, node: Node, now: float) -> EvictionVerdict:
-    """What the ledger of a budget that governs the node says about ending it now. FREE: it changes no count, or has
-    been counted before; ALLOWED: it has to be written into the ledger first."""
+    """What the status of a budget that selects the node says about terminating it now.
+
+    UNCHARGED: it changes no count, or has been counted before; ALLOWED: it has to be written into the status first.
+    """
     if not is_available(node) or is_admitted(budget, node, now):
         return EvictionVerdict(Allowance.UNCHARGED)
     allowance = allowance_of(budget)
@@ -133,7 +139,7 @@ def disruption_verdict(budget: NodeDisruptionBudget, node: Node, now: float) -> 
             reason = f"node disruption budget {budget.name} has just changed and is being counted"
         case Allowance.NOT_COUNTABLE:
             problem = invalid_reason(budget)
-            reason = f"node disruption budget {budget.name} allows nothing, as nobody can count by it: {problem}"
+            reason = f"node disruption budget {budget.name} cannot be counted and allows nothing: {problem}"
         case Allowance.EXHAUSTED:
             reason = explain(budget)
         case _:
@@ -142,7 +148,7 @@ def disruption_verdict(budget: NodeDisruptionBudget, node: Node, now: float) -> 
 
 
 def allowance_of(budget: NodeDisruptionBudget) -> Allowance:
-    """What the budget says to the end of an available node that it has not counted yet."""
+    """What the budget says to the termination of an available node that it has not counted yet."""
     if budget.observed_generation < budget.generation:
         return Allowance.NOT_OBSERVED
     if invalid_reason(budget) is not None:
@@ -151,7 +157,7 @@ def allowance_of(budget: NodeDisruptionBudget) -> Allowance:
 
 
 def may_unblock(old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> bool:
-    """Whether a budget that was `old` and is `new` (None: it is gone) may now let nodes end that it kept before."""
+    """Whether a budget that was `old` and is `new` (None: it is gone) may now allow nodes that it blocked before."""
     if old is None or new is None:
         return new is None
     return new.disruptions_allowed > 0 or new.selector != old.selector
@@ -163,15 +169,15 @@ def explain(budget: NodeDisruptionBudget) -> str:
         f"{budget.current_available} of {budget.expected_nodes} available, "
         f"{budget.desired_available} required by {bound_of(budget)}"
     )
-    return f"node disruption budget {budget.name} allows no node to end now ({figures})"
+    return f"node disruption budget {budget.name} allows no termination now ({figures})"
 
 
 def remedy_of(budget: NodeDisruptionBudget, allowance: Allowance) -> str:
-    """What would let a node end that the budget holds back."""
+    """What would allow a node that the budget blocks."""
     if allowance is Allowance.NOT_OBSERVED:
         return "try again in a moment (a gracectl controller counts it)"
     if allowance is Allowance.NOT_COUNTABLE:
-        return "mend or delete the budget"
+        return "fix or delete the budget"
     if budget.expected_nodes and budget.desired_available >= budget.expected_nodes:
-        return "change or delete the budget, which lets no Ready node end"
+        return "change or delete the budget, which never allows a termination"
     return "wait until more of its nodes are Ready, or change the budget"

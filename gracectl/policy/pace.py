@@ -1,9 +1,9 @@
-"""How many voluntary terminations are under way at once, which begins next, and when one has given up its place.
+"""Pace of voluntary terminations: how many are in progress at once, which begins next, and when one frees its slot.
 
-A termination takes a place from its DELETE on: until our finalizer is off its node and its claim and, with
-`voluntary.waitForReplacement`, until the pods that it has displaced are Ready elsewhere. Terminations that were asked
-for by hand take places as well, as they cost the same capacity, and wait for none.
-Source: ADR 0035; the termination seed ("rate limiting node termination").
+A termination takes a slot from its DELETE on: until our finalizer is off its node and its claim and, with
+`voluntary.waitForReplacement`, until the pods that it has displaced are Ready elsewhere. Terminations requested by
+hand take slots as well, as they cost the same capacity, and wait for none. Sources: ADR 0035; Karpenter's graceful
+termination design ("rate limiting node termination").
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from gracectl.policy.voluntary import Cause, Trigger
 K = TypeVar("K")
 
 CREATED_WITHIN_SECONDS: Final = 5.0
-"""A workload's controller has created the replacements of pods this long after their node is gone."""
+"""The controllers of workloads have created the replacements of pods this long after their node is gone."""
 
 
 class DisruptionRank(msgspec.Struct, frozen=True, order=True):
-    """Place in the order of those that wait; the least begins first.
+    """Order of the waiting terminations; the least begins first.
 
     Health before the label before expiry; of one cause the one that has been due for longest, then the oldest object.
-    `has_failed`: its deletion was refused or failed, so it does not keep others from the place that it cannot use.
+    `has_failed`: its deletion was refused or failed, so it does not keep others from a slot that it cannot use.
     """
 
     has_failed: bool
@@ -49,7 +49,7 @@ def rank_of(due: Sequence[Trigger], created: float, name: str, *, has_failed: bo
 
 
 def maximum_of(settings: VoluntarySettings, managed: int) -> int:
-    """How many terminations may be under way before none begins by itself, of so many managed nodes.
+    """How many terminations may be in progress before none begins voluntarily, of so many managed nodes.
 
     A percentage is rounded down, and is never less than one.
     """
@@ -62,39 +62,39 @@ def validate_maximum(value: int | str) -> None:
     if share < 1:
         raise ValueError(f"{value!r} lets no termination begin; give at least 1 or 1%")
     if isinstance(value, str) and share > 100:
-        raise ValueError(f"{value!r} is more than 100%; to end all of them at once, say 100%")
+        raise ValueError(f"{value!r} is more than 100%; to terminate all of them at once, set 100%")
 
 
 def next_to_begin(waiting: Mapping[K, DisruptionRank], places: int) -> list[K]:
-    """Which of those that wait begin now, best rank first."""
+    """The waiting terminations that begin now, best rank first."""
     return sorted(waiting, key=lambda key: waiting[key])[:places] if places > 0 else []
 
 
 class DisruptionSlot(msgspec.Struct):
-    """The place of one termination. Instants are Unix seconds, of the server's clock."""
+    """Slot of one termination. Instants are Unix seconds, of the server's clock."""
 
     since: float
-    """When its deletion was asked for."""
+    """When its deletion was requested."""
     controllers: set[str]
     """UIDs of the workload controllers that had pods on its nodes meanwhile."""
-    gone: float | None = None
-    """Since when nothing of it is held any more; None: it is."""
+    released_at: float | None = None
+    """Since when none of its objects has our finalizer; None: one has."""
 
     def is_taken(self, is_replaced: bool, now: float, settings: VoluntarySettings) -> bool:
-        """Whether it counts. `is_replaced`: no replacement of its pods is there that is not Ready."""
-        if self.gone is None:
+        """Whether it counts. `is_replaced`: no replacement of its pods exists that is not Ready."""
+        if self.released_at is None:
             return True
         if not settings.wait_for_replacement or not self.controllers:
             return False
-        if now >= self.gone + settings.patience_seconds:
+        if now >= self.released_at + settings.patience_seconds:
             return False
-        return not is_replaced or now < self.gone + CREATED_WITHIN_SECONDS
+        return not is_replaced or now < self.released_at + CREATED_WITHIN_SECONDS
 
     def next_change(self, now: float, settings: VoluntarySettings) -> float | None:
         """The next instant at which the clock alone may free it; None: there is none."""
-        if self.gone is None:
+        if self.released_at is None:
             return None
-        instants = (self.gone + CREATED_WITHIN_SECONDS, self.gone + settings.patience_seconds)
+        instants = (self.released_at + CREATED_WITHIN_SECONDS, self.released_at + settings.patience_seconds)
         return min((at for at in instants if at > now), default=None)
 
 
@@ -110,8 +110,8 @@ def is_starting(pod: Pod) -> bool:
 
 
 def is_replaced(starting: Iterable[Pod], since: float) -> bool:
-    """Whether none of these pods, which are not Ready, replaces one of a termination that was asked for at `since`.
+    """Whether none of these pods, which are not Ready, replaces one of a termination requested at `since`.
 
-    Pods that were there before are not Ready for a reason of their own. Creation is known in whole seconds.
+    Pods that existed before are not Ready for a reason of their own. Creation is known in whole seconds.
     """
     return all(pod.created < math.floor(since) for pod in starting)

@@ -1,9 +1,9 @@
-"""Nodes that are to be terminated voluntarily and must wait: why, and the cordon of those that are labelled terminable.
+"""Voluntary terminations that must wait: the reason, and the cordon of nodes that are labelled terminable meanwhile.
 
-The cordon is spec.unschedulable alone: the pods stay, and so does their traffic. A record on the node says that it is
-ours, so that an operator's own stays. Invariant: a node with a record is not cordoned again, so `kubectl uncordon`
-counts until the label has gone.
-Source: ADR 0036; the termination seed ("will cordon but wait to drain").
+That cordon is spec.unschedulable alone: the pods stay, and so does their traffic. A record on the node says that it
+is ours, so that an operator's own cordon stays. Invariant: a node with a record is not cordoned again, so `kubectl
+uncordon` holds until the label has gone. Sources: ADR 0036; Karpenter's graceful termination design ("will cordon but
+wait to drain").
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PendingReason(StrEnum):
 
 
 class PendingTermination(msgspec.Struct, frozen=True):
-    """That a termination waits, and why, for people. `since`: Unix seconds."""
+    """Termination that waits, with its reason. `since`: Unix seconds."""
 
     reason: PendingReason
     message: str
@@ -40,7 +40,7 @@ class PendingTermination(msgspec.Struct, frozen=True):
 
 
 def is_terminable(node: Node) -> bool:
-    """Whether the label asks for its termination."""
+    """Whether the label requests its termination."""
     return node.labels.get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
 
 
@@ -51,14 +51,14 @@ def is_pending(node: Node) -> bool:
 
 
 def pending_since(nodes: Iterable[Node], now: float) -> float:
-    """Since when a termination of these nodes waits, as their conditions tell; `now` if none does."""
+    """Since when a termination of these nodes waits, by their conditions; `now` if none does."""
     shown = (condition_of(node.conditions, names.TERMINATION_PENDING) for node in nodes if is_pending(node))
     turned = [each.last_transition for each in shown if each is not None and each.last_transition is not None]
     return min([*turned, now])
 
 
 def is_cordon_recorded(node: Node) -> bool:
-    """Whether the node has been cordoned by us while it waited."""
+    """Whether the node was cordoned by us while it waited."""
     return names.PENDING_CORDONED in node.annotations
 
 
@@ -73,8 +73,9 @@ def may_cordon_another(open_nodes: int, managed: int) -> bool:
 
 
 def cordoned(node: Node) -> Patched | None:
-    """What cordons a node that waits, with the record; None: it is not labelled, cordoned already, or not ours to
-    cordon."""
+    """Patch that cordons a waiting node, with the record; None: it is not labelled, cordoned already, or not ours
+    to cordon.
+    """
     if not is_terminable(node) or node.deletion_timestamp is not None or is_in_maintenance(node):
         return None
     if node.unschedulable or is_cordon_recorded(node):
@@ -84,7 +85,7 @@ def cordoned(node: Node) -> Patched | None:
 
 
 def uncordoned(node: Node) -> Patched | None:
-    """What takes the cordon off a node whose label has gone; None: there is none of ours, or it stays.
+    """Patch that removes the cordon of a node whose label has gone; None: there is none of ours, or it stays.
 
     A node in maintenance keeps the cordon, which its own record has by then or will have.
     """

@@ -1,7 +1,7 @@
-"""The protected pods that a drain waits for: since when, how that ended, and how long it took.
+"""Protected pods that a drain waits for: since when, how the protection ended, and how long it took.
 
-A guard stands from the first plan in which its pod is protected to the first one in which it holds the drain no longer.
-What has changed from one plan to the next is found out here, once; who is told of it is decided in `protection`.
+A pod is tracked from the first plan in which it is protected to the first one in which it blocks the drain no longer.
+What has changed from one plan to the next is computed here, once; reporting decides what to emit.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from gracectl.policy.protection import Protection, ProtectionKind
 
 
 class ProtectionEnd(StrEnum):
-    """How it has come that a protected pod no longer holds the drain."""
+    """How a protected pod came to block the drain no longer."""
 
     ELAPSED = "elapsed"
-    """The time of its protection, or all that the administrator grants, is over."""
+    """Its protection, or all that the administrator grants, is over."""
     LIFTED = "lifted"
-    """Somebody has taken the annotation off, or made it shorter."""
+    """The annotation was removed, or made shorter."""
     LEFT = "left"
-    """It has finished, or somebody has ended it."""
+    """It has finished, or was deleted or evicted by something else."""
     DEADLINE = "deadline"
     """It was deleted for the deadline of the node."""
 
 
 class ProtectedPod(msgspec.Struct, frozen=True):
-    """A protected pod that a drain waits for, as the last plan showed it; `since`: Unix seconds."""
+    """Protected pod that a drain waits for, as the last plan showed it; `since`: Unix seconds."""
 
     pod: Pod
     protection: Protection
     since: float
     delete_at: float | None
-    """The instant at which the deadline demands its deletion."""
+    """The instant at which it is deleted for the deadline."""
     is_leaving: bool = False
-    """It has been told to end; a `do-not-evict` holds its node until it is gone."""
+    """It is terminating; a `do-not-evict` blocks its node until it is gone."""
 
     @property
     def until(self) -> tuple[ProtectionKind, float | None]:
-        """What protects it and until when: if that changes, people want to know."""
+        """What protects it and until when: a change of this is reported."""
         return (self.protection.kind, self.protection.until)
 
 
 class EndedProtection(msgspec.Struct, frozen=True):
-    """A guard that holds the drain no longer."""
+    """Protected pod that blocks the drain no longer."""
 
     protected: ProtectedPod
     how: ProtectionEnd
 
 
 class ProtectionUpdate(msgspec.Struct, frozen=True):
-    """The guards of a node after a plan, by pod UID, and what this plan has changed."""
+    """Protected pods of a node after a plan, by UID, and what this plan has changed."""
 
     protected_pods: Mapping[str, ProtectedPod]
     begun: tuple[ProtectedPod, ...]
@@ -65,8 +65,11 @@ class ProtectionUpdate(msgspec.Struct, frozen=True):
 def update_protection(
     before: Mapping[str, ProtectedPod] | None, decision: Plan, now: float, started: float
 ) -> ProtectionUpdate:
-    """What the plan of `now` makes of the guards there were; None: it is the first plan, of an end that began at
-    `started`, perhaps in a former life of ours: then a guard has stood since that, or since there is the pod."""
+    """Update the protected pods of the plan `before` by the plan of `now`.
+
+    None: it is the first plan of a termination that began at `started`, perhaps under an earlier leader: then a pod
+    has been protected since that, or since its creation.
+    """
     entries = {entry.pod.uid: entry for entry in decision.pods}
     known = before or {}
     ended = tuple(
@@ -89,7 +92,18 @@ def update_protection(
 
 
 def _lapse(protected: ProtectedPod, entry: PodPlan | None, now: float) -> ProtectionEnd | None:
-    """How the guard has ended; None while it holds the drain."""
+    """How the protection of a pod has ended; None while it blocks the drain.
+
+    ::
+
+        the pod is now             due for the deadline      otherwise
+        gone or ignored            DEADLINE                  LEFT
+        deleted by the plan        DEADLINE                  DEADLINE
+        terminating, newly         DEADLINE                  None for do-not-evict, else LEFT
+        terminating, as before     None for do-not-evict, else LEFT
+        protected by the same      None                      None
+        not protected by it        ELAPSED if its end has passed, else LIFTED
+    """
     is_due = protected.delete_at is not None and protected.delete_at <= now
     if entry is None or entry.outcome is Outcome.IGNORED:
         return ProtectionEnd.DEADLINE if is_due else ProtectionEnd.LEFT
@@ -106,7 +120,7 @@ def _lapse(protected: ProtectedPod, entry: PodPlan | None, now: float) -> Protec
 
 
 def _still(protected: ProtectedPod, entry: PodPlan) -> ProtectedPod:
-    """As the plan shows it now; one that is leaving keeps the words of its protection."""
+    """The pod as the plan shows it now; a terminating one keeps the description of its protection."""
     return ProtectedPod(
         pod=entry.pod,
         protection=entry.protection or protected.protection,

@@ -1,7 +1,7 @@
-"""What a pod's owner has asked for: to be left alone, for a time or for ever.
+"""Protection of pods: their owner has asked that they are not disrupted, for a time or for ever.
 
-Source: the do-not-disrupt seed (its fail-safe: what cannot be understood protects for ever) and the older
-`do-not-evict`, which holds the drain of the whole node. Protection is looked at before any budget.
+Sources: `karpenter.sh/do-not-disrupt` as its design defines it (a value that cannot be parsed protects for ever) and
+the older `do-not-evict`, which blocks the drain of the whole node. Protection is checked before any budget.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gracectl.model.pod import LONGEST_DURATION, Pod
 from gracectl.policy.settings import ProtectionSettings
 
 SHOWN = 60
-"""Characters of a value that is no duration, as messages show it: annotations may be long."""
+"""Characters of an invalid value in messages: annotations may be long."""
 
 REMEMBERED: Final = 8192
 """Different durations that are parsed once: thousands of pods have the same few values."""
@@ -28,30 +28,30 @@ ProtectionDuration = Literal["time", "forever", "invalid"]
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """A protection that holds now. `until` None means that no instant is known at which it ends."""
+    """Protection that holds now. `until` None means that its end is not known."""
 
     kind: ProtectionKind
     until: float | None
     value: str
     is_valid: bool = True
     is_capped: bool = False
-    """The administrator's maximum ends it, before what was asked for would."""
+    """The administrator's maximum ends it earlier than requested."""
 
     @property
     def holds_node(self) -> bool:
-        """`do-not-disrupt` protects its pod only, `do-not-evict` stops the drain of the node."""
+        """`do-not-disrupt` protects its pod only, `do-not-evict` blocks the drain of the node."""
         return self.kind == "do-not-evict"
 
     @property
     def lasting(self) -> ProtectionDuration:
-        """For a time (known or not yet known), for ever, or for ever because nobody understands how long."""
+        """For a time (known or not yet known), for ever, or for ever because the value is invalid."""
         if not self.is_valid:
             return "invalid"
         return "forever" if self.until is None and self.value == "true" else "time"
 
     @property
     def description(self) -> str:
-        """`protected by do-not-disrupt "4h"`, for people; until when is for the caller to say."""
+        """`protected by do-not-disrupt "4h"`; the end is added by the caller."""
         if not self.is_valid:
             means = 'which is neither "true" nor a duration and so means for ever'
             return f'protected by {self.kind} "{printable(self.value)}", {means}'
@@ -74,7 +74,7 @@ def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protect
 
 
 def asks_for_protection(pod: Pod) -> bool:
-    """Whether a pod has any of the annotations and labels that protect, whatever they say; cheap."""
+    """Whether a pod has any of the annotations and labels that protect, whatever their values; cheap."""
     return (
         names.DO_NOT_DISRUPT in pod.annotations
         or names.DO_NOT_EVICT in pod.annotations
@@ -83,7 +83,7 @@ def asks_for_protection(pod: Pod) -> bool:
 
 
 def invalid_annotation(pod: Pod) -> str | None:
-    """The value of its do-not-disrupt if that is neither "true" nor a positive duration: somebody should know."""
+    """The value of its do-not-disrupt if that is neither "true" nor a positive duration."""
     value = pod.annotations.get(names.DO_NOT_DISRUPT)
     if value is None or value == "true" or _positive_seconds(value) is not None:
         return None
@@ -91,12 +91,12 @@ def invalid_annotation(pod: Pod) -> str | None:
 
 
 def printable(value: str) -> str:
-    """A value as people are told of it, cut to SHOWN characters, without those that a terminal obeys."""
+    """A value for messages, cut to SHOWN characters, without those that a terminal obeys."""
     return harmless(value, SHOWN)
 
 
 def _do_not_evict(pod: Pod, settings: ProtectionSettings) -> Protection | None:
-    # Like nonsense in do-not-disrupt: whatever is not plainly a "no" protects, in either place.
+    # As with an invalid do-not-disrupt: whatever is not plainly a "no" protects, in either place.
     for value in (pod.labels.get(names.DO_NOT_EVICT), pod.annotations.get(names.DO_NOT_EVICT)):
         if value is not None and value != "false":
             return _capped(Protection("do-not-evict", None, "true"), pod, settings)
@@ -109,14 +109,14 @@ def _do_not_disrupt(pod: Pod, settings: ProtectionSettings) -> Protection | None
         return None
     asked = None if value == "true" else _positive_seconds(value)
     is_valid = value == "true" or asked is not None
-    # Not started yet and counted from the start: it is protected, and its end is not known yet.
+    # Counted from the start and not started yet: it is protected, and its end is not known yet.
     start = _reference(pod, settings)
     until = None if start is None or asked is None else start + asked
     return _capped(Protection("do-not-disrupt", until, value, is_valid), pod, settings)
 
 
 def _positive_seconds(value: str) -> float | None:
-    # Any tenant writes annotations, of 256 KiB if it likes: what is longer than a duration is not even parsed.
+    # Any tenant writes annotations, of up to 256 KiB: what is longer than a duration is not even parsed.
     return _seconds_of(value) if len(value) <= LONGEST_DURATION else None
 
 

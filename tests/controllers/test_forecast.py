@@ -233,8 +233,8 @@ def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_n
     assert caution.kind.is_blocking
     assert caution.objects == ("pool-a",)
     assert caution.message == (
-        "its deletion would be refused: node disruption budget pool-a allows no node to end now (1 of 1 available, 1 "
-        "required by minAvailable 100%); change or delete the budget, which lets no Ready node end"
+        "its deletion would be refused: node disruption budget pool-a allows no termination now (1 of 1 available, 1 "
+        "required by minAvailable 100%); change or delete the budget, which never allows a termination"
     )
     kept = outlook(observed(*nodes), TerminationSettings(), ("held",), NOW, Assumptions(), keeps=True)
     assert under_budgets(kept, (budget,), NOW) == kept

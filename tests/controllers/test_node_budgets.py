@@ -79,8 +79,8 @@ async def test_who_waits_asks_nobody_and_is_woken_in_the_instant_in_which_the_bu
         assert deletions(stage) == [(round(freed, 3), "n0")]
         assert await held(stage, "n0") == [
             "termination due (node n0 has the label karpenter.sh/lifecycle-phase=terminable) but blocked: node "
-            "disruption budget pool-a allows no node to end now (2 of 2 available, 2 required by maxUnavailable 0); "
-            "change or delete the budget, which lets no Ready node end"
+            "disruption budget pool-a allows no termination now (2 of 2 available, 2 required by maxUnavailable 0); "
+            "change or delete the budget, which never allows a termination"
         ]
 
 
@@ -151,7 +151,7 @@ async def test_a_deleted_claim_keeps_its_node_until_the_budget_allows_its_end() 
         assert condition is not None
         assert (condition["status"], condition["reason"]) == ("False", "NodeDisruptionBudget")
         assert condition["message"].startswith(
-            "deletion of node n1 blocked: node disruption budget pool-a allows no node to end now"
+            "deletion of node n1 blocked: node disruption budget pool-a allows no termination now"
         )
         assert controller.claims_under_way()[1].waits_for == condition["message"]
         assert figures_of(controller, "node_budgets", "nodes_blocked_by_budget") == {

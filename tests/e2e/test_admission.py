@@ -110,10 +110,10 @@ async def test_nodes_are_born_with_the_finalizer_and_deletions_are_refused_with_
         assert answer["reason"] == "TooManyRequests"
         assert "retryAfterSeconds" not in answer.get("details", {})
         assert (
-            f"node disruption budget {budget} allows no node to end now (2 of 2 available, 2 required"
+            f"node disruption budget {budget} allows no termination now (2 of 2 available, 2 required"
             in answer["message"]
         )
-        assert "change or delete the budget, which lets no Ready node end" in answer["message"]
+        assert "change or delete the budget, which never allows a termination" in answer["message"]
         assert (await deletion(story.api, first, dryRun=["All"]))[0] == 429
         await story.patch("NodeDisruptionBudget", budget, {"spec": {"minAvailable": "50%"}})
         await until_deleted(story, first)

@@ -138,7 +138,7 @@ class Pace:
     def statistics(self) -> Mapping[str, int]:
         """Slots that are taken, by STATES."""
         self._taken()
-        gone = sum(slot.gone is not None for slot in self._slots)
+        gone = sum(slot.released_at is not None for slot in self._slots)
         return {"ending": len(self._slots) - gone + len(self._granted), "replacing": gone}
 
     # -- slots taken ---------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Pace:
 
     def _is_taken(self, slot: DisruptionSlot, now: float) -> bool:
         starting = (pod for controller in slot.controllers for pod in self._cluster.starting_of(controller))
-        return slot.is_taken(slot.gone is None or is_replaced(starting, slot.since), now, self._settings)
+        return slot.is_taken(slot.released_at is None or is_replaced(starting, slot.since), now, self._settings)
 
     async def _confirm(self) -> None:
         """Read once from the server what is being deleted: another process may have begun what the watch does not show
@@ -182,7 +182,8 @@ class Pace:
         starting = [pod for pod in self._cluster.starting_of("") if not is_replaced((pod,), since)]
         if starting:
             waited = max(patience - TAKEOVER_SECONDS, 0.0)
-            self._before_takeover = DisruptionSlot(since, {controller_of(pod) for pod in starting}, gone=now - waited)
+            controllers = {controller_of(pod) for pod in starting}
+            self._before_takeover = DisruptionSlot(since, controllers, released_at=now - waited)
         self._is_confirmed = True
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ class Pace:
 
     def _is_awaited(self, controller: str) -> bool:
         slots = self._slots if self._before_takeover is None else [*self._slots, self._before_takeover]
-        return any(slot.gone is not None and controller in slot.controllers for slot in slots)
+        return any(slot.released_at is not None and controller in slot.controllers for slot in slots)
 
     def _begin(self, thing: Node | NodeClaim, related: Iterable[str]) -> DisruptionSlot:
         """A claim and its nodes take one slot."""
@@ -243,7 +244,7 @@ class Pace:
         if self._on_node.get(thing.name) is slot and isinstance(thing, Node):
             del self._on_node[thing.name]
         if all(each is not slot for each in self._by_uid.values()):
-            slot.gone = self._context.clock.now()
+            slot.released_at = self._context.clock.now()
             self._wake()
 
 

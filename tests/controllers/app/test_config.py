@@ -223,7 +223,10 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ("health: {maximumUnhealthy: many}", "health.maximumUnhealthy: 'many' is neither an integer nor a percentage"),
         ("voluntary: {maximumAtOnce: 0}", "voluntary.maximumAtOnce: Expected `int` >= 1"),
         ("voluntary: {maximumAtOnce: 0%}", "voluntary.maximumAtOnce: '0%' lets no termination begin; give at least 1"),
-        ("voluntary: {maximumAtOnce: 101%}", "voluntary.maximumAtOnce: '101%' is more than 100%; to end all of them"),
+        (
+            "voluntary: {maximumAtOnce: 101%}",
+            "voluntary.maximumAtOnce: '101%' is more than 100%; to terminate all",
+        ),
         ("voluntary: {maximumAtOnce: few}", "voluntary.maximumAtOnce: 'few' is neither an integer nor a percentage"),
         ("voluntary: {pendingPatience: 5}", "voluntary.pendingPatience: Expected `str`, got `int`"),
         ("voluntary: {pendingPatience: soon}", "voluntary.pendingPatience: 'soon' is no duration"),

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 DENIED = (
     'admission webhook "delete.nodes.gracectl.io" denied the request: node n1: deletion denied: node disruption '
-    "budget pool-a allows no node to end now (2 of 2 available, 2 required by minAvailable 100%); change or delete the "
-    "budget, which lets no Ready node end"
+    "budget pool-a allows no termination now (2 of 2 available, 2 required by minAvailable 100%); change or delete the "
+    "budget, which never allows a termination"
 )
 
 

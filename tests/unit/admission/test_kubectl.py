@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
 
 DENIED = (
     'Error from server (TooManyRequests): admission webhook "delete.nodes.gracectl.io" denied the request: node n1: '
-    "deletion denied: node disruption budget pool-a allows no node to end now (2 of 2 available, 2 required by "
-    "minAvailable 2); change or delete the budget, which lets no Ready node end\n"
+    "deletion denied: node disruption budget pool-a allows no termination now (2 of 2 available, 2 required by "
+    "minAvailable 2); change or delete the budget, which never allows a termination\n"
 )
 
 
@@ -39,7 +39,7 @@ async def test_a_denial_says_which_budget_and_what_to_do_at_once(
             assert (printed.code, printed.err) == (1, DENIED)
             printed = await kubectl.run("delete", "node", "--all", "--wait=false")
             assert printed.code == 1
-            assert printed.err.count("node disruption budget pool-a allows no node to end now") == 2
+            assert printed.err.count("node disruption budget pool-a allows no termination now") == 2
             odd = a_node_budget_manifest("odd", maxUnavailable=0)
             assert await kubectl.apply(odd) == "nodedisruptionbudget.termination.karpenter.sh/odd created\n"
             printed = await kubectl.run(

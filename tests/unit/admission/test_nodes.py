@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 WORKERS = LabelSelector({}, (Requirement(names.CONTROL_PLANE_ROLE, "DoesNotExist"),))
 creation = NodeFinalizerInjector(WORKERS)
-REASON = "node disruption budget pool-a allows no node to end now (8 of 10 available, 8 required by minAvailable 80%)"
+REASON = "node disruption budget pool-a allows no termination now (8 of 10 available, 8 required by minAvailable 80%)"
 SPENT = Refusal("pool-a", Allowance.EXHAUSTED, REASON, "wait until more of its nodes are Ready, or change the budget")
 
 

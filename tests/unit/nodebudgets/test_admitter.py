@@ -80,9 +80,9 @@ async def test_a_refusal_names_the_budget_its_figures_and_what_would_help() -> N
         assert refusal == Refusal(
             "pool-a",
             Allowance.EXHAUSTED,
-            "node disruption budget pool-a allows no node to end now (10 of 10 available, 10 required by minAvailable "
+            "node disruption budget pool-a allows no termination now (10 of 10 available, 10 required by minAvailable "
             "100%)",
-            "change or delete the budget, which lets no Ready node end",
+            "change or delete the budget, which never allows a termination",
         )
         assert status_of(stage).get("disruptedNodes", {}) == {}
 

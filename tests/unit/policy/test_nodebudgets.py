@@ -168,7 +168,7 @@ def test_what_cannot_be_counted_allows_nothing_and_says_why(fields: dict[str, An
         verdict = disruption_verdict(budget, a_member(), NOW)
         assert verdict.allowance is Allowance.NOT_COUNTABLE
         assert verdict.reason.endswith(words)
-        assert remedy_of(budget, verdict.allowance) == "mend or delete the budget"
+        assert remedy_of(budget, verdict.allowance) == "fix or delete the budget"
 
 
 def test_a_node_is_counted_once_until_it_is_seen_to_go_or_too_much_time_has_passed() -> None:
@@ -216,7 +216,7 @@ def test_which_entries_of_the_ledger_still_count() -> None:
             a_budget(min_available="80%", expected_nodes=10, current_available=8, desired_available=8),
             a_member(),
             "EXHAUSTED",
-            "node disruption budget pool-a allows no node to end now (8 of 10 available, 8 required by minAvailable "
+            "node disruption budget pool-a allows no termination now (8 of 10 available, 8 required by minAvailable "
             "80%)",
         ),
     ],
@@ -230,7 +230,7 @@ def test_what_the_ledger_says_of_one_node(budget: NodeDisruptionBudget, node: No
 
 def test_who_is_told_what_would_help() -> None:
     shut = a_budget(max_unavailable=0, expected_nodes=3, current_available=3, desired_available=3)
-    assert remedy_of(shut, Allowance.EXHAUSTED) == "change or delete the budget, which lets no Ready node end"
+    assert remedy_of(shut, Allowance.EXHAUSTED) == "change or delete the budget, which never allows a termination"
     spent = a_budget(max_unavailable=1, expected_nodes=3, current_available=2, desired_available=2)
     assert remedy_of(spent, Allowance.EXHAUSTED) == "wait until more of its nodes are Ready, or change the budget"
     assert "try again" in remedy_of(spent, Allowance.NOT_OBSERVED)
