@@ -17,11 +17,11 @@ HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
 
 
 def explain(plan: Plan, *, shown: int = 3) -> str:
-    """`5 pods left: shop/web-1 (budget …), …, and 2 more; the node ends by …`: the first `shown`, what blocks first."""
+    """`5 pods left: shop/web-1 (budget …), …, and 2 more; node deadline …`: the first `shown`, what blocks first."""
     left = by_urgency(plan.left)
     if not left:
         return "all pods are gone"
-    ends = f"; the node ends by {format_time(plan.deadline)}" if plan.deadline is not None else ""
+    ends = f"; node deadline {format_time(plan.deadline)}" if plan.deadline is not None else ""
     words = [explain_pod(entry) for entry in left[:shown]]
     return f"{_count(left)} left: {listed(words, shown, of=len(left))}{ends}"
 

@@ -50,7 +50,7 @@ async def test_the_condition_says_until_when_at_most_each_pod_is_waited_for() ->
                 "2 pods left: shop/web (budget shop/web allows no disruption now (1 of 1 healthy, 1 required); "
                 f"it is deleted at {stamp(stage, 840.0)} at the latest), "
                 f"shop/job (protected by do-not-disrupt; it is deleted at {stamp(stage, 300.0)} at the latest); "
-                f"the node ends by {stamp(stage, 900.0)}"
+                f"node deadline {stamp(stage, 900.0)}"
             )
             for holder in ("n1", "n1-claim"):
                 assert condition(stage, holder)["message"] == message
@@ -61,7 +61,7 @@ async def test_the_condition_says_until_when_at_most_each_pod_is_waited_for() ->
                 assert await told(stage, holder, "DrainBlocked") == [f"no pod has left for 60 s; {message}"]
             await until(stage, 320.0)
             assert condition(stage, "n1")["message"].endswith(
-                f"shop/job (terminating until {stamp(stage, 900.0)}); the node ends by {stamp(stage, 900.0)}"
+                f"shop/job (terminating until {stamp(stage, 900.0)}); node deadline {stamp(stage, 900.0)}"
             )
             await stage.until_gone("n1")
 

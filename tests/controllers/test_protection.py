@@ -152,7 +152,7 @@ async def test_the_layers_when_the_budget_never_allows_it(way: str, period: int)
         await until(stage, 4 * HOUR - 0.001)
         assert (stage.condition("n1", names.DRAINED) or {})["message"] == (
             f'1 pod left: shop/job (protected by do-not-disrupt "4h" until {stamp(stage, 4 * HOUR)}; it is deleted at '
-            f"{stamp(stage, period * HOUR - 600)} at the latest); the node ends by {stamp(stage, period * HOUR)}"
+            f"{stamp(stage, period * HOUR - 600)} at the latest); node deadline {stamp(stage, period * HOUR)}"
         )
         await until(stage, 4 * HOUR + 0.001)
         assert (stage.condition("n1", names.DRAINED) or {})["message"].startswith(

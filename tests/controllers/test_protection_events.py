@@ -149,7 +149,7 @@ async def test_the_node_hears_of_all_its_pods_in_one_event() -> None:
         await made_at_start(stage, *(protected(name, value) for name, value in values.items()))
         await delete_at_start(stage, "n1")
         await until(stage, HOUR + 1)
-        ends = f"; the node ends by {stamp(stage, 72 * HOUR)}"
+        ends = f"; node deadline {stamp(stage, 72 * HOUR)}"
         assert await told(stage, "n1", UNTIL) == [
             f"4 pods are protected, the last until {stamp(stage, 3 * HOUR)}: shop/b, shop/c, shop/a, and 1 more" + ends
         ]

@@ -114,8 +114,8 @@ def deletion_message(deletion: Deletion) -> str:
 def _demand(pod: ScheduledDeletion) -> str:
     end = format_time(pod.deadline)
     if pod.cause:
-        return f"node {pod.node} is being terminated, and it must end by {end} ({pod.cause})"
-    return f"node {pod.node} must end by {end}"
+        return f"node {pod.node} is being terminated, and must be gone by {end} ({pod.cause})"
+    return f"node {pod.node} must be gone by {end}"
 
 
 def report_multiple_budgets(recorder: EventRecorder, candidate: Candidate) -> None:

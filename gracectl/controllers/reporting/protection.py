@@ -75,7 +75,7 @@ def _emit_summary(context: StepContext, state: NodeState, plan: Plan) -> None:
     pods = list((state.protected_pods or {}).values())
     message = summary(pods)
     if plan.deadline is not None:
-        message += f"; the node ends by {format_time(plan.deadline)}"
+        message += f"; node deadline {format_time(plan.deadline)}"
     emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_UNTIL, message, news=str(last_end(pods)))
 
 

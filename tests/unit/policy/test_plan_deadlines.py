@@ -152,7 +152,7 @@ def test_a_reason_says_until_when_a_pod_is_waited_for() -> None:
         'shop/job (protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z; '
         "it is deleted at 1970-01-12T13:51:40Z at the latest), "
         "shop/late (deleted now for the deadline), "
-        "shop/ending (terminating until 1970-01-12T13:47:10Z); the node ends by 1970-01-12T14:01:40Z"
+        "shop/ending (terminating until 1970-01-12T13:47:10Z); node deadline 1970-01-12T14:01:40Z"
     )
     assert summarize(decision).startswith("budget shop/web allows no disruption now")
 
