@@ -16,7 +16,7 @@ import aiohttp
 import anyio
 import anyio.to_thread
 from kubesim.controllers.client import OverHttp
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.kubelet import HollowKubelet, KubeletSettings
 from kubesim.controllers.objects import labels_of
 from kubesim.controllers.pace import Pace
@@ -35,11 +35,11 @@ async def serve(kubeconfig: Path, label: str, prefix: str) -> None:
         return labels_of(node).get(label, "").startswith(prefix)
 
     async with connected(kubeconfig) as api, anyio.create_task_group() as group:
-        views = Views(api, clock)
-        kubelet = HollowKubelet(views, Pace(clock), KubeletSettings(), manages=is_ours)
-        group.start_soon(views.run)
-        await views.of(NODES).synced.wait()
-        await views.of(PODS).synced.wait()
+        informers = Informers(api, clock)
+        kubelet = HollowKubelet(informers, Pace(clock), KubeletSettings(), manages=is_ours)
+        group.start_soon(informers.run)
+        await informers.of(NODES).synced.wait()
+        await informers.of(PODS).synced.wait()
         group.start_soon(kubelet.run)
         print("ready", flush=True)
         await anyio.to_thread.run_sync(sys.stdin.read)

@@ -14,13 +14,13 @@ import aiohttp
 import anyio
 import msgspec
 from kubesim.controllers.behaviour import PREFIX
-from kubesim.controllers.client import OverHttp, WorldApi, ask
+from kubesim.controllers.client import ApiClient, OverHttp, ask
 from kubesim.controllers.cloud import PREFIX as INSTANCES
 from kubesim.controllers.objects import annotations_of, labels_of, node_of
 from kubesim.controllers.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
-from kubesim.scenarios.demo import demo_world
+from kubesim.scenarios.demo import demo_plan
 from kubesim.server.api import JsonObject
-from kubesim.verifier.verifier import Departure, NodeRecord, Referee
+from kubesim.verifier.verifier import Departure, NodeRecord, Verifier
 
 from gracectl.app.controller import Controller
 from gracectl.cli.config import provider_of
@@ -80,7 +80,7 @@ async def perform(order: Order, folder: Path, view: View) -> Result:
 
 async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None) -> Result:
     deadline = anyio.current_time() + order.guard
-    world = demo_world(nodes=order.nodes, pods=order.pods, seed=order.seed)
+    world = demo_plan(nodes=order.nodes, pods=order.pods, seed=order.seed)
     view.say(f"Starting an embedded cluster of {order.nodes} nodes and {world.all_pods} pods …")
     kubeconfig = folder / "kubeconfig"
     async with served(kubeconfig, speed=order.speed, seed=order.seed) as (cluster, url):
@@ -104,13 +104,13 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
 class _Play:
     """One performance; `run` it once."""
 
-    def __init__(self, order: Order, controller: Controller, api: WorldApi, clock: Clock, view: View) -> None:
+    def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, view: View) -> None:
         self._order = order
         self._controller = controller
         self._api = api
         self._clock = clock
         self._view = view
-        self._referee = Referee(api, clock)
+        self._verifier = Verifier(api, clock)
         self._targets: dict[str, NodeRecord] = {}  # by name, as they were before their deletion
         self._began = 0.0
         self._seconds = 0.0
@@ -119,7 +119,7 @@ class _Play:
     async def run(self, deadline: float) -> Result:
         stop = anyio.Event()
         async with anyio.create_task_group() as audience:
-            await audience.start(self._referee.run)
+            await audience.start(self._verifier.run)
             async with anyio.create_task_group() as stage:
                 stage.start_soon(self._controller.run, stop)
                 with anyio.CancelScope(deadline=deadline) as playing:
@@ -132,9 +132,9 @@ class _Play:
 
     async def _prepare(self) -> None:
         """Wait until every node is held by the finalizer, and choose those that will be deleted."""
-        await self._referee.until(lambda: all(names.FINALIZER in node.finalizers for node in self._referee.nodes()))
+        await self._verifier.until(lambda: all(names.FINALIZER in node.finalizers for node in self._verifier.nodes()))
         pods, budgets = await self._items(PODS), await self._items(BUDGETS)
-        nodes = {node.name: node for node in self._referee.nodes()}
+        nodes = {node.name: node for node in self._verifier.nodes()}
         count = min(DELETED, len(nodes) - 1)
         self._targets = {name: nodes[name] for name in chosen(count, sorted(nodes), pods, budgets)}
         self._volumes_before = await self._volumes()
@@ -153,7 +153,7 @@ class _Play:
         self._began = self._clock.now()
         for name in self._targets:
             await ask(self._api, "DELETE", path_of(NODES, name=name))
-        await self._referee.until(self._is_over)
+        await self._verifier.until(self._is_over)
         self._seconds = self._clock.now() - self._began
         # The controller learns of the end by its own watch, a moment earlier or later than the referee.
         while not self._ended_uids() <= {progress.uid for progress in self._controller.finished()}:
@@ -167,10 +167,10 @@ class _Play:
 
     def _ended_uids(self) -> set[str]:
         uids = {node.uid for node in self._targets.values()}
-        return {node.uid for node in self._referee.nodes() if node.uid in uids and node.gone_at is not None}
+        return {node.uid for node in self._verifier.nodes() if node.uid in uids and node.gone_at is not None}
 
     def _evictions(self) -> list[Departure]:
-        findings = self._referee.findings()
+        findings = self._verifier.findings()
         return [pod for name in self._targets for pod in findings.evictions(name)]
 
     def _runs_elsewhere(self, pod: Departure) -> bool:
@@ -186,12 +186,12 @@ class _Play:
 
     def _scene(self) -> Scene:
         statistics = self._controller.statistics().client
-        ready, pods = self._referee.ready_pods()
+        ready, pods = self._verifier.ready_pods()
         now = self._clock.now()
         return Scene(
             seconds=now - self._began,
             rows=tuple(self._rows(now)),
-            budgets=self._referee.budgets(),
+            budgets=self._verifier.budgets(),
             evictions=statistics.count("create", "pods/eviction", "ok"),
             refusals=statistics.count("create", "pods/eviction", "BudgetExhausted"),
             ready=ready,
@@ -200,7 +200,7 @@ class _Play:
 
     def _rows(self, now: float) -> Iterable[Row]:
         under_way = {progress.uid: progress for progress in self._controller.under_way()}
-        records = {node.uid: node for node in self._referee.nodes()}
+        records = {node.uid: node for node in self._verifier.nodes()}
         for name, node in self._targets.items():
             gone_at = records[node.uid].gone_at
             progress = under_way.get(node.uid)
@@ -213,7 +213,7 @@ class _Play:
     # -- what came of it -----------------------------------------------------------------------------------------------
 
     async def _result(self, *, is_over_time: bool) -> Result:
-        findings, client = self._referee.findings(), self._controller.statistics().client
+        findings, client = self._verifier.findings(), self._controller.statistics().client
         expected = [pod for pod in self._evictions() if pod.is_replaceable]
         seconds = self._seconds or (self._clock.now() - self._began if self._began else 0.0)
         result = Result(
@@ -242,7 +242,7 @@ class _Play:
         return judged(result, *(self._over_time() if is_over_time else ()))
 
     def _node_results(self) -> Iterable[NodeResult]:
-        findings = self._referee.findings()
+        findings = self._verifier.findings()
         gone_at = {node.uid: node.gone_at for node in findings.nodes}
         progress = {p.uid: p for p in (*self._controller.under_way(), *self._controller.finished())}
         for name, node in self._targets.items():

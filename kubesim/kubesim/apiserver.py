@@ -24,13 +24,13 @@ from kubesim.admission.services import Services
 from kubesim.apiextensions.bodies import CustomBodies
 from kubesim.apiextensions.customresources import custom_type
 from kubesim.apiextensions.definition import GROUP, PLURAL
-from kubesim.apiextensions.lifecycle import Extensions
+from kubesim.apiextensions.lifecycle import DefinitionController
 from kubesim.auth import bootstrap
 from kubesim.auth.access import Access
 from kubesim.clock import Clock
 from kubesim.discovery import VERSION, Discovery
 from kubesim.faults import Faults
-from kubesim.faults.revisions import Chronicle
+from kubesim.faults.revisions import Revisions
 from kubesim.kinds.bindings import Bindings
 from kubesim.kinds.catalog import built_in
 from kubesim.kinds.eventttl import Expiry
@@ -50,7 +50,7 @@ from kubesim.server.routing import Route, find_route
 from kubesim.server.stamps import Stamps
 from kubesim.server.status import Refusal, bad_request, no_such_path
 from kubesim.server.store import Store
-from kubesim.server.timers import Agenda
+from kubesim.server.timers import Timers
 from kubesim.server.verbs import Verbs
 from kubesim.server.watch import Watches
 from kubesim.server.writes import Writer
@@ -82,8 +82,8 @@ class ApiServer:
         over HTTPS)."""
         self.clock = clock
         self.store = Store(window=window)
-        self.agenda = Agenda(clock, self.store.wake)
-        self.event_expiry = Expiry(self.store, clock, self.agenda)
+        self.timers = Timers(clock, self.store.wake)
+        self.event_expiry = Expiry(self.store, clock, self.timers)
         self.registry = Registry(
             (
                 *built_in(self.store, self.event_expiry, service_accounts=service_accounts),
@@ -92,7 +92,7 @@ class ApiServer:
         )
         self._random = random.Random(seed)
         self.faults = Faults(clock, random.Random(self._random.random()))
-        self._chronicle = Chronicle(clock)
+        self._revisions = Revisions(clock)
         self.stamps = Stamps(clock, random.Random(self._random.random()))
         self._bodies = Bodies({protobuf.MEDIA_TYPE: protobuf.decoded}, typed_options=partial(transient, DELETE_OPTIONS))
         self._access = Access(self.store, self.stamps, self._bodies, tokens=tokens, seed=seed)
@@ -111,8 +111,8 @@ class ApiServer:
         owners = Owners(self.store, self.stamps, custom_type)
         self._writer = Writer(self.store, self.stamps, self._admission, owners, checks, self._access.permission)
         self._deleter = Deleter(self.store, self.stamps, self._reader, self._admission)
-        self._extensions = Extensions(self.registry, self.store, self.stamps, self.agenda)
-        watches = Watches(self.store, self.agenda, self._random)
+        self._extensions = DefinitionController(self.registry, self.store, self.stamps, self.timers)
+        watches = Watches(self.store, self.timers, self._random)
         self._verbs = Verbs(self._reader, self._writer, self._deleter, watches, self._bodies)
         self._mounts: dict[str, Handler] = {}
         self._first_definitions: tuple[JsonObject, ...] = ()
@@ -147,19 +147,19 @@ class ApiServer:
         if self._handled == 0:
             await self._begin()
         self._handled += 1
-        self.agenda.catch_up()
+        self.timers.catch_up()
         if self._handled % FAIRNESS == 0:
             # Requests that never wait would otherwise starve the watches of an in-process caller.
             await anyio.lowlevel.checkpoint()
         if self.faults.remember_seconds:
-            self._chronicle.note(self.store.revision, keep=self.faults.remember_seconds)
+            self._revisions.note(self.store.revision, keep=self.faults.remember_seconds)
         rules = self.faults.striking(request)
         if rules:
             refused = await self.faults.before(rules, request)
             if refused is not None:
                 return refused
         lag = self.faults.looks_back(rules)
-        past = self._chronicle.before(lag) if lag else 0
+        past = self._revisions.before(lag) if lag else 0
         return self.faults.after(rules, request, await self._answered(request, past))
 
     async def _begin(self) -> None:

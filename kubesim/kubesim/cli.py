@@ -31,7 +31,7 @@ from kubesim.scenarios import library
 from kubesim.scenarios.parser import ScenarioError, read_file
 from kubesim.scenarios.plan import scaled
 from kubesim.scenarios.scenario import Demo, Scenario
-from kubesim.scenarios.simulation import Settled, Simulation
+from kubesim.scenarios.simulation import InitialState, Simulation
 from kubesim.server.api import JsonObject
 from kubesim.serving import LOOPBACK, CannotServe, listening, self_signed
 
@@ -226,10 +226,10 @@ async def _run(embedding: Embedding, scenario: Scenario, access: Access) -> None
             token=token,
             certificate=certificate,
         ) as url:
-            settled = await group.start(simulation.run)
+            initial = await group.start(simulation.run)
             # What is there will stay: the garbage collector need not walk over it again and again.
             gc.freeze()
-            say(_greeting(embedding, simulation, settled, url, access.kubeconfig))
+            say(_greeting(embedding, simulation, initial, url, access.kubeconfig))
             await anyio.sleep_forever()
 
 
@@ -288,16 +288,16 @@ def _leaf(group: BaseExceptionGroup[Exception]) -> BaseException:
     return _leaf(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def _greeting(embedding: Embedding, simulation: Simulation, settled: Settled, url: str, path: Path) -> str:
+def _greeting(embedding: Embedding, simulation: Simulation, initial: InitialState, url: str, path: Path) -> str:
     scenario = simulation.scenario
     lines = [
-        f"A cluster of {settled.nodes} nodes and {settled.pods} pods runs at {url} until Ctrl-C.",
+        f"A cluster of {initial.nodes} nodes and {initial.pods} pods runs at {url} until Ctrl-C.",
         f"kubeconfig: {path}",
         "",
         *_wrapped(f"{scenario.name}: ", scenario.description),
     ]
-    if settled.restless:
-        lines += _wrapped("", f"{settled.restless} pods are not there yet, or not Ready.")
+    if initial.unready:
+        lines += _wrapped("", f"{initial.unready} pods are not there yet, or not Ready.")
     lines += ["", f"  kubectl --kubeconfig {path} get nodes"]
     lines += [f"  {each.format(kubeconfig=path)}" for each in embedding.try_it]
     if simulation.plan.nodes:

@@ -19,14 +19,14 @@ from kubesim.clock import Clock, ShiftedClock
 from kubesim.controllers import cloud as clouds
 from kubesim.controllers.client import JSON, MERGE, InProcess, ask
 from kubesim.controllers.cloud import Cloud, CloudSettings, Instance
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.kubelet import HollowKubelet, KubeletSettings
 from kubesim.controllers.nodeclaims import NODE_CLAIMS, ClaimSpec, claim_manifest, claim_status, owned_by
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.parts import KUBELET, MAKERS, NODE_LIFECYCLE, Part, PartOptions
 from kubesim.controllers.parts import PARTS as PARTS
 from kubesim.controllers.paths import KINDS, NODES, PODS, path_of
-from kubesim.controllers.readiness import Settling
+from kubesim.controllers.readiness import Readiness
 from kubesim.discovery import VERSION
 from kubesim.kinds.eventttl import EVENT_TTL
 from kubesim.kinds.nodes import NodeStrategy
@@ -109,13 +109,13 @@ class EmbeddedCluster:
         )
         self.server.predefine(*self.options.definitions)
         self.api = InProcess(self.server.handle, headers)
-        self.views = Views(self.api, clock)
-        self.kubelet = HollowKubelet(self.views, self.pace, self._kubelet_settings())
+        self.informers = Informers(self.api, clock)
+        self.kubelet = HollowKubelet(self.informers, self.pace, self._kubelet_settings())
         self.cloud = Cloud(self.pace, self.options.cloud, self._instance_ended)
         self.server.mount(clouds.PREFIX, self.cloud)
-        self._pods = self.views.of(PODS)
-        self._nodes = self.views.of(NODES)
-        self._settling = Settling(self.views, self.options.parts)
+        self._pods = self.informers.of(PODS)
+        self._nodes = self.informers.of(NODES)
+        self._readiness = Readiness(self.informers, self.options.parts)
         self._parts = self._compose()
 
     def _compose(self) -> list[Part]:
@@ -124,7 +124,7 @@ class EmbeddedCluster:
         if NODE_LIFECYCLE in options.parts:
             self._taint_new_nodes()
         parts: list[Part] = [self.kubelet] if KUBELET in options.parts else []
-        made = (make(self.views, self.pace, options) for name, make in MAKERS.items() if name in options.parts)
+        made = (make(self.informers, self.pace, options) for name, make in MAKERS.items() if name in options.parts)
         return [*parts, *made]
 
     def _kubelet_settings(self) -> KubeletSettings:
@@ -143,7 +143,7 @@ class EmbeddedCluster:
         """Live until cancelled; started once every part has begun."""
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self.views.run)
+                group.start_soon(self.informers.run)
                 group.start_soon(self.cloud.run)
                 await self._pods.synced.wait()
                 await self._nodes.synced.wait()
@@ -191,7 +191,7 @@ class EmbeddedCluster:
             await ask(self.api, "POST", KINDS["Namespace"], body, allow=(409,))
         path = NODE_CLAIMS if manifest["kind"] == "NodeClaim" else KINDS[manifest["kind"]]
         _, created = await ask(self.api, "POST", path_of(path, namespace), manifest)
-        self._settling.learn(path, created)
+        self._readiness.learn(path, created)
         answer: JsonObject = created
         return answer
 
@@ -220,7 +220,7 @@ class EmbeddedCluster:
 
     async def until_ready(self) -> None:
         """Wait until there are pods, every workload has as many as it wants, and all but those that end are Ready."""
-        await self.until(self._settling.is_over)
+        await self.until(self._readiness.is_reached)
 
     @contextmanager
     def _changes(self) -> Iterator[_Bell]:
@@ -229,12 +229,12 @@ class EmbeddedCluster:
         def ring(old: JsonObject | None, new: JsonObject | None) -> None:
             bell.ring()
 
-        self._settling.subscribe(ring)
+        self._readiness.subscribe(ring)
         self._nodes.subscribe(ring)
         try:
             yield bell
         finally:
-            self._settling.unsubscribe(ring)
+            self._readiness.unsubscribe(ring)
             self._nodes.unsubscribe(ring)
 
 

@@ -38,7 +38,7 @@ async def running(
     **options: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
     """A cluster that runs while the block does: so many nodes called `node-1`, `node-2`, …, or a `scenario` (a name of
-    the library, a file, a Scenario), which has settled.
+    the library, a file, a Scenario), which is ready.
 
     `definitions`: CustomResourceDefinitions that are served from the first moment. `clock`: by default the event
     loop's own. `options`: fields of ClusterOptions, for a cluster without a scenario.

@@ -16,7 +16,7 @@ from e2e_support.balancer import HOST, balanced, free_ports
 from e2e_support.names import LABEL
 from e2e_support.program import Program
 from e2e_support.story import Story
-from kubesim.controllers.client import MERGE, WorldApi
+from kubesim.controllers.client import MERGE, ApiClient
 from kubesim.controllers.paths import NODES, path_of
 from kubesim.server.api import JsonObject
 
@@ -87,7 +87,7 @@ async def _take_away(story: Story) -> None:
     await story.api.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{story.run}-tls")
 
 
-async def deletion(api: WorldApi, node: str, **options: Any) -> tuple[int, JsonObject]:
+async def deletion(api: ApiClient, node: str, **options: Any) -> tuple[int, JsonObject]:
     """What becomes of the DELETE of a node."""
     body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
     status, answer = await api.call("DELETE", path_of(NODES, name=node), body)

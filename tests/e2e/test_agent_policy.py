@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 from e2e_support.story import Story
-from kubesim.controllers.client import MERGE, STRATEGIC, WorldApi, ask
+from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from support.deployment import NODE_NAME, PATHS, POLICIES, agent_objects, policy_objects
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct, frozen=True):
 class Somebody:
     """Who asks with a token, or as the stories do."""
 
-    def __init__(self, api: WorldApi, namespace: str) -> None:
+    def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
 

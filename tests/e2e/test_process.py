@@ -15,7 +15,7 @@ from e2e_support.sight import ClusterWatcher, Scope
 from e2e_support.story import TIMES, Story
 from e2e_support.target import Target, embedded_cluster
 from e2e_support.wire import Hold
-from kubesim.controllers.client import WorldApi
+from kubesim.controllers.client import ApiClient
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 
@@ -197,7 +197,7 @@ async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) 
 
 
 async def drain_with_two_controllers(
-    sight: ClusterWatcher, api: WorldApi, leaving: list[JsonObject], target: Target
+    sight: ClusterWatcher, api: ApiClient, leaving: list[JsonObject], target: Target
 ) -> None:
     """Delete nodes; one controller is killed once pods are leaving, another ends what it began."""
     endpoint = target.config["clusters"][0]["cluster"]["server"]

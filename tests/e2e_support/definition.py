@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import anyio
 import msgspec
 import pytest
-from kubesim.controllers.client import WorldApi, ask
+from kubesim.controllers.client import ApiClient, ask
 from kubesim.controllers.nodeclaims import NODE_CLAIMS
 from kubesim.controllers.paths import DEFINITIONS, path_of
 from kubesim.server.api import JsonObject
@@ -64,7 +64,7 @@ def _marked(kind: Kind) -> JsonObject:
     return {**definition, "metadata": {**definition["metadata"], "labels": labels}}
 
 
-async def _until_served(api: WorldApi, kind: Kind) -> None:
+async def _until_served(api: ApiClient, kind: Kind) -> None:
     """A server that has taken a definition does not serve it at once."""
     clock = SystemClock()
     with anyio.fail_after(SECONDS):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskStatus
-from kubesim.controllers.client import WorldApi, follow
+from kubesim.controllers.client import ApiClient, follow
 from kubesim.controllers.objects import Key, is_finished, is_ready, is_terminating, key_of
 from kubesim.server.api import JsonObject
 
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 class ClusterWatcher:
     """The objects of some scopes as they are now, and the journal of how they came to be so."""
 
-    def __init__(self, api: WorldApi, clock: Clock, *scopes: Scope) -> None:
+    def __init__(self, api: ApiClient, clock: Clock, *scopes: Scope) -> None:
         self.journal: list[Seen] = []
         self._api = api
         self._clock = clock

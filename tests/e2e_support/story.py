@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from kubesim.controllers.client import MERGE, STRATEGIC, WorldApi, ask
+from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
 from kubesim.controllers.nodeclaims import NODE_CLAIMS
 from kubesim.controllers.objects import is_finished, is_ready, is_terminating
 from kubesim.controllers.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
@@ -41,7 +41,7 @@ class Story:
     """The story called `run`; its namespace has the same name. `clock` is this machine's. `more` is seen, too."""
 
     def __init__(
-        self, target: Target, api: WorldApi, run: str, folder: Path, stack: AsyncExitStack, *more: Scope
+        self, target: Target, api: ApiClient, run: str, folder: Path, stack: AsyncExitStack, *more: Scope
     ) -> None:
         self.target = target
         self.api = api

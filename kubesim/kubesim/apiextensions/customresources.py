@@ -18,7 +18,7 @@ from kubesim.apiextensions.fieldpaths import value_at
 from kubesim.apiextensions.scale import CustomReplicas
 from kubesim.apiextensions.structural import go_value
 from kubesim.apiextensions.uniqueness import duplicates, has_identities
-from kubesim.apiextensions.values import NO_PLACE, TOO_LONG, TOO_MANY, TYPE_INVALID, Conformity
+from kubesim.apiextensions.values import NO_PLACE, TOO_LONG, TOO_MANY, TYPE_INVALID, SchemaValidator
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.goformat import go_text, go_type
 from kubesim.server.resource import Field, Occasion, Resource, Strategy, View, fields, keep_from
@@ -53,7 +53,7 @@ class CustomStrategy(Strategy):
         self.version = version
         self.shape = Shape(version.schema, root=True)
         self._stored = stored
-        self._conformity = Conformity(version.schema)
+        self._conformity = SchemaValidator(version.schema)
         self._api_version = f"{definition.group}/{version.name}"
 
     @cached_property
@@ -61,9 +61,9 @@ class CustomStrategy(Strategy):
         return rules_of(self.version.schema, root=True)
 
     @cached_property
-    def _status_conformity(self) -> Conformity | None:
+    def _status_conformity(self) -> SchemaValidator | None:
         status = self.version.schema.properties.get("status")
-        return None if status is None else Conformity(status)
+        return None if status is None else SchemaValidator(status)
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:
         new = self._stored.defaulted(new)

@@ -28,7 +28,7 @@ from kubesim.server.resource import Registry, Resource
 from kubesim.server.routing import Route
 from kubesim.server.stamps import Stamps
 from kubesim.server.store import Store, Table
-from kubesim.server.timers import Agenda
+from kubesim.server.timers import Timers
 from kubesim.server.verbs import Verbs
 
 NAMING_SECONDS: Final = 0.02
@@ -55,14 +55,14 @@ EMPTYING: Final = {
 }
 
 
-class Extensions:
+class DefinitionController:
     """Keeps the endpoints of custom resources as their definitions want them."""
 
-    def __init__(self, registry: Registry, store: Store, stamps: Stamps, agenda: Agenda) -> None:
+    def __init__(self, registry: Registry, store: Store, stamps: Stamps, timers: Timers) -> None:
         self._registry = registry
         self._store = store
         self._stamps = stamps
-        self._agenda = agenda
+        self._timers = timers
         self._served: dict[str, list[Resource]] = {}
         self._written_by: dict[str, Any] = {}
         """By definition, the version and its schema by which all stored objects were written."""
@@ -89,9 +89,9 @@ class Extensions:
     def _changed(self, name: str) -> None:
         """A definition is about to be written. All steps that may follow are put down now, since each is counted from
         the write, and not from when somebody looks."""
-        self._agenda.later(0.0, lambda: self._look(name))
-        self._agenda.later(NAMING_SECONDS, lambda: self._name(name))
-        self._agenda.later(NAMING_SECONDS + ESTABLISHING_SECONDS, lambda: self._establish(name))
+        self._timers.later(0.0, lambda: self._look(name))
+        self._timers.later(NAMING_SECONDS, lambda: self._name(name))
+        self._timers.later(NAMING_SECONDS + ESTABLISHING_SECONDS, lambda: self._establish(name))
 
     def _look(self, name: str) -> None:
         raw = self._table.get("", name)
@@ -231,7 +231,7 @@ class Extensions:
             if len(self._store.table(served[0].table)):
                 if name not in self._due:
                     self._due.add(name)
-                    self._agenda.later(EMPTYING_SECONDS, lambda: self._empty_again(name))
+                    self._timers.later(EMPTYING_SECONDS, lambda: self._empty_again(name))
                 return
         self._finish(raw)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kubesim.apiextensions.defaulting import Report, Shape
-from kubesim.apiextensions.values import Conformity
+from kubesim.apiextensions.values import SchemaValidator
 from kubesim.cel.regexes import PatternError, compiled
 from kubesim.server.goformat import go_syntax
 from kubesim.server.status import INVALID, Cause, forbidden_value, invalid_value, required
@@ -197,7 +197,7 @@ def default_faults(schema: Schema, path: str) -> Iterator[Cause]:
         Shape(schema).prune(default, report)
         if report.unknown:
             yield go_value(f"{path}.default", go_syntax(default), "must not have unknown fields")
-        for cause in Conformity(schema).faults(default):
+        for cause in SchemaValidator(schema).faults(default):
             field = f"{path}.default.{cause.field}" if cause.field and cause.field[0] != "<" else f"{path}.default"
             yield Cause(cause.reason, cause.message, field)
     if schema.items is not None:

@@ -41,7 +41,7 @@ class Findings:
         self.passed += other.passed
 
 
-class Conformity:
+class SchemaValidator:
     """Checks values against one node of a schema. Its children are made when first needed."""
 
     def __init__(self, schema: Schema) -> None:
@@ -52,24 +52,24 @@ class Conformity:
         self._enum: list[Any] | None = raw.get("enum")
 
     @cached_property
-    def _properties(self) -> dict[str, Conformity]:
-        return {name: Conformity(field) for name, field in self._schema.properties.items()}
+    def _properties(self) -> dict[str, SchemaValidator]:
+        return {name: SchemaValidator(field) for name, field in self._schema.properties.items()}
 
     @cached_property
-    def _additional(self) -> Conformity | None:
-        return None if self._schema.additional is None else Conformity(self._schema.additional)
+    def _additional(self) -> SchemaValidator | None:
+        return None if self._schema.additional is None else SchemaValidator(self._schema.additional)
 
     @cached_property
-    def _items(self) -> Conformity | None:
-        return None if self._schema.items is None else Conformity(self._schema.items)
+    def _items(self) -> SchemaValidator | None:
+        return None if self._schema.items is None else SchemaValidator(self._schema.items)
 
     @cached_property
-    def _alternatives(self) -> dict[str, list[Conformity]]:
+    def _alternatives(self) -> dict[str, list[SchemaValidator]]:
         raw = self._schema.raw
         found = {key: raw[key] for key in ("anyOf", "oneOf", "allOf") if raw.get(key)}
         if "not" in raw:
             found["not"] = [raw["not"]]
-        return {key: [Conformity(Schema(node)) for node in nodes] for key, nodes in found.items()}
+        return {key: [SchemaValidator(Schema(node)) for node in nodes] for key, nodes in found.items()}
 
     def faults(self, value: Any, path: str = "", old: Any = ABSENT) -> list[Cause]:
         """What is wrong with a value. `path` is its field; `old` what it was before a change."""
@@ -125,7 +125,7 @@ class Conformity:
         findings.passed += 1
 
     @staticmethod
-    def _any_of(schemas: list[Conformity], value: Any, path: str, findings: Findings) -> None:
+    def _any_of(schemas: list[SchemaValidator], value: Any, path: str, findings: Findings) -> None:
         best: Findings | None = None
         for each in schemas:
             result = each._findings(value, path)
@@ -139,7 +139,7 @@ class Conformity:
             findings.add(best)
 
     @staticmethod
-    def _one_of(schemas: list[Conformity], value: Any, path: str, findings: Findings) -> None:
+    def _one_of(schemas: list[SchemaValidator], value: Any, path: str, findings: Findings) -> None:
         results = [each._findings(value, path) for each in schemas]
         valid = [result for result in results if not result.faults]
         if len(valid) == 1:

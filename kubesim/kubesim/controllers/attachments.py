@@ -10,7 +10,7 @@ import hashlib
 
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller, enqueue_own
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import Key, is_finished, is_terminating, key_of, node_of
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import ATTACHMENTS, CLAIMS, PODS, VOLUMES, path_of
@@ -47,10 +47,10 @@ class Provisioner(Controller[Key]):
     made for it. Keys: claims.
     """
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, CLAIMS, VOLUMES)
-        self._claims = views.of(CLAIMS)
-        self._volumes = views.of(VOLUMES)
+    def __init__(self, informers: Informers, pace: Pace) -> None:
+        super().__init__(informers, pace, CLAIMS, VOLUMES)
+        self._claims = informers.of(CLAIMS)
+        self._volumes = informers.of(VOLUMES)
         self._volumes.index("claim", _reserved_for)
         enqueue_own(self._claims, self.queue.add)
 
@@ -124,15 +124,17 @@ def _volume_for(claim: JsonObject) -> JsonObject:
 class Attachments(Controller[Key]):
     """Keys: (node, volume). One attachment for each pair that a pod needs, none for the others."""
 
-    def __init__(self, views: Views, pace: Pace, *, attach_delay: float = 0.0, detach_delay: float = 0.0) -> None:
+    def __init__(
+        self, informers: Informers, pace: Pace, *, attach_delay: float = 0.0, detach_delay: float = 0.0
+    ) -> None:
         """Delays in simulated seconds: until an attachment says `attached`, and from its DELETE until it is gone."""
-        super().__init__(views, pace, PODS, CLAIMS, VOLUMES, ATTACHMENTS)
+        super().__init__(informers, pace, PODS, CLAIMS, VOLUMES, ATTACHMENTS)
         self._attach_delay = attach_delay
         self._detach_delay = detach_delay
-        self._pods = views.of(PODS)
-        self._claims = views.of(CLAIMS)
-        self._volumes = views.of(VOLUMES)
-        self._attachments = views.of(ATTACHMENTS)
+        self._pods = informers.of(PODS)
+        self._claims = informers.of(CLAIMS)
+        self._volumes = informers.of(VOLUMES)
+        self._attachments = informers.of(ATTACHMENTS)
         self._due: dict[tuple[str, str], float] = {}
         self._pods.index("claims", claim_keys)
         self._claims.index("volume", lambda claim: (claim["spec"].get("volumeName") or "",))

@@ -1,8 +1,8 @@
-"""How the world speaks to an API server: in-process, or over HTTP to any server at all.
+"""The client of the controllers: in-process, or over HTTP to any API server at all.
 
-Everything in this package is an ordinary client. It knows the server through `WorldApi` only, sees nothing that a watch
-does not show, and never assumes that its own write has already come back. So the same kubelet that fills the embedded
-cluster also fills a real one.
+Everything in this package is an ordinary client. It knows the server through `ApiClient` only, sees nothing that a
+watch does not show, and never assumes that its own write has already come back. So the same kubelet that fills the
+simulated cluster also fills a real one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Refused(Exception):
         self.body = body
 
 
-class WorldApi(Protocol):
+class ApiClient(Protocol):
     """An API server as the world sees it."""
 
     async def call(
@@ -87,7 +87,7 @@ class InProcess:
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> tuple[int, Json]:
-        """See WorldApi.call."""
+        """See ApiClient.call."""
         headers = {**self._headers, "content-type": content_type, "accept": JSON}
         request = Request(method=method, path=path, query=query or {}, headers=headers, body=body)
         try:
@@ -97,7 +97,7 @@ class InProcess:
         return response.status, response.body
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Event, None]:
-        """See WorldApi.watch."""
+        """See ApiClient.watch."""
         headers = {**self._headers, "accept": JSON}
         request = Request(method="GET", path=path, query={**query, "watch": "1"}, headers=headers)
         try:
@@ -142,7 +142,7 @@ class OverHttp:
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> tuple[int, Json]:
-        """See WorldApi.call."""
+        """See ApiClient.call."""
         data = None if body is None else orjson.dumps(body)
         headers = {**self._headers, "Content-Type": content_type} if data is not None else self._headers
         try:
@@ -160,7 +160,7 @@ class OverHttp:
             raise Disconnected(f"{method} {path}: {error or type(error).__name__}") from error
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Event, None]:
-        """See WorldApi.watch."""
+        """See ApiClient.watch."""
         try:
             async with self._session.get(
                 self._base + path,
@@ -185,7 +185,7 @@ class OverHttp:
 
 
 async def ask(
-    api: WorldApi,
+    api: ApiClient,
     method: str,
     path: str,
     body: Json = None,
@@ -200,7 +200,7 @@ async def ask(
     return status, answer
 
 
-async def follow(api: WorldApi, path: str, query: Mapping[str, str], clock: Clock) -> AsyncGenerator[Event, None]:
+async def follow(api: ApiClient, path: str, query: Mapping[str, str], clock: Clock) -> AsyncGenerator[Event, None]:
     """List and watch for ever: ADDED, MODIFIED, DELETED, and SYNCED after each complete list.
 
     Resumes a watch that ended, lists again when its version is too old; what vanished in between comes as DELETED (as
@@ -240,7 +240,7 @@ async def follow(api: WorldApi, path: str, query: Mapping[str, str], clock: Cloc
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-async def _listed(api: WorldApi, path: str, query: Mapping[str, str]) -> tuple[dict[tuple[str, str], JsonObject], str]:
+async def _listed(api: ApiClient, path: str, query: Mapping[str, str]) -> tuple[dict[tuple[str, str], JsonObject], str]:
     """All objects and the version of the list, in pages."""
     found: dict[tuple[str, str], JsonObject] = {}
     token = ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import CLUSTER_ROLES, path_of
 from kubesim.server.api import JsonObject
@@ -17,9 +17,9 @@ from kubesim.server.selectors import SelectorError, read_selector, selects
 class RoleAggregation(Controller[str]):
     """Keys: names of ClusterRoles that gather others."""
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, CLUSTER_ROLES)
-        self._roles = views.of(CLUSTER_ROLES)
+    def __init__(self, informers: Informers, pace: Pace) -> None:
+        super().__init__(informers, pace, CLUSTER_ROLES)
+        self._roles = informers.of(CLUSTER_ROLES)
         self._roles.subscribe(self._changed)
 
     def _changed(self, old: JsonObject | None, new: JsonObject | None) -> None:

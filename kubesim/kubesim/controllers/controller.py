@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from kubesim.controllers.client import JSON, Disconnected, Refused, ask
-from kubesim.controllers.informers import View, Views
+from kubesim.controllers.informers import Informer, Informers
 from kubesim.controllers.objects import Key, key_of
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.workqueue import WorkQueue
@@ -23,18 +23,18 @@ class Controller(Generic[K]):
 
     workers = 4
 
-    def __init__(self, views: Views, pace: Pace, *needs: str) -> None:
-        self.views = views
-        self.api = views.api
+    def __init__(self, informers: Informers, pace: Pace, *needs: str) -> None:
+        self.informers = informers
+        self.api = informers.api
         self.pace = pace
         chance = pace.chance("backoff", type(self).__name__)
         self.queue: WorkQueue[K] = WorkQueue(pace.clock, pace.real(0.05), pace.real(5.0), chance)
-        self._needs = [views.of(path) for path in needs]
+        self._needs = [informers.of(path) for path in needs]
 
     async def run(self) -> None:
         """Work for ever."""
-        for view in self._needs:
-            await view.synced.wait()
+        for informer in self._needs:
+            await informer.synced.wait()
         await self.queue.run(self.reconcile, self.workers, (Refused, Disconnected))
 
     async def reconcile(self, key: K) -> None:
@@ -58,7 +58,7 @@ class Controller(Generic[K]):
         return await ask(self.api, method, path, body, content_type=content_type, allow=allow)
 
 
-def enqueue_own(view: View, add: Callable[[Key], None]) -> None:
+def enqueue_own(informer: Informer, add: Callable[[Key], None]) -> None:
     """Queue the key of every object of a view that changes."""
 
     def changed(old: JsonObject | None, new: JsonObject | None) -> None:
@@ -66,10 +66,10 @@ def enqueue_own(view: View, add: Callable[[Key], None]) -> None:
         if object_ is not None:
             add(key_of(object_))
 
-    view.subscribe(changed)
+    informer.subscribe(changed)
 
 
-def enqueue_owner(view: View, kind: str, add: Callable[[Key], None]) -> None:
+def enqueue_owner(informer: Informer, kind: str, add: Callable[[Key], None]) -> None:
     """Queue the controller, if it is of that kind, of every object of a view that changes."""
 
     def changed(old: JsonObject | None, new: JsonObject | None) -> None:
@@ -80,4 +80,4 @@ def enqueue_owner(view: View, kind: str, add: Callable[[Key], None]) -> None:
                 if owner["kind"] == kind:
                     add((object_["metadata"].get("namespace", ""), owner["name"]))
 
-    view.subscribe(changed)
+    informer.subscribe(changed)

@@ -7,7 +7,7 @@ the old one is gone; a taint of its own (karpenter.sh/disrupted) keeps it away.
 from __future__ import annotations
 
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
     controller_uid,
@@ -48,11 +48,11 @@ many simulated seconds per node."""
 class DaemonSets(Controller[Key]):
     """Keys: DaemonSets."""
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, DAEMON_SETS, NODES, PODS, REVISIONS)
-        self._sets = views.of(DAEMON_SETS)
-        self._nodes = views.of(NODES)
-        self._pods = views.of(PODS)
+    def __init__(self, informers: Informers, pace: Pace) -> None:
+        super().__init__(informers, pace, DAEMON_SETS, NODES, PODS, REVISIONS)
+        self._sets = informers.of(DAEMON_SETS)
+        self._nodes = informers.of(NODES)
+        self._pods = informers.of(PODS)
         self._pods.index("controller", lambda pod: (controller_uid(pod),))
         self._revisions = Revisions(self, "DaemonSet")
         enqueue_own(self._sets, self.queue.add)

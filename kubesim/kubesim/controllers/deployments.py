@@ -11,7 +11,7 @@ from kubesim.controllers import rollout
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.events import Recorder
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
     annotations_of,
@@ -47,12 +47,12 @@ NEVER = 2**31 - 1
 class Deployments(Controller[Key]):
     """Keys: Deployments."""
 
-    def __init__(self, views: Views, pace: Pace, *, events: bool = True) -> None:
-        super().__init__(views, pace, DEPLOYMENTS, REPLICA_SETS, PODS)
-        self._events = Recorder(views.api, pace, "deployment-controller", enabled=events)
-        self._deployments = views.of(DEPLOYMENTS)
-        self._sets = views.of(REPLICA_SETS)
-        self._pods = views.of(PODS)
+    def __init__(self, informers: Informers, pace: Pace, *, events: bool = True) -> None:
+        super().__init__(informers, pace, DEPLOYMENTS, REPLICA_SETS, PODS)
+        self._events = Recorder(informers.api, pace, "deployment-controller", enabled=events)
+        self._deployments = informers.of(DEPLOYMENTS)
+        self._sets = informers.of(REPLICA_SETS)
+        self._pods = informers.of(PODS)
         self._sets.index("controller", lambda found: (controller_uid(found),))
         self._pods.index("controller", lambda pod: (controller_uid(pod),))
         enqueue_own(self._deployments, self.queue.add)
@@ -221,7 +221,7 @@ class Deployments(Controller[Key]):
                 where = path_of(path, *key_of(object_))
                 status, answer = await self.ask("PATCH", where, patch, content_type=MERGE, allow=(404,))
                 if status == 200:
-                    self.views.of(path).remember(answer)
+                    self.informers.of(path).remember(answer)
 
     async def _clean_up(self, deployment: JsonObject) -> None:
         """Forget the oldest revisions beyond the limit, once the present one is complete."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kubesim.controllers.controller import Controller, enqueue_own
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
     condition_of,
@@ -63,12 +63,12 @@ class Expected(msgspec.Struct, frozen=True):
 class Scales:
     """How many pods a pod's controller wants, by following owner references as the real controller does."""
 
-    def __init__(self, views: Views) -> None:
-        self._views = {
-            "ReplicaSet": views.of(REPLICA_SETS),
-            "ReplicationController": views.of(REPLICATION_CONTROLLERS),
-            "Deployment": views.of(DEPLOYMENTS),
-            "StatefulSet": views.of(STATEFUL_SETS),
+    def __init__(self, informers: Informers) -> None:
+        self._informers = {
+            "ReplicaSet": informers.of(REPLICA_SETS),
+            "ReplicationController": informers.of(REPLICATION_CONTROLLERS),
+            "Deployment": informers.of(DEPLOYMENTS),
+            "StatefulSet": informers.of(STATEFUL_SETS),
         }
 
     def of(self, pod: JsonObject) -> tuple[str, int] | None:
@@ -80,7 +80,7 @@ class Scales:
             return None
         namespace = pod["metadata"].get("namespace", "")
         owner = self._find(reference, namespace)
-        if owner is None and reference["kind"] in self._views:
+        if owner is None and reference["kind"] in self._informers:
             raise ScaleUnknownError(f'found no controllers for pod "{pod["metadata"]["name"]}"')
         if owner is None:
             raise ScaleUnknownError(f"{_resource(reference)} does not implement the scale subresource")
@@ -92,26 +92,26 @@ class Scales:
         return owner["metadata"]["uid"], owner["spec"].get("replicas", 1)
 
     def _find(self, reference: JsonObject, namespace: str) -> JsonObject | None:
-        view = self._views.get(reference["kind"])
-        owner = view.get(namespace, reference["name"]) if view else None
+        informer = self._informers.get(reference["kind"])
+        owner = informer.get(namespace, reference["name"]) if informer else None
         return owner if owner is not None and owner["metadata"]["uid"] == reference["uid"] else None
 
 
 class Disruption(Controller[Key]):
     """Keys: PodDisruptionBudgets."""
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, BUDGETS, PODS, *SCALED)
-        self._budgets = views.of(BUDGETS)
-        self._pods = views.of(PODS)
-        self._scales = Scales(views)
+    def __init__(self, informers: Informers, pace: Pace) -> None:
+        super().__init__(informers, pace, BUDGETS, PODS, *SCALED)
+        self._budgets = informers.of(BUDGETS)
+        self._pods = informers.of(PODS)
+        self._scales = Scales(informers)
         self._selectors: dict[Key, tuple[JsonObject | None, LabelSelector | None]] = {}
         self._budgets.index("namespace", lambda budget: (budget["metadata"]["namespace"],))
         self._pods.index("labels", label_keys)
         enqueue_own(self._budgets, self.queue.add)
         self._pods.subscribe(self._pod_changed)
         for path in SCALED:
-            views.of(path).subscribe(self._scale_changed)
+            informers.of(path).subscribe(self._scale_changed)
 
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         pod = new if new is not None else old

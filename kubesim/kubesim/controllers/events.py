@@ -10,7 +10,7 @@ import hashlib
 from collections import OrderedDict
 from typing import Literal
 
-from kubesim.controllers.client import MERGE, WorldApi, ask
+from kubesim.controllers.client import MERGE, ApiClient, ask
 from kubesim.controllers.objects import key_of
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import EVENTS, path_of
@@ -27,7 +27,7 @@ Said = tuple[str, str, str, str]
 class Recorder:
     """Writes the Events of one component. `enabled` False: says nothing."""
 
-    def __init__(self, api: WorldApi, pace: Pace, component: str, *, enabled: bool = True) -> None:
+    def __init__(self, api: ApiClient, pace: Pace, component: str, *, enabled: bool = True) -> None:
         self._api = api
         self._pace = pace
         self._component = component

@@ -13,7 +13,7 @@ from typing import Final
 
 from kubesim.controllers.client import MERGE, STRATEGIC
 from kubesim.controllers.controller import Controller
-from kubesim.controllers.informers import View, Views
+from kubesim.controllers.informers import Informer, Informers
 from kubesim.controllers.objects import Key, is_finished, is_ready, is_terminating, key_of, node_of
 from kubesim.controllers.ownership import BUILT_IN, GroupKind, Ownership, group_kind_of
 from kubesim.controllers.pace import Pace
@@ -46,16 +46,16 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
     Keys: (collection, namespace, name). Objects of every kind, custom ones too, can own and be owned.
     """
 
-    def __init__(self, views: Views, pace: Pace) -> None:
+    def __init__(self, informers: Informers, pace: Pace) -> None:
         built_in = [collection.path for collection in BUILT_IN.values()]
-        super().__init__(views, pace, DEFINITIONS, *built_in)
-        self._watched: dict[str, View] = {}
+        super().__init__(informers, pace, DEFINITIONS, *built_in)
+        self._watched: dict[str, Informer] = {}
         self._dead: OrderedDict[str, None] = OrderedDict()
         """Uids of custom objects that are known to be gone, also when their kind went with them."""
         self._puzzling: defaultdict[GroupKind, set[tuple[str, str, str]]] = defaultdict(set)
         for path in built_in:
             self._listen(path)
-        self._ownership = Ownership(views, self._kind_came, self._kind_went)
+        self._ownership = Ownership(informers, self._kind_came, self._kind_went)
 
     def _listen(self, path: str) -> None:
         def changed(old: JsonObject | None, new: JsonObject | None) -> None:
@@ -68,9 +68,9 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
             if old is not None and _owner_uids(old) != _owner_uids(new):
                 self._look_at_owners(old)
 
-        view = self._watched[path] = self.views.of(path)
-        view.index("owners", _owner_uids)
-        view.subscribe(changed)
+        informer = self._watched[path] = self.informers.of(path)
+        informer.index("owners", _owner_uids)
+        informer.subscribe(changed)
 
     def _kind_came(self, group_kind: GroupKind, path: str) -> None:
         self._listen(path)
@@ -78,9 +78,9 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
             self.queue.add(key)
 
     def _kind_went(self, path: str, for_good: bool) -> None:
-        view = self._watched.pop(path)
-        self.views.drop(path)
-        for object_ in view.values() if for_good else ():
+        informer = self._watched.pop(path)
+        self.informers.drop(path)
+        for object_ in informer.values() if for_good else ():
             self._owner_gone(object_)
 
     def _owner_gone(self, owner: JsonObject) -> None:
@@ -104,8 +104,8 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
         uid = owner["metadata"]["uid"]
         return [
             (path, *key_of(found))
-            for path, view in self._watched.items()
-            for found in view.by("owners", uid)
+            for path, informer in self._watched.items()
+            for found in informer.by("owners", uid)
             if not blocking or any(each["uid"] == uid for each in _references(found) if each.get("blockOwnerDeletion"))
         ]
 
@@ -124,7 +124,7 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
         finalizers = object_["metadata"].get("finalizers") or ()
         if not {ORPHAN, FOREGROUND} & set(finalizers):
             return
-        if not all(view.synced.is_set() for view in self._watched.values()):
+        if not all(informer.synced.is_set() for informer in self._watched.values()):
             self.after(key, AGAIN)  # There may be dependents that nobody has seen yet.
         elif ORPHAN in finalizers:
             for dependent in self._dependents(object_):
@@ -158,7 +158,7 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
             self._puzzling[group_kind_of(reference)].add(key)
             return Fate.UNKNOWN
         place = (key[1] if collection.namespaced else "", reference["name"])
-        owner = self.views.of(collection.path).get(*place)
+        owner = self.informers.of(collection.path).get(*place)
         if owner is None or owner["metadata"]["uid"] != reference["uid"]:
             status, owner = await self.ask("GET", path_of(collection.path, *place), allow=(404,))
             if status == 404 or owner["metadata"]["uid"] != reference["uid"]:
@@ -208,13 +208,13 @@ class PodGarbage(Controller[Key]):
     at the first one after its quarantine. So it takes 40 to 60 s (recording nodes-orphans).
     """
 
-    def __init__(self, views: Views, pace: Pace, *, quarantine: float = 40.0) -> None:
+    def __init__(self, informers: Informers, pace: Pace, *, quarantine: float = 40.0) -> None:
         """`quarantine`: simulated seconds (the real one: 40 s, with a look every 20 s)."""
-        super().__init__(views, pace, NODES, PODS)
+        super().__init__(informers, pace, NODES, PODS)
         self._quarantine = quarantine
         self._begun = 0.0
-        self._nodes = views.of(NODES)
-        self._pods = views.of(PODS)
+        self._nodes = informers.of(NODES)
+        self._pods = informers.of(PODS)
         self._orphaned: dict[Key, float] = {}
         self._pods.index("node", lambda pod: (node_of(pod),))
         self._pods.subscribe(self._pod_changed)

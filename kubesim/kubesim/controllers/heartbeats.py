@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kubesim.controllers.client import MERGE, STRATEGIC, WorldApi, ask
-from kubesim.controllers.informers import View
+from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
+from kubesim.controllers.informers import Informer
 from kubesim.controllers.nodestatus import LEASE_NAMESPACE, LEASE_SECONDS, conditions, is_reported, lease, stretch
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import LEASES, NODES, path_of
@@ -15,7 +15,7 @@ class Heartbeats:
     are few (see `stretch`); `status_period`: until an unchanged status is written again.
     """
 
-    def __init__(self, api: WorldApi, nodes: View, pace: Pace, *, period: float, status_period: float) -> None:
+    def __init__(self, api: ApiClient, nodes: Informer, pace: Pace, *, period: float, status_period: float) -> None:
         self._api = api
         self._nodes = nodes
         self._pace = pace

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from kubesim.clock import Clock
-from kubesim.controllers.client import WorldApi, follow
+from kubesim.controllers.client import ApiClient, follow
 from kubesim.controllers.objects import Key, key_of
 from kubesim.server.api import JsonObject
 
@@ -25,7 +25,7 @@ Listener = Callable[[JsonObject | None, JsonObject | None], None]
 REMEMBERED_DEATHS = 10_000
 
 
-class View:
+class Informer:
     """The objects of one collection. `synced` is set once the first list is complete."""
 
     def __init__(self, path: str) -> None:
@@ -79,7 +79,7 @@ class View:
         """Call `listener` no more."""
         self._listeners.remove(listener)
 
-    async def run(self, api: WorldApi, clock: Clock) -> None:
+    async def run(self, api: ApiClient, clock: Clock) -> None:
         """Follow the server for ever."""
         async for event in follow(api, self.path, {}, clock):
             if event.type == "SYNCED":
@@ -149,43 +149,43 @@ class View:
             listener(old, new)
 
 
-class Views:
+class Informers:
     """The views that the parts of a world share: a kind is watched once, however many look at it."""
 
-    def __init__(self, api: WorldApi, clock: Clock) -> None:
+    def __init__(self, api: ApiClient, clock: Clock) -> None:
         self.api = api
         self._clock = clock
-        self._views: dict[str, View] = {}
+        self._informers: dict[str, Informer] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._group: TaskGroup | None = None
 
-    def of(self, path: str) -> View:
+    def of(self, path: str) -> Informer:
         """The view of a collection (a path without namespace), which is followed from now on, or once `run` begins."""
-        if path not in self._views:
-            self._views[path] = View(path)
+        if path not in self._informers:
+            self._informers[path] = Informer(path)
             if self._group is not None:
-                self._begin(self._group, self._views[path])
-        return self._views[path]
+                self._begin(self._group, self._informers[path])
+        return self._informers[path]
 
     def drop(self, path: str) -> None:
         """Follow a collection no more; its view stays as it was last seen."""
-        self._views.pop(path)
+        self._informers.pop(path)
         if path in self._scopes:
             self._scopes.pop(path).cancel()
 
     async def run(self) -> None:
         """Follow all collections that are asked for, for ever."""
         async with anyio.create_task_group() as self._group:
-            for view in tuple(self._views.values()):
-                self._begin(self._group, view)
+            for informer in tuple(self._informers.values()):
+                self._begin(self._group, informer)
 
-    def _begin(self, group: TaskGroup, view: View) -> None:
-        scope = self._scopes[view.path] = anyio.CancelScope()
-        group.start_soon(self._follow, view, scope, name=f"view of {view.path}")
+    def _begin(self, group: TaskGroup, informer: Informer) -> None:
+        scope = self._scopes[informer.path] = anyio.CancelScope()
+        group.start_soon(self._follow, informer, scope, name=f"view of {informer.path}")
 
-    async def _follow(self, view: View, scope: anyio.CancelScope) -> None:
+    async def _follow(self, informer: Informer, scope: anyio.CancelScope) -> None:
         with scope:
-            await view.run(self.api, self._clock)
+            await informer.run(self.api, self._clock)
 
 
 def _version(object_: JsonObject) -> int:

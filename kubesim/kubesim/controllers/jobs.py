@@ -12,7 +12,7 @@ import math
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.events import Recorder
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
     condition_of,
@@ -46,11 +46,11 @@ MESSAGES = {
 class Jobs(Controller[Key]):
     """Keys: Jobs."""
 
-    def __init__(self, views: Views, pace: Pace, *, events: bool = True) -> None:
-        super().__init__(views, pace, JOBS, PODS)
-        self._events = Recorder(views.api, pace, "job-controller", enabled=events)
-        self._jobs = views.of(JOBS)
-        self._pods = views.of(PODS)
+    def __init__(self, informers: Informers, pace: Pace, *, events: bool = True) -> None:
+        super().__init__(informers, pace, JOBS, PODS)
+        self._events = Recorder(informers.api, pace, "job-controller", enabled=events)
+        self._jobs = informers.of(JOBS)
+        self._pods = informers.of(PODS)
         self._pods.index("controller", lambda pod: (controller_uid(pod),))
         self._failed_at: dict[str, float] = {}
         enqueue_own(self._jobs, self.queue.add)

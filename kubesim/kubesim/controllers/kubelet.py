@@ -18,7 +18,7 @@ from kubesim.controllers.behaviour import Behaviours, PodBehaviour, Stage
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.heartbeats import Heartbeats
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
     is_finished,
@@ -93,31 +93,31 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
 
     def __init__(
         self,
-        views: Views,
+        informers: Informers,
         pace: Pace,
         settings: KubeletSettings | None = None,
         manages: Callable[[JsonObject], bool] = lambda node: True,
     ) -> None:
-        super().__init__(views, pace, NODES, PODS)
+        super().__init__(informers, pace, NODES, PODS)
         self._settings = settings or KubeletSettings()
         self._behaviours = Behaviours(self._settings.behaviours, pace)
         self._manages = manages
-        self._nodes = views.of(NODES)
-        self._pods = views.of(PODS)
+        self._nodes = informers.of(NODES)
+        self._pods = informers.of(PODS)
         self._known: set[str] = set()
         self._down: set[str] = set()
         self._dead: set[str] = set()
         self._lives: dict[tuple[str, str], _Life] = {}
         self._addresses = 0
         self._heartbeats = Heartbeats(
-            views.api,
+            informers.api,
             self._nodes,
             pace,
             period=self._settings.heartbeat_seconds,
             status_period=self._settings.status_seconds,
         )
-        self._mounts = Mounts(views, self._look_at_pod) if self._settings.volumes else None
-        self.static_pods = StaticPods(views, self.is_up, lambda node, name: self.queue.add(("static", node, name)))
+        self._mounts = Mounts(informers, self._look_at_pod) if self._settings.volumes else None
+        self.static_pods = StaticPods(informers, self.is_up, lambda node, name: self.queue.add(("static", node, name)))
         self._pods.index("node", lambda pod: (node_of(pod),))
         self._nodes.subscribe(self._node_changed)
         self._pods.subscribe(self._pod_changed)

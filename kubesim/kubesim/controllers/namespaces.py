@@ -6,9 +6,9 @@ Invariant: the finalizer `kubernetes` is taken off only after every kind has bee
 
 from __future__ import annotations
 
-from kubesim.controllers.client import WorldApi, ask
+from kubesim.controllers.client import ApiClient, ask
 from kubesim.controllers.controller import Controller, enqueue_own
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import Key, condition_of, is_terminating, key_of
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, path_of
@@ -25,10 +25,10 @@ ROOT_CA = "kube-root-ca.crt"
 class Namespaces(Controller[Key]):
     """Empties the namespaces that are to go. Keys: namespaces."""
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, NAMESPACES, PODS)
-        self._namespaces = views.of(NAMESPACES)
-        self._pods = views.of(PODS)
+    def __init__(self, informers: Informers, pace: Pace) -> None:
+        super().__init__(informers, pace, NAMESPACES, PODS)
+        self._namespaces = informers.of(NAMESPACES)
+        self._pods = informers.of(PODS)
         self._pods.index("namespace", lambda pod: (key_of(pod)[0],))
         enqueue_own(self._namespaces, self.queue.add)
         self._pods.subscribe(self._pod_changed)
@@ -91,14 +91,14 @@ class Namespaces(Controller[Key]):
 class ServiceAccounts(Controller[Key]):
     """Gives every namespace the service account `default` and the ConfigMap kube-root-ca.crt. Keys: namespaces."""
 
-    def __init__(self, views: Views, pace: Pace, *, root_ca: str = "") -> None:
+    def __init__(self, informers: Informers, pace: Pace, *, root_ca: str = "") -> None:
         """`root_ca`: the certificate (PEM) that clients shall trust."""
-        super().__init__(views, pace, NAMESPACES, SERVICE_ACCOUNTS, CONFIG_MAPS)
-        self._namespaces = views.of(NAMESPACES)
+        super().__init__(informers, pace, NAMESPACES, SERVICE_ACCOUNTS, CONFIG_MAPS)
+        self._namespaces = informers.of(NAMESPACES)
         self._root_ca = root_ca
         enqueue_own(self._namespaces, self.queue.add)
         for path in (SERVICE_ACCOUNTS, CONFIG_MAPS):
-            views.of(path).subscribe(self._thing_changed)
+            informers.of(path).subscribe(self._thing_changed)
 
     def _thing_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if new is None and old is not None and old["metadata"]["name"] in ("default", ROOT_CA):
@@ -122,12 +122,12 @@ class ServiceAccounts(Controller[Key]):
             "data": {"ca.crt": self._root_ca},
         }
         for path, wanted in ((SERVICE_ACCOUNTS, account), (CONFIG_MAPS, bundle)):
-            if self.views.of(path).get(key[1], wanted["metadata"]["name"]) is None:
+            if self.informers.of(path).get(key[1], wanted["metadata"]["name"]) is None:
                 # 403: the namespace has begun to go.
                 await self.ask("POST", path_of(path, key[1]), wanted, allow=(403, 404, 409))
 
 
-async def namespaced_collections(api: WorldApi) -> dict[str, str]:
+async def namespaced_collections(api: ApiClient) -> dict[str, str]:
     """The collections of all namespaced kinds that can be listed and deleted, by `<plural>.<group>`, each once: in the
     version that the server prefers. Raises Refused, Disconnected.
     """

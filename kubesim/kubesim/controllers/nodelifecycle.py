@@ -10,7 +10,7 @@ from __future__ import annotations
 from kubesim.controllers.client import MERGE, STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.events import Recorder
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.nodestatus import LEASE_NAMESPACE, LEASE_SECONDS, PRESSURES
 from kubesim.controllers.objects import condition_of, is_ready, key_of, node_of
 from kubesim.controllers.pace import Pace
@@ -29,16 +29,16 @@ COMPONENT = "node-controller"
 class NodeLifecycle(Controller[str]):
     """Keys: names of nodes."""
 
-    def __init__(self, views: Views, pace: Pace, *, grace: float = LEASE_SECONDS, events: bool = True) -> None:
+    def __init__(self, informers: Informers, pace: Pace, *, grace: float = LEASE_SECONDS, events: bool = True) -> None:
         """`grace`: simulated seconds of silence after which a node is Unknown (--node-monitor-grace-period); a node
         whose Lease says a longer duration has that long.
         """
-        super().__init__(views, pace, NODES, PODS)
+        super().__init__(informers, pace, NODES, PODS)
         self._grace = grace
-        self._events = Recorder(views.api, pace, COMPONENT, enabled=events)
-        self._nodes = views.of(NODES)
-        self._pods = views.of(PODS)
-        self._leases = views.of(LEASES)
+        self._events = Recorder(informers.api, pace, COMPONENT, enabled=events)
+        self._nodes = informers.of(NODES)
+        self._pods = informers.of(PODS)
+        self._leases = informers.of(LEASES)
         self._heard: dict[str, float] = {}
         self._pods.index("node", lambda pod: (node_of(pod),))
         self._nodes.subscribe(self._node_changed)

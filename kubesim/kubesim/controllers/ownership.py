@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import condition_of
 from kubesim.controllers.paths import CLUSTER_KINDS, DEFINITIONS, EVENTS, KINDS
 from kubesim.server.api import JsonObject
@@ -38,12 +38,14 @@ class Ownership:
     objects are still there, in another version.
     """
 
-    def __init__(self, views: Views, came: Callable[[GroupKind, str], None], went: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self, informers: Informers, came: Callable[[GroupKind, str], None], went: Callable[[str, bool], None]
+    ) -> None:
         self._custom: dict[GroupKind, Collection] = {}
         self._names: dict[str, GroupKind] = {}
         self._came = came
         self._went = went
-        views.of(DEFINITIONS).subscribe(self._definition_changed)
+        informers.of(DEFINITIONS).subscribe(self._definition_changed)
 
     def find(self, reference: JsonObject) -> Collection | None:
         """Where the owner that a reference names would be, None: nobody knows."""

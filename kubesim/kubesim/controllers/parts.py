@@ -13,7 +13,7 @@ from kubesim.controllers.daemonsets import DaemonSets
 from kubesim.controllers.deployments import Deployments
 from kubesim.controllers.disruption import Disruption
 from kubesim.controllers.garbagecollector import GarbageCollector, PodGarbage
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.jobs import Jobs
 from kubesim.controllers.namespaces import Namespaces, ServiceAccounts
 from kubesim.controllers.nodelifecycle import NodeLifecycle
@@ -51,36 +51,36 @@ class PartOptions(msgspec.Struct, frozen=True, kw_only=True):
     root_ca: str = ""
 
 
-Maker = Callable[[Views, Pace, PartOptions], Part]
+Maker = Callable[[Informers, Pace, PartOptions], Part]
 
 KUBELET: Final = "kubelet"
 NODE_LIFECYCLE: Final = "node-lifecycle"
 
 MAKERS: Final[Mapping[str, Maker]] = {
-    "scheduler": lambda views, pace, options: Scheduler(views, pace, events=options.events),
-    "deployments": lambda views, pace, options: Deployments(views, pace, events=options.events),
-    "replicasets": lambda views, pace, options: ReplicaSets(views, pace, events=options.events),
-    "replicationcontrollers": lambda views, pace, options: ReplicaSets(
-        views, pace, REPLICATION_CONTROLLERS, events=options.events
+    "scheduler": lambda informers, pace, options: Scheduler(informers, pace, events=options.events),
+    "deployments": lambda informers, pace, options: Deployments(informers, pace, events=options.events),
+    "replicasets": lambda informers, pace, options: ReplicaSets(informers, pace, events=options.events),
+    "replicationcontrollers": lambda informers, pace, options: ReplicaSets(
+        informers, pace, REPLICATION_CONTROLLERS, events=options.events
     ),
-    "statefulsets": lambda views, pace, options: StatefulSets(views, pace, events=options.events),
-    "daemonsets": lambda views, pace, options: DaemonSets(views, pace),
-    "jobs": lambda views, pace, options: Jobs(views, pace, events=options.events),
-    "disruption": lambda views, pace, options: Disruption(views, pace),
-    "garbage-collector": lambda views, pace, options: GarbageCollector(views, pace),
-    "pod-gc": lambda views, pace, options: PodGarbage(views, pace, quarantine=options.quarantine_seconds),
-    "namespaces": lambda views, pace, options: Namespaces(views, pace),
-    "serviceaccounts": lambda views, pace, options: ServiceAccounts(views, pace, root_ca=options.root_ca),
-    "clusterrole-aggregation": lambda views, pace, options: RoleAggregation(views, pace),
-    NODE_LIFECYCLE: lambda views, pace, options: NodeLifecycle(
-        views, pace, grace=options.node_grace_seconds, events=options.events
+    "statefulsets": lambda informers, pace, options: StatefulSets(informers, pace, events=options.events),
+    "daemonsets": lambda informers, pace, options: DaemonSets(informers, pace),
+    "jobs": lambda informers, pace, options: Jobs(informers, pace, events=options.events),
+    "disruption": lambda informers, pace, options: Disruption(informers, pace),
+    "garbage-collector": lambda informers, pace, options: GarbageCollector(informers, pace),
+    "pod-gc": lambda informers, pace, options: PodGarbage(informers, pace, quarantine=options.quarantine_seconds),
+    "namespaces": lambda informers, pace, options: Namespaces(informers, pace),
+    "serviceaccounts": lambda informers, pace, options: ServiceAccounts(informers, pace, root_ca=options.root_ca),
+    "clusterrole-aggregation": lambda informers, pace, options: RoleAggregation(informers, pace),
+    NODE_LIFECYCLE: lambda informers, pace, options: NodeLifecycle(
+        informers, pace, grace=options.node_grace_seconds, events=options.events
     ),
-    "taint-eviction": lambda views, pace, options: TaintEviction(views, pace, events=options.events),
-    "ephemeral-claims": lambda views, pace, options: EphemeralClaims(views, pace),
-    "volume-protection": lambda views, pace, options: VolumeProtection(views, pace),
-    "provisioner": lambda views, pace, options: Provisioner(views, pace),
-    "attachments": lambda views, pace, options: Attachments(
-        views, pace, attach_delay=options.attach_seconds, detach_delay=options.detach_seconds
+    "taint-eviction": lambda informers, pace, options: TaintEviction(informers, pace, events=options.events),
+    "ephemeral-claims": lambda informers, pace, options: EphemeralClaims(informers, pace),
+    "volume-protection": lambda informers, pace, options: VolumeProtection(informers, pace),
+    "provisioner": lambda informers, pace, options: Provisioner(informers, pace),
+    "attachments": lambda informers, pace, options: Attachments(
+        informers, pace, attach_delay=options.attach_seconds, detach_delay=options.detach_seconds
     ),
 }
 """Every part but the kubelet, in the order in which they are made."""

@@ -38,7 +38,7 @@ def terms_of(pod: JsonObject, kind: str) -> list[JsonObject]:
     return found
 
 
-class Neighbours:
+class PodAffinity:
     """What the pods that are there mean for one pod."""
 
     def __init__(

@@ -1,54 +1,56 @@
-"""When a world has settled: its controllers have seen every workload, and every pod is Ready or done."""
+"""Readiness of a cluster: its controllers have seen every workload, and every pod is Ready or done."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from kubesim.controllers.informers import Listener, Views
+from kubesim.controllers.informers import Informers, Listener
 from kubesim.controllers.objects import is_finished, is_ready, is_terminating
 from kubesim.controllers.paths import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS
 from kubesim.server.api import JsonObject
 
-INDEX = "unsettled"
+INDEX = "unready"
 WORKLOADS = {"deployments": DEPLOYMENTS, "replicasets": REPLICA_SETS, "statefulsets": STATEFUL_SETS}
 
 
-class Settling:
-    """Counts what has not settled yet, as it comes and goes."""
+class Readiness:
+    """Counts the pods and workloads that are not ready, as they come and go."""
 
-    def __init__(self, views: Views, parts: AbstractSet[str]) -> None:
-        """`parts`: those that run; a workload that nobody looks after cannot settle, and is left alone."""
-        self._views = {path: views.of(path) for part, path in WORKLOADS.items() if part in parts}
-        self._views[PODS] = views.of(PODS)
-        for path, view in self._views.items():
-            view.index(INDEX, _unsettled_pod if path == PODS else _unsettled_workload)
+    def __init__(self, informers: Informers, parts: AbstractSet[str]) -> None:
+        """`parts`: those that run; a workload without its controller cannot become ready, and is left out."""
+        self._informers = {path: informers.of(path) for part, path in WORKLOADS.items() if part in parts}
+        self._informers[PODS] = informers.of(PODS)
+        for path, informer in self._informers.items():
+            informer.index(INDEX, _unready_pod if path == PODS else _unready_workload)
 
-    def is_over(self) -> bool:
-        """Are there pods, and has everything settled?"""
-        return len(self._views[PODS]) > 0 and not any(view.count(INDEX, "") for view in self._views.values())
+    def is_reached(self) -> bool:
+        """Whether there are pods, and everything is ready."""
+        return len(self._informers[PODS]) > 0 and not any(
+            informer.count(INDEX, "") for informer in self._informers.values()
+        )
 
     def learn(self, path: str, created: JsonObject) -> None:
         """Something was created just now, before its watch has told."""
-        if path in self._views:
-            self._views[path].remember(created)
+        if path in self._informers:
+            self._informers[path].remember(created)
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` whenever it may have become over."""
-        for view in self._views.values():
-            view.subscribe(listener)
+        """Call `listener` whenever the cluster may have become ready."""
+        for informer in self._informers.values():
+            informer.subscribe(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
         """Call it no more."""
-        for view in self._views.values():
-            view.unsubscribe(listener)
+        for informer in self._informers.values():
+            informer.unsubscribe(listener)
 
 
-def is_pod_settled(pod: JsonObject) -> bool:
+def is_pod_done(pod: JsonObject) -> bool:
     """Is it Ready, going, or done?"""
     return is_ready(pod) or is_terminating(pod) or is_finished(pod)
 
 
-def is_workload_settled(workload: JsonObject) -> bool:
+def is_workload_ready(workload: JsonObject) -> bool:
     """Has its controller seen it as it is, and are there as many pods as it wants?"""
     status = workload.get("status") or {}
     return is_terminating(workload) or (
@@ -57,9 +59,9 @@ def is_workload_settled(workload: JsonObject) -> bool:
     )
 
 
-def _unsettled_pod(pod: JsonObject) -> tuple[str, ...]:
-    return () if is_pod_settled(pod) else ("",)
+def _unready_pod(pod: JsonObject) -> tuple[str, ...]:
+    return () if is_pod_done(pod) else ("",)
 
 
-def _unsettled_workload(workload: JsonObject) -> tuple[str, ...]:
-    return () if is_workload_settled(workload) else ("",)
+def _unready_workload(workload: JsonObject) -> tuple[str, ...]:
+    return () if is_workload_ready(workload) else ("",)

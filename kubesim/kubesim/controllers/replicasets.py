@@ -14,7 +14,7 @@ import orjson
 from kubesim.controllers.client import MERGE, Refused
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.events import Recorder
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
     annotations_of,
@@ -71,14 +71,16 @@ class ReplicaSets(Controller[Key]):
     orphans.
     """
 
-    def __init__(self, views: Views, pace: Pace, collection: str = REPLICA_SETS, *, events: bool = True) -> None:
+    def __init__(
+        self, informers: Informers, pace: Pace, collection: str = REPLICA_SETS, *, events: bool = True
+    ) -> None:
         """`collection`: where the objects are that it looks after."""
-        super().__init__(views, pace, collection, PODS)
+        super().__init__(informers, pace, collection, PODS)
         self._collection = collection
         self._kind, self._api_version, component = KINDS_OF[collection]
-        self._events = Recorder(views.api, pace, component, enabled=events)
-        self._sets = views.of(collection)
-        self._pods = views.of(PODS)
+        self._events = Recorder(informers.api, pace, component, enabled=events)
+        self._sets = informers.of(collection)
+        self._pods = informers.of(PODS)
         self._pods.index("active", lambda pod: (controller_uid(pod),) if is_active(pod) else ())
         self._pods.index(
             "active and ready", lambda pod: (controller_uid(pod),) if is_active(pod) and is_ready(pod) else ()
@@ -216,4 +218,4 @@ async def report(controller: Controller[Key], collection: str, object_: JsonObje
     path = path_of(collection, *key_of(object_), "status")
     code, answer = await controller.ask("PATCH", path, {"status": status}, content_type=MERGE, allow=(404,))
     if code == 200:
-        controller.views.of(collection).remember(answer)
+        controller.informers.of(collection).remember(answer)

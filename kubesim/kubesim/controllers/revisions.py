@@ -18,7 +18,7 @@ class Revisions:
     def __init__(self, controller: Controller[Key], kind: str) -> None:
         self._controller = controller
         self._kind = kind
-        self._revisions = controller.views.of(REVISIONS)
+        self._revisions = controller.informers.of(REVISIONS)
         self._revisions.index("controller", lambda found: (controller_uid(found),))
 
     async def present(self, workload: JsonObject, in_use: frozenset[str]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.events import Recorder
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.nodefit import fits as fits
 from kubesim.controllers.nodefit import offer_of, preference, refusal, wish_of
 from kubesim.controllers.nodefit import room_of as room_of
@@ -32,9 +32,9 @@ from kubesim.controllers.objects import (
 )
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import NODES, PODS, path_of
-from kubesim.controllers.podaffinity import Neighbours, has_rules, terms_of
+from kubesim.controllers.podaffinity import PodAffinity, has_rules, terms_of
 from kubesim.controllers.quantities import Amounts, requests_of
-from kubesim.controllers.schedulercache import Places
+from kubesim.controllers.schedulercache import SchedulerCache
 from kubesim.server.api import JsonObject
 from kubesim.server.selectors import LabelSelector
 from kubesim.values import format_time
@@ -62,12 +62,12 @@ class Scheduler(Controller[Key]):
     # One after another: each choice depends on the one before.
     workers = 1
 
-    def __init__(self, views: Views, pace: Pace, *, events: bool = True) -> None:
-        super().__init__(views, pace, NODES, PODS)
-        self._events = Recorder(views.api, pace, NAME, enabled=events)
-        self._nodes = views.of(NODES)
-        self._pods = views.of(PODS)
-        self._places = Places()
+    def __init__(self, informers: Informers, pace: Pace, *, events: bool = True) -> None:
+        super().__init__(informers, pace, NODES, PODS)
+        self._events = Recorder(informers.api, pace, NAME, enabled=events)
+        self._nodes = informers.of(NODES)
+        self._pods = informers.of(PODS)
+        self._cache = SchedulerCache()
         self._by_name: dict[str, JsonObject] = {}
         self._wishes: OrderedDict[bytes, _Wish] = OrderedDict()
         self._order = itertools.count()
@@ -93,18 +93,18 @@ class Scheduler(Controller[Key]):
         else:
             self._by_name[name] = new
         if old is None or new is None or offer_of(old) != offer_of(new):
-            self._places.offer(name, new)
+            self._cache.offer(name, new)
             for wish in self._wishes.values():
                 wish.offer(name, new)
             self._retry()
 
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if new is not None and node_of(new) and not is_finished(new):
-            if self._places.take(new, node_of(new)):
+            if self._cache.take(new, node_of(new)):
                 self._retry_sociable()
         elif (gone := new if new is not None else old) is not None and (new is None or is_finished(new)):
             self._waiting.pop(key_of(gone), None)
-            if self._places.release(gone["metadata"]["uid"]):
+            if self._cache.release(gone["metadata"]["uid"]):
                 self._retry()
         if new is not None and _is_ours(new):
             self._enqueue(new)
@@ -139,7 +139,7 @@ class Scheduler(Controller[Key]):
         _, _, key = heapq.heappop(self._heap)
         del self._pending[key]
         pod = self._pods.get(*key)
-        if pod is None or not _is_ours(pod) or self._places.of(pod["metadata"]["uid"]):
+        if pod is None or not _is_ours(pod) or self._cache.of(pod["metadata"]["uid"]):
             self._waiting.pop(key, None)
             return
         is_done = False
@@ -158,15 +158,15 @@ class Scheduler(Controller[Key]):
             await self._say_unschedulable(pod, why)
             return
         self._waiting.pop(key, None)
-        self._places.take(pod, node)
+        self._cache.take(pod, node)
         is_bound = False
         try:
             is_bound = await self._bind(pod, node)
         finally:
             # Unless the watch has told meanwhile that somebody else has bound it.
             uid = pod["metadata"]["uid"]
-            if not is_bound and self._places.of(uid) == node:
-                self._places.release(uid)
+            if not is_bound and self._cache.of(uid) == node:
+                self._cache.release(uid)
         if is_bound:
             await self._events.normal(pod, "Scheduled", f"Successfully assigned {'/'.join(key)} to {node}")
 
@@ -174,7 +174,7 @@ class Scheduler(Controller[Key]):
         """(the node for the pod, ""), or ("", why there is none)."""
         wish, requests = wish_of(pod), requests_of(pod)
         repellent = self._pods.by("repellent", "") if self._pods.count("repellent", "") else []
-        neighbours = self._neighbours(pod, repellent) if repellent or has_rules(pod) else None
+        neighbours = self._affinity(pod, repellent) if repellent or has_rules(pod) else None
         if neighbours is None:
             known = self._hopeless.get((wish, requests))
             if known is not None and known[0] == self._changes:
@@ -189,25 +189,25 @@ class Scheduler(Controller[Key]):
             self._hopeless[wish, requests] = (self._changes, why)
         return "", why
 
-    def _search(self, pod: JsonObject, wish: bytes, requests: Amounts, neighbours: Neighbours | None) -> str:
+    def _search(self, pod: JsonObject, wish: bytes, requests: Amounts, neighbours: PodAffinity | None) -> str:
         """The best of the first nodes that will do, beginning where the last search ended."""
         kept = self._wish(pod, wish)
         names, liking = kept.names(), kept.fitting
         limit, start = enough(len(names)), kept.start if len(names) > enough(len(names)) else 0
-        siblings, places = self._places.siblings(controller_uid(pod)), self._places
+        siblings, cache = self._cache.siblings(controller_uid(pod)), self._cache
         best: tuple[int, int, int, int, str] | None = None
         found = seen = 0
         for index in range(start, start + len(names)):
             name = names[index % len(names)]
             seen += 1
-            if not places.has_room(name, requests):
+            if not cache.has_room(name, requests):
                 continue
             crowd = 0
             if neighbours is not None:
                 if neighbours.refusal(self._by_name[name]):
                     continue
                 crowd = neighbours.crowd(self._by_name[name])
-            score = (-liking[name], crowd, siblings.get(name, 0), places.load(name), name)
+            score = (-liking[name], crowd, siblings.get(name, 0), cache.load(name), name)
             if best is None or score < best:
                 best = score
             found += 1
@@ -228,18 +228,18 @@ class Scheduler(Controller[Key]):
             self._wishes.move_to_end(wish)
         return kept
 
-    def _neighbours(self, pod: JsonObject, repellent: list[JsonObject]) -> Neighbours:
-        return Neighbours(pod, self._by_name, self._selected, self._place_of, repellent)
+    def _affinity(self, pod: JsonObject, repellent: list[JsonObject]) -> PodAffinity:
+        return PodAffinity(pod, self._by_name, self._selected, self._place_of, repellent)
 
     def _place_of(self, pod: JsonObject) -> str:
-        return self._places.of(pod["metadata"]["uid"])
+        return self._cache.of(pod["metadata"]["uid"])
 
     def _selected(self, namespace: str, selector: LabelSelector) -> list[JsonObject]:
         label = next((f"{key}={value}" for key, value in selector.match_labels.items()), "")
         candidates = self._pods.by("labels", f"{namespace}/{label}")
         return [pod for pod in candidates if selector.matches(labels_of(pod))]
 
-    def _why_not(self, pod: JsonObject, requests: Amounts, neighbours: Neighbours | None) -> str:
+    def _why_not(self, pod: JsonObject, requests: Amounts, neighbours: PodAffinity | None) -> str:
         if not self._by_name:
             return "no nodes available to schedule pods"
         reasons: Counter[str] = Counter()
@@ -247,7 +247,7 @@ class Scheduler(Controller[Key]):
             found = refusal(pod, node)
             if found:
                 reasons[found] += 1
-            elif lacking := self._places.lacking(name, requests):
+            elif lacking := self._cache.lacking(name, requests):
                 reasons.update(lacking)
             elif neighbours is not None:
                 reasons[neighbours.refusal(node)] += 1

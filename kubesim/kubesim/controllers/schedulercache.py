@@ -14,7 +14,7 @@ SLACK = 1e-6
 """What floating point may have added to a sum of requests."""
 
 
-class Places:
+class SchedulerCache:
     """The places that pods have taken, by the uid of the pod. Counts never depend on the order of what happened."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.events import Recorder
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
     controller_uid,
@@ -32,11 +32,11 @@ class StatefulSets(Controller[Key]):
     goes from the highest pod to the lowest (down to the partition), one at a time. Keys: StatefulSets.
     """
 
-    def __init__(self, views: Views, pace: Pace, *, events: bool = True) -> None:
-        super().__init__(views, pace, STATEFUL_SETS, PODS, REVISIONS)
-        self._events = Recorder(views.api, pace, "statefulset-controller", enabled=events)
-        self._sets = views.of(STATEFUL_SETS)
-        self._pods = views.of(PODS)
+    def __init__(self, informers: Informers, pace: Pace, *, events: bool = True) -> None:
+        super().__init__(informers, pace, STATEFUL_SETS, PODS, REVISIONS)
+        self._events = Recorder(informers.api, pace, "statefulset-controller", enabled=events)
+        self._sets = informers.of(STATEFUL_SETS)
+        self._pods = informers.of(PODS)
         self._pods.index("controller", lambda pod: (controller_uid(pod),))
         self._revisions = Revisions(self, "StatefulSet")
         enqueue_own(self._sets, self.queue.add)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import orjson
 
 from kubesim.controllers.client import ask
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import controller_uid, is_terminating, key_of
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
@@ -25,10 +25,10 @@ class StaticPods:
     asks the kubelet to reconcile the static pod of a node and a name.
     """
 
-    def __init__(self, views: Views, is_up: Callable[[str], bool], look_at: Callable[[str, str], None]) -> None:
-        self._api = views.api
-        self._pods = views.of(PODS)
-        self._nodes = views.of(NODES)
+    def __init__(self, informers: Informers, is_up: Callable[[str], bool], look_at: Callable[[str, str], None]) -> None:
+        self._api = informers.api
+        self._pods = informers.of(PODS)
+        self._nodes = informers.of(NODES)
         self._is_up = is_up
         self._look_at = look_at
         self._manifests: dict[str, dict[str, JsonObject]] = {}

@@ -11,7 +11,7 @@ import math
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.controller import Controller
 from kubesim.controllers.events import Recorder
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import Key, is_terminating, key_of, node_of
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import NODES, PODS, path_of
@@ -26,11 +26,11 @@ INSTANT = 1e-6
 class TaintEviction(Controller[Key]):
     """Keys: pods."""
 
-    def __init__(self, views: Views, pace: Pace, *, events: bool = True) -> None:
-        super().__init__(views, pace, NODES, PODS)
-        self._events = Recorder(views.api, pace, "taint-eviction-controller", enabled=events)
-        self._nodes = views.of(NODES)
-        self._pods = views.of(PODS)
+    def __init__(self, informers: Informers, pace: Pace, *, events: bool = True) -> None:
+        super().__init__(informers, pace, NODES, PODS)
+        self._events = Recorder(informers.api, pace, "taint-eviction-controller", enabled=events)
+        self._nodes = informers.of(NODES)
+        self._pods = informers.of(PODS)
         self._waiting: dict[str, float] = {}
         self._pods.index("node", lambda pod: (node_of(pod),))
         self._nodes.subscribe(self._node_changed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kubesim.controllers.attachments import claim_keys
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller, enqueue_own
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import Key, is_finished, is_terminating, key_of, owner_reference
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import CLAIMS, PODS, VOLUMES, path_of
@@ -20,10 +20,10 @@ CLAIM_PROTECTION, VOLUME_PROTECTION = "kubernetes.io/pvc-protection", "kubernete
 class EphemeralClaims(Controller[Key]):
     """Makes the claims of generic ephemeral volumes, each owned by its pod. Keys: pods."""
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, PODS, CLAIMS)
-        self._pods = views.of(PODS)
-        self._claims = views.of(CLAIMS)
+    def __init__(self, informers: Informers, pace: Pace) -> None:
+        super().__init__(informers, pace, PODS, CLAIMS)
+        self._pods = informers.of(PODS)
+        self._claims = informers.of(CLAIMS)
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)
 
@@ -66,11 +66,11 @@ class VolumeProtection(Controller[tuple[str, str, str]]):
     its reclaim policy says so. Keys: (collection, namespace, name).
     """
 
-    def __init__(self, views: Views, pace: Pace) -> None:
-        super().__init__(views, pace, PODS, CLAIMS, VOLUMES)
-        self._pods = views.of(PODS)
-        self._claims = views.of(CLAIMS)
-        self._volumes = views.of(VOLUMES)
+    def __init__(self, informers: Informers, pace: Pace) -> None:
+        super().__init__(informers, pace, PODS, CLAIMS, VOLUMES)
+        self._pods = informers.of(PODS)
+        self._claims = informers.of(CLAIMS)
+        self._volumes = informers.of(VOLUMES)
         self._pods.index("claims", claim_keys)
         enqueue_own(self._claims, lambda key: self.queue.add((CLAIMS, *key)))
         enqueue_own(self._volumes, lambda key: self.queue.add((VOLUMES, *key)))
@@ -85,7 +85,7 @@ class VolumeProtection(Controller[tuple[str, str, str]]):
     async def reconcile(self, key: tuple[str, str, str]) -> None:
         """See Controller.reconcile."""
         path, namespace, name = key
-        object_ = self.views.of(path).get(namespace, name)
+        object_ = self.informers.of(path).get(namespace, name)
         if path == CLAIMS:
             await self._look_at_claim(object_, namespace, name)
         elif object_ is not None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from kubesim.controllers.attachments import claims_of, place_of
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import Key, key_of, node_of
 from kubesim.controllers.paths import ATTACHMENTS, CLAIMS, VOLUMES
 from kubesim.server.api import JsonObject
@@ -15,16 +15,16 @@ from kubesim.server.api import JsonObject
 class Mounts:
     """Tells whether a pod's volumes are there, and wakes the pods that wait for one."""
 
-    def __init__(self, views: Views, wake: Callable[[Key], None]) -> None:
+    def __init__(self, informers: Informers, wake: Callable[[Key], None]) -> None:
         """`wake` is called with the key of a pod whose volumes may have come."""
         self._wake = wake
-        self._claims = views.of(CLAIMS)
-        self._volumes = views.of(VOLUMES)
-        self._attachments = views.of(ATTACHMENTS)
+        self._claims = informers.of(CLAIMS)
+        self._volumes = informers.of(VOLUMES)
+        self._attachments = informers.of(ATTACHMENTS)
         self._attachments.index("place", lambda attachment: (place_of(attachment),))
         self._waiting: defaultdict[str, dict[Key, None]] = defaultdict(dict)
-        for view in (self._claims, self._volumes, self._attachments):
-            view.subscribe(self._changed)
+        for informer in (self._claims, self._volumes, self._attachments):
+            informer.subscribe(self._changed)
 
     def _changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         if new is not None:

@@ -7,7 +7,7 @@ from collections import deque
 from kubesim.clock import Clock
 
 
-class Chronicle:
+class Revisions:
     """Versions by instant. Each entry holds from the one before it up to its own instant."""
 
     def __init__(self, clock: Clock) -> None:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from kubesim.clock import Clock
 from kubesim.server.store import Store
-from kubesim.server.timers import Agenda
+from kubesim.server.timers import Timers
 
 EVENT_TTL = 3600.0
 """Seconds; kube-apiserver's default."""
@@ -23,18 +23,18 @@ class Expiry:
     clock) may be changed before the first event comes.
     """
 
-    def __init__(self, store: Store, clock: Clock, agenda: Agenda, ttl: float = EVENT_TTL) -> None:
+    def __init__(self, store: Store, clock: Clock, timers: Timers, ttl: float = EVENT_TTL) -> None:
         self.ttl = ttl
         self._store = store
         self._table = store.table("events")
         self._clock = clock
-        self._agenda = agenda
+        self._timers = timers
         self._written: OrderedDict[Key, float] = OrderedDict()
 
     def note(self, namespace: str, name: str) -> None:
         """The event is written now (or was about to be: one that was refused lives no shorter for it)."""
         if not self._written:
-            self._agenda.later(self.ttl, self._sweep)
+            self._timers.later(self.ttl, self._sweep)
         self._written[namespace, name] = self._clock.monotonic()
         self._written.move_to_end((namespace, name))
 
@@ -44,7 +44,7 @@ class Expiry:
             key, written = next(iter(self._written.items()))
             left = written + self.ttl - now
             if left > 0:
-                self._agenda.later(left, self._sweep)
+                self._timers.later(left, self._sweep)
                 return
             del self._written[key]
             event = self._table.get(*key)

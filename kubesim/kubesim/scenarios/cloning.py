@@ -15,7 +15,7 @@ from kubesim.server.stamps import Stamps
 INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
-class Stamp:
+class Cloner:
     """Makes pods of one model; uids, generated names and addresses are the next ones."""
 
     def __init__(self, stamps: Stamps) -> None:

@@ -93,7 +93,7 @@ def demo_options(*, speed: float = 1.0, seed: int = 1) -> ClusterOptions:
     return options_of(msgspec.structs.replace(scenario_named("demo"), speed=speed, seed=seed))
 
 
-def demo_world(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> World:
+def demo_plan(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> World:
     """The demo's world: `pods` ordinary pods of about a dozen workloads, five of them (a StatefulSet among them)
     budgeted, one slow to stop, one critical; beside them one pod of a DaemonSet and one static pod per node.
     ValueError: nodes < 2 or pods < 1.

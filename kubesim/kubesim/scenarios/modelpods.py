@@ -47,7 +47,7 @@ def workload_key(object_: JsonObject) -> Workload:
     return object_["kind"], metadata.get("namespace") or "default", metadata["name"]
 
 
-class Nursery:
+class ModelMaker:
     """Grows models on one node of each kind that there is in `nodes`."""
 
     def __init__(self, clock: Clock, options: ClusterOptions, nodes: Sequence[NodeSpec]) -> None:

@@ -1,4 +1,4 @@
-"""Where the pods of a settled world run: dealt out over the nodes that take them, in turn.
+"""The nodes of the pods of a prebuilt cluster: dealt out over the nodes that take them, in turn.
 
 Invariant: no node gets more pods than it takes. Taints, selectors and room count, as the scheduler sees them.
 """
@@ -12,7 +12,7 @@ import orjson
 from kubesim.controllers.daemonsets import placement
 from kubesim.controllers.nodefit import fits
 from kubesim.controllers.quantities import Amounts, requests_of
-from kubesim.controllers.schedulercache import Places as Counted
+from kubesim.controllers.schedulercache import SchedulerCache
 from kubesim.scenarios.parser import ScenarioError
 from kubesim.server.api import JsonObject
 
@@ -35,12 +35,12 @@ class _Circle:
         self.turn = 0
 
 
-class Places:
-    """The room on the nodes of a world, as the scheduler counts it: pods, and what they request."""
+class Placement:
+    """The room on the nodes of a cluster, as the scheduler counts it: pods, and what they request."""
 
     def __init__(self, nodes: Sequence[JsonObject]) -> None:
         self._nodes = nodes
-        self._counted = Counted()
+        self._counted = SchedulerCache()
         self._circles: dict[bytes, _Circle] = {}
         self._pods = 0
         for node in nodes:

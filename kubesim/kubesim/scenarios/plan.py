@@ -16,7 +16,7 @@ import msgspec
 from kubesim.cluster import ClusterOptions, NodeSpec
 from kubesim.controllers.nodeclaims import NODE_CLAIM
 from kubesim.scenarios import manifests
-from kubesim.scenarios.demo import demo_world
+from kubesim.scenarios.demo import demo_plan
 from kubesim.scenarios.options import options_of
 from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.scenario import Budget, Demo, NodeGroup, Pods, Replicated, Scenario, Volume
@@ -54,7 +54,7 @@ def plan_of(scenario: Scenario, definitions: Sequence[JsonObject] = (NODE_CLAIM,
         if fnmatchcase(node.name, form.nodes)
     ]
     if scenario.demo is not None:
-        world = demo_world(nodes=scenario.demo.nodes, pods=scenario.demo.pods, seed=scenario.seed)
+        world = demo_plan(nodes=scenario.demo.nodes, pods=scenario.demo.pods, seed=scenario.seed)
         nodes += world.nodes
         objects += world.objects
         statics += [StaticPod(node.name, manifest) for node in world.nodes for manifest in world.static_pods]

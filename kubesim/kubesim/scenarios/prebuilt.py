@@ -14,10 +14,10 @@ from kubesim.clock import Clock
 from kubesim.cluster import EmbeddedCluster, NodeSpec
 from kubesim.controllers.objects import owner_reference
 from kubesim.controllers.staticpods import mirror_pod
-from kubesim.scenarios.cloning import Stamp
-from kubesim.scenarios.modelpods import Models, Nursery, kind_of, replicas_of, workload_key
+from kubesim.scenarios.cloning import Cloner
+from kubesim.scenarios.modelpods import ModelMaker, Models, kind_of, replicas_of, workload_key
 from kubesim.scenarios.objects import create, ensure_namespace, remade
-from kubesim.scenarios.placement import Places, when_well
+from kubesim.scenarios.placement import Placement, when_well
 from kubesim.scenarios.plan import Plan
 from kubesim.server.api import JsonObject
 
@@ -36,7 +36,7 @@ def sort(objects: Iterable[JsonObject]) -> Sorted:
     """Tell apart what can be stamped."""
     found = Sorted([], [], [])
     for object_ in objects:
-        if is_stampable(object_):
+        if is_clonable(object_):
             found.workloads.append(object_)
         elif object_["kind"] in (
             "Pod",
@@ -52,7 +52,7 @@ def sort(objects: Iterable[JsonObject]) -> Sorted:
     return found
 
 
-def is_stampable(object_: JsonObject) -> bool:
+def is_clonable(object_: JsonObject) -> bool:
     """Is it a workload whose pods are alike and stay?"""
     spec = object_.get("spec") or {}
     match object_["kind"]:
@@ -65,7 +65,7 @@ def is_stampable(object_: JsonObject) -> bool:
     return False
 
 
-async def settle(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[JsonObject, ...]:
+async def prebuild(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[JsonObject, ...]:
     """Put the nodes, workloads and pods of a plan into a cluster that does not run yet; returns the objects that are to
     be created when it does. Raises ScenarioError where pods find no place, Refused.
     """
@@ -73,17 +73,17 @@ async def settle(cluster: EmbeddedCluster, plan: Plan, clock: Clock) -> tuple[Js
     for spec in plan.nodes:
         await cluster.add_node(spec)
     store = cluster.server.store
-    places = Places([when_well(node) for node in store.table("nodes")])
+    placement = Placement([when_well(node) for node in store.table("nodes")])
     for object_ in found.workloads:
-        places.check(object_)
+        placement.check(object_)
     # Webhooks are asked about what is created here, not about its models.
     harmless = [object_ for object_ in found.needed if not object_["kind"].endswith("WebhookConfiguration")]
-    models = await Nursery(clock, plan.options, plan.nodes).grow(harmless, found.workloads, plan.static_pods)
+    models = await ModelMaker(clock, plan.options, plan.nodes).grow(harmless, found.workloads, plan.static_pods)
     for spec in plan.nodes:
         _live(cluster, spec, models.nodes[kind_of(spec)])
     for object_ in found.needed:
         await create(cluster, object_)
-    settler = _Settler(cluster, models, places)
+    settler = _Builder(cluster, models, placement)
     pods = [settler.mirror(static.node, static.manifest) for static in plan.static_pods]
     for object_ in found.workloads:
         pods += await settler.workload(object_)
@@ -103,15 +103,15 @@ def _live(cluster: EmbeddedCluster, spec: NodeSpec, model: JsonObject) -> None:
     store.put(table, {**node, "spec": {**known, **taints}, "status": status}, node)
 
 
-class _Settler:
+class _Builder:
     """Creates workloads, and the pods of each."""
 
-    def __init__(self, cluster: EmbeddedCluster, models: Models, places: Places) -> None:
+    def __init__(self, cluster: EmbeddedCluster, models: Models, placement: Placement) -> None:
         self._cluster = cluster
         self._models = models
         self._nodes = cluster.server.store.table("nodes")
-        self._places = places
-        self._stamp = Stamp(cluster.server.stamps)
+        self._placement = placement
+        self._stamp = Cloner(cluster.server.stamps)
 
     def mirror(self, node: str, manifest: JsonObject) -> JsonObject:
         """The mirror pod of a static pod."""
@@ -119,7 +119,7 @@ class _Settler:
         found = self._nodes.get("", node)
         assert found is not None
         wanted = mirror_pod(manifest, found)
-        self._places.take(wanted, node)
+        self._placement.take(wanted, node)
         model = self._models.mirrors[manifest["metadata"]["name"]]
         owners = {"ownerReferences": wanted["metadata"]["ownerReferences"]}
         return self._stamp.one(model, wanted["metadata"]["name"], node, owners)
@@ -131,7 +131,7 @@ class _Settler:
         if kind == "Pod":
             await ensure_namespace(self._cluster, namespace)
             assert model is not None
-            (node,) = self._places.for_pods(object_, 1)
+            (node,) = self._placement.for_pods(object_, 1)
             return iter((self._stamp.one(model, name, node, {}),))
         made = await create(self._cluster, object_)
         owner = owner_reference("apps/v1", kind, made)
@@ -143,7 +143,7 @@ class _Settler:
         if model is None:
             return iter(())
         if kind == "DaemonSet":
-            return self._stamp.generated(model, self._places.for_daemons(made), ownerReferences=[owner])
-        nodes = self._places.for_pods(object_, replicas_of(made))
+            return self._stamp.generated(model, self._placement.for_daemons(made), ownerReferences=[owner])
+        nodes = self._placement.for_pods(object_, replicas_of(made))
         stamped = self._stamp.numbered if kind == "StatefulSet" else self._stamp.generated
         return stamped(model, nodes, ownerReferences=[owner])

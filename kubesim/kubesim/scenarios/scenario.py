@@ -223,7 +223,7 @@ class Some(Base, frozen=True, kw_only=True):
 
 
 class Step(Base, frozen=True, kw_only=True):
-    """Something that happens, simulated seconds after the world has settled; `times` times, each `every` seconds.
+    """Something that happens, simulated seconds after the cluster is ready; `times` times, each `every` seconds.
 
     `end_instances`: the machines of nodes end for good. `protect_instances`: the cloud refuses to end them (409), until
     `unprotect_instances`. `crash_nodes`: they fall silent and their pods die, until `revive_nodes`. `partition_nodes`:
@@ -254,16 +254,17 @@ class Step(Base, frozen=True, kw_only=True):
 class Scenario(Base, frozen=True, kw_only=True):
     """The whole file.
 
-    `start`: "grown" lets the controllers make everything; "settled" puts the pods in as if they had run for long,
-    for worlds too large to wait for. `settle`: simulated seconds after which nobody waits for the pods any longer.
+    `start`: "grown" lets the controllers make everything; "prebuilt" puts the pods in as if they had run for long,
+    for clusters too large to wait for. `ready_timeout`: simulated seconds without change after which pods are no longer
+    waited for.
     """
 
     name: Name
     description: Name
     seed: int = 1
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    start: Literal["grown", "settled"] = "grown"
-    settle: Seconds = 120.0
+    start: Literal["grown", "prebuilt"] = "grown"
+    ready_timeout: Seconds = 120.0
     nodes: tuple[NodeGroup, ...] = ()
     deployments: tuple[Replicated, ...] = ()
     stateful_sets: tuple[Stateful, ...] = ()

@@ -1,6 +1,6 @@
-"""A scenario that runs: its cluster is filled, settles, meets its faults, and lives through its timeline.
+"""A scenario that runs: its cluster is filled, becomes ready, meets its faults, and runs its timeline.
 
-Invariant: faults and timeline begin when the world has settled, never while it is being built.
+Invariant: faults and timeline begin when the cluster is ready, never while it is being filled.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from kubesim.controllers.paths import BUDGETS, NODES, PODS
 from kubesim.scenarios.objects import create
 from kubesim.scenarios.placement import when_well
 from kubesim.scenarios.plan import plan_of
-from kubesim.scenarios.prebuilt import settle
+from kubesim.scenarios.prebuilt import prebuild
 from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.timeline import FaultBook, Tell, Timeline
 from kubesim.server.api import JsonObject
 
-RESTLESS = "restless"
+UNREADY = "restless"
 UNCOUNTED = "uncounted"
 
 
-class Settled(msgspec.Struct, frozen=True):
-    """What there was when the world had settled. `restless`: pods that were still to become Ready when nobody waited
-    for them any longer; `uncounted`: budgets that nobody had looked at.
+class InitialState(msgspec.Struct, frozen=True):
+    """The cluster when its faults and timeline began. `unready`: pods that were not Ready after `readyTimeout`;
+    `uncounted`: budgets without a status.
     """
 
     nodes: int
     pods: int
-    restless: int
+    unready: int
     uncounted: int
 
     @property
     def is_complete(self) -> bool:
         """Whether everything was as it should be."""
-        return not self.restless and not self.uncounted
+        return not self.unready and not self.uncounted
 
 
 class Simulation:
-    """One life of a scenario; `run` it once. `cluster` may be served before; `settled` says what it had become."""
+    """One life of a scenario; `run` it once. `cluster` may be served before; `initial` says what it had become."""
 
     def __init__(
         self,
@@ -68,21 +68,21 @@ class Simulation:
         self.plan = plan_of(scenario, definitions)
         self.cluster = EmbeddedCluster(clock, adjust(self.plan.options))
         self.faults = FaultBook(self.cluster)
-        self.settled: Settled | None = None
+        self.initial: InitialState | None = None
         self._clock = clock
         self._tell = tell
         behaviours = Behaviours(scenario.kubelet.behaviours, self.cluster.pace)
-        self._pods = self.cluster.views.of(PODS)
-        self._nodes = self.cluster.views.of(NODES)
-        self._budgets = self.cluster.views.of(BUDGETS)
-        self._pods.index(RESTLESS, lambda pod: ("",) if is_restless(pod, behaviours) else ())
+        self._pods = self.cluster.informers.of(PODS)
+        self._nodes = self.cluster.informers.of(NODES)
+        self._budgets = self.cluster.informers.of(BUDGETS)
+        self._pods.index(UNREADY, lambda pod: ("",) if is_unready(pod, behaviours) else ())
         self._budgets.index(UNCOUNTED, lambda budget: ("",) if is_uncounted(budget) else ())
 
-    async def run(self, *, task_status: TaskStatus[Settled] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Live until cancelled; started once the world has settled. Raises ScenarioError, Refused while building."""
+    async def run(self, *, task_status: TaskStatus[InitialState] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Live until cancelled; started once the cluster is ready. Raises ScenarioError, Refused while building."""
         cluster, plan = self.cluster, self.plan
         is_grown = self.scenario.start == "grown"
-        later = () if is_grown else await settle(cluster, plan, self._clock)
+        later = () if is_grown else await prebuild(cluster, plan, self._clock)
         async with anyio.create_task_group() as group:
             await group.start(cluster.run)
             if is_grown:
@@ -92,25 +92,25 @@ class Simulation:
                     cluster.add_static_pod(static.node, static.manifest)
             for object_ in plan.objects if is_grown else later:
                 await create(cluster, object_)
-            self.settled = await self._settle()
+            self.initial = await self._until_ready()
             self.faults.add(self.scenario.faults)
-            task_status.started(self.settled)
+            task_status.started(self.initial)
             await Timeline(cluster, self.scenario.timeline, self.faults, self._tell).run()
 
-    async def _settle(self) -> Settled:
+    async def _until_ready(self) -> InitialState:
         """Wait until the pods there are to be are there, and Ready, and budgets are counted; or nothing moves on."""
-        expected, patience = self._expected(), self.cluster.pace.real(self.scenario.settle)
+        expected, patience = self._expected(), self.cluster.pace.real(self.scenario.ready_timeout)
         counts_budgets = "disruption" in self.cluster.options.parts
         last, since = (-1, -1, -1), 0.0
         with self._news() as news:
             while True:
                 uncounted = self._budgets.count(UNCOUNTED, "") if counts_budgets else 0
-                now = (max(0, expected - len(self._pods)), self._pods.count(RESTLESS, ""), uncounted)
+                now = (max(0, expected - len(self._pods)), self._pods.count(UNREADY, ""), uncounted)
                 if now != last:
                     last, since = now, self._clock.monotonic()
                 left = since + patience - self._clock.monotonic()
                 if not any(now) or left <= 0:
-                    return Settled(len(self._nodes), len(self._pods), now[0] + now[1], now[2])
+                    return InitialState(len(self._nodes), len(self._pods), now[0] + now[1], now[2])
                 with anyio.move_on_after(left):
                     await news()
 
@@ -127,13 +127,13 @@ class Simulation:
             await event.wait()
             event = anyio.Event()
 
-        views = (self._pods, self._nodes, self._budgets)
-        for view in views:
+        informers = (self._pods, self._nodes, self._budgets)
+        for view in informers:
             view.subscribe(ring)
         try:
             yield wait
         finally:
-            for view in views:
+            for view in informers:
                 view.unsubscribe(ring)
 
     def _expected(self) -> int:
@@ -154,7 +154,7 @@ class Simulation:
         return 0
 
 
-def is_restless(pod: JsonObject, behaviours: Behaviours) -> bool:
+def is_unready(pod: JsonObject, behaviours: Behaviours) -> bool:
     """Will something become of the pod yet, if nobody touches it?"""
     if is_ready(pod) or is_terminating(pod) or is_finished(pod):
         return False

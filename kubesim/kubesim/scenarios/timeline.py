@@ -1,4 +1,4 @@
-"""What happens in a world after it has settled: the steps of a scenario, each at its instant.
+"""The timeline of a scenario: its steps, each at its instant, counted from when the cluster was ready.
 
 Invariant: steps happen one after another, in the order of their instants and then of the file; whom chance picks
 depends on the seed, the step and what there is to pick from, and on nothing else. A step that fails is told of, and

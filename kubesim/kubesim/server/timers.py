@@ -14,7 +14,7 @@ from collections.abc import Callable
 from kubesim.clock import Clock
 
 
-class Agenda:
+class Timers:
     """Work by the instant at which it is due."""
 
     def __init__(self, clock: Clock, sooner: Callable[[], None]) -> None:

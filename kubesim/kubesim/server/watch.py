@@ -24,7 +24,7 @@ from kubesim.server.routing import Route
 from kubesim.server.selectors import Match, object_match
 from kubesim.server.status import expired
 from kubesim.server.store import Change, Store, Table, TooOldError
-from kubesim.server.timers import Agenda
+from kubesim.server.timers import Timers
 
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_END = 2.0
@@ -73,7 +73,7 @@ class WatchStream:
         store: Store,
         table: Table,
         watched: Watched,
-        agenda: Agenda,
+        timers: Timers,
         *,
         seconds: float,
         bookmarks: bool,
@@ -81,8 +81,8 @@ class WatchStream:
         self._store = store
         self._table = table
         self._watched = watched
-        self._clock = agenda.clock
-        self._agenda = agenda
+        self._clock = timers.clock
+        self._timers = timers
         self._end = self._clock.monotonic() + seconds
         self._takes_bookmarks = bookmarks
         self._bookmark = self._next_bookmark() if bookmarks else math.inf
@@ -154,11 +154,11 @@ class WatchStream:
         else:
             self._sleeps = True
             try:
-                with anyio.move_on_after(min(self._end, self._bookmark, self._agenda.next) - now):
+                with anyio.move_on_after(min(self._end, self._bookmark, self._timers.next) - now):
                     await self._table.wait()
             finally:
                 self._sleeps = False
-            self._agenda.catch_up()
+            self._timers.catch_up()
 
     def _next_bookmark(self) -> float:
         now = self._clock.monotonic()
@@ -191,9 +191,9 @@ class WatchStream:
 class Watches:
     """Opens watches."""
 
-    def __init__(self, store: Store, agenda: Agenda, rng: random.Random) -> None:
+    def __init__(self, store: Store, timers: Timers, rng: random.Random) -> None:
         self._store = store
-        self._agenda = agenda
+        self._timers = timers
         self._random = rng
 
     def open(self, route: Route, query: Mapping[str, str]) -> WatchStream:
@@ -209,7 +209,7 @@ class Watches:
             self._store,
             table,
             watched,
-            self._agenda,
+            self._timers,
             seconds=seconds or WATCH_SECONDS * (1 + self._random.random()),
             bookmarks=is_true(query, "allowWatchBookmarks"),
         )

@@ -12,7 +12,7 @@ import msgspec
 from kubesim.server.api import JsonObject
 from kubesim.server.selectors import read_selector, selects
 from kubesim.values import scaled_value
-from kubesim.verifier.departures import Sighting
+from kubesim.verifier.departures import PodState
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class BudgetRecord(msgspec.Struct, frozen=True):
     violations: int
 
 
-class Tally:
+class BudgetTracker:
     """Counts the healthy pods of one version of a budget's spec."""
 
     def __init__(self, budget: JsonObject) -> None:
@@ -67,7 +67,7 @@ class Tally:
                 return f"{field}: {self.spec[field]}"
         return "none"
 
-    def see(self, uid: str, pod: Sighting | None) -> bool:
+    def see(self, uid: str, pod: PodState | None) -> bool:
         """The pod of that uid is so now, or gone (None). Returns whether it is, or was, one of the budget's."""
         was_selected = self._selected.pop(uid, None) is not None
         self._healthy.discard(uid)

@@ -13,7 +13,7 @@ from contextlib import aclosing
 import msgspec
 
 from kubesim.clock import Clock
-from kubesim.controllers.client import JSON, Event, WorldApi
+from kubesim.controllers.client import JSON, ApiClient, Event
 from kubesim.server.api import Json
 
 
@@ -29,10 +29,10 @@ class Blindness(msgspec.Struct, frozen=True):
         return self.until - self.since
 
 
-class Sight:
-    """A WorldApi for one `follow`; `is_listing` while what it yields comes from a list rather than from a watch."""
+class ObservedApi:
+    """A ApiClient for one `follow`; `is_listing` while what it yields comes from a list rather than from a watch."""
 
-    def __init__(self, api: WorldApi, clock: Clock) -> None:
+    def __init__(self, api: ApiClient, clock: Clock) -> None:
         self.is_listing = True
         self.blind: list[Blindness] = []
         self._api = api
@@ -48,12 +48,12 @@ class Sight:
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> tuple[int, Json]:
-        """See WorldApi.call. Following calls for lists only."""
+        """See ApiClient.call. Following calls for lists only."""
         self.is_listing = True
         return await self._api.call(method, path, body, query=query, content_type=content_type)
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Event, None]:
-        """See WorldApi.watch."""
+        """See ApiClient.watch."""
         async with aclosing(self._api.watch(path, query)) as events:
             async for event in events:
                 if event.type == "ERROR":

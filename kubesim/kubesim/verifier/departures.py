@@ -27,7 +27,7 @@ NOT_REPLACED = ("DaemonSet", "Node")
 """Controllers whose pods belong to their node and return nowhere else."""
 
 
-class Sighting(msgspec.Struct, frozen=True):
+class PodState(msgspec.Struct, frozen=True):
     """A pod as one event showed it. `workload`: uid of its controller, or "". `grace` in seconds, once it ends."""
 
     uid: str
@@ -113,13 +113,13 @@ class Moves:
     def __init__(self) -> None:
         self.touched_twice: list[str] = []
         """Pods whose grace period was changed after their deletion had begun, once per change."""
-        self._left: dict[str, tuple[Sighting, float]] = {}
+        self._left: dict[str, tuple[PodState, float]] = {}
         self._heirs: dict[str, str] = {}  # uid of the one that left to the uid of the one that came
-        self._born: dict[str, tuple[Sighting, float]] = {}  # heirs, as they are or were last seen
+        self._born: dict[str, tuple[PodState, float]] = {}  # heirs, as they are or were last seen
         self._ready_at: dict[str, float] = {}
         self._without_heir: dict[str, list[str]] = {}  # by workload, in the order in which they left
 
-    def see(self, at: float, before: Sighting | None, after: Sighting | None) -> None:
+    def see(self, at: float, before: PodState | None, after: PodState | None) -> None:
         """An event has turned `before` into `after`; None where there was or is no such pod."""
         if after is not None:
             if before is None:
@@ -137,7 +137,7 @@ class Moves:
         """All of them, oldest first."""
         return tuple(self._told(pod, at) for pod, at in self._left.values())
 
-    def _arrived(self, at: float, pod: Sighting) -> None:
+    def _arrived(self, at: float, pod: PodState) -> None:
         waiting = self._without_heir.get(pod.workload) if pod.workload else None
         if not waiting:
             return
@@ -147,13 +147,13 @@ class Moves:
         self._heirs[predecessor] = pod.uid
         self._born[pod.uid] = pod, at
 
-    def _noted(self, at: float, pod: Sighting) -> None:
+    def _noted(self, at: float, pod: PodState) -> None:
         if pod.uid in self._born:
             self._born[pod.uid] = pod, self._born[pod.uid][1]
             if pod.is_healthy:
                 self._ready_at.setdefault(pod.uid, at)
 
-    def _departed(self, at: float, before: Sighting, after: Sighting | None) -> None:
+    def _departed(self, at: float, before: PodState, after: PodState | None) -> None:
         # `before` knows that it was alive, `after` how much time it was given.
         self._left[before.uid] = after or before, at
         if before.is_replaceable:
@@ -162,7 +162,7 @@ class Moves:
             gone = msgspec.structs.replace(before, is_ready=False)
             self._born[before.uid] = gone, self._born[before.uid][1]
 
-    def _told(self, pod: Sighting, at: float) -> Departure:
+    def _told(self, pod: PodState, at: float) -> Departure:
         return Departure(
             uid=pod.uid,
             pod=pod.called,

@@ -17,14 +17,14 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from kubesim.clock import Clock
-from kubesim.controllers.client import Event, WorldApi, follow
+from kubesim.controllers.client import ApiClient, Event, follow
 from kubesim.controllers.paths import BUDGETS, NODES, PODS
 from kubesim.server.api import JsonObject
-from kubesim.verifier.budgets import BudgetRecord, Tally, Violation
-from kubesim.verifier.coverage import Blindness, Sight
-from kubesim.verifier.departures import Departure, Moves, Sighting
+from kubesim.verifier.budgets import BudgetRecord, BudgetTracker, Violation
+from kubesim.verifier.coverage import Blindness, ObservedApi
+from kubesim.verifier.departures import Departure, Moves, PodState
 
-__all__ = ["BudgetRecord", "Departure", "Findings", "NodeRecord", "Referee", "Violation"]
+__all__ = ["BudgetRecord", "Departure", "Findings", "NodeRecord", "Verifier", "Violation"]
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -63,17 +63,17 @@ class Findings(msgspec.Struct, frozen=True):
         )
 
 
-class Referee:
+class Verifier:
     """Watches through `api`; `run` it, then ask. Findings may be asked for at any time."""
 
-    def __init__(self, api: WorldApi, clock: Clock) -> None:
+    def __init__(self, api: ApiClient, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._sight = Sight(api, clock)
-        self._pods: dict[str, Sighting] = {}
+        self._sight = ObservedApi(api, clock)
+        self._pods: dict[str, PodState] = {}
         self._nodes: dict[str, NodeRecord] = {}
-        self._tallies: dict[str, Tally] = {}
-        self._retired: list[Tally] = []
+        self._trackers: dict[str, BudgetTracker] = {}
+        self._retired: list[BudgetTracker] = []
         self._moves = Moves()
         self._violations: list[Violation] = []
         self._sizes: Counter[str] | None = None
@@ -91,8 +91,8 @@ class Referee:
     def begin(self) -> None:
         """Take the pods that there are now as the baseline. `run` does it once; again after a scaling, for instance."""
         self._sizes = Counter(pod.workload for pod in self._pods.values() if pod.is_alive and pod.workload)
-        for tally in self._tallies.values():
-            tally.begin(self._size_of)
+        for tracker in self._trackers.values():
+            tracker.begin(self._size_of)
 
     def findings(self) -> Findings:
         """What it has seen since the baseline."""
@@ -107,7 +107,7 @@ class Referee:
 
     def budgets(self) -> tuple[BudgetRecord, ...]:
         """How every budget has fared, those that are gone or had another spec before among them; by name."""
-        records = [tally.record() for tally in (*self._retired, *self._tallies.values())]
+        records = [tracker.record() for tracker in (*self._retired, *self._trackers.values())]
         return tuple(sorted(records, key=lambda record: record.name))
 
     def nodes(self) -> tuple[NodeRecord, ...]:
@@ -127,7 +127,7 @@ class Referee:
 
     async def _follow(
         self,
-        api: WorldApi,
+        api: ApiClient,
         path: str,
         take: Callable[[Event], None],
         *,
@@ -150,26 +150,26 @@ class Referee:
         if event.type == "SYNCED":
             self._sight.synced()
             # In which order things happened is unknown: only what they have come to is judged.
-            self._judge(list(self._tallies.values()), now, "")
+            self._judge(list(self._trackers.values()), now, "")
             return
         uid = event.object["metadata"]["uid"]
         before = self._pods.pop(uid, None)
-        after = None if event.type == "DELETED" else Sighting.of(event.object)
+        after = None if event.type == "DELETED" else PodState.of(event.object)
         if after is not None:
             self._pods[uid] = after
         self._moves.see(now, before, after)
         pod = after or before
         if pod is None:
             return
-        touched = [t for t in self._tallies.values() if t.namespace == pod.namespace and t.see(uid, after)]
+        touched = [t for t in self._trackers.values() if t.namespace == pod.namespace and t.see(uid, after)]
         if not self._sight.is_listing:
             self._judge(touched, now, pod.called)
 
-    def _judge(self, tallies: list[Tally], now: float, pod: str) -> None:
+    def _judge(self, tallies: list[BudgetTracker], now: float, pod: str) -> None:
         if self._sizes is None:
             return
-        for tally in tallies:
-            violation = tally.judge(now, pod)
+        for tracker in tallies:
+            violation = tracker.judge(now, pod)
             if violation is not None:
                 self._violations.append(violation)
 
@@ -184,25 +184,25 @@ class Referee:
     def _budget_event(self, event: Event) -> None:
         if event.type == "SYNCED":
             return
-        uid, before = event.object["metadata"]["uid"], self._tallies.get(event.object["metadata"]["uid"])
+        uid, before = event.object["metadata"]["uid"], self._trackers.get(event.object["metadata"]["uid"])
         if event.type == "DELETED":
             if before is not None:
-                self._retired.append(self._tallies.pop(uid))
+                self._retired.append(self._trackers.pop(uid))
             return
         if before is not None and before.spec == event.object["spec"]:
             return
         if before is not None:
             self._retired.append(before)
-        self._tallies[uid] = self._counted(event.object)
+        self._trackers[uid] = self._counted(event.object)
 
-    def _counted(self, budget: JsonObject) -> Tally:
-        tally = Tally(budget)
+    def _counted(self, budget: JsonObject) -> BudgetTracker:
+        tracker = BudgetTracker(budget)
         for uid, pod in self._pods.items():
-            if pod.namespace == tally.namespace:
-                tally.see(uid, pod)
+            if pod.namespace == tracker.namespace:
+                tracker.see(uid, pod)
         if self._sizes is not None:
-            tally.begin(self._size_of)
-        return tally
+            tracker.begin(self._size_of)
+        return tracker
 
     def _node_event(self, event: Event) -> None:
         if event.type == "SYNCED":

@@ -15,7 +15,7 @@ from kubesim.admission.caller import InProcessWebhooks
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.controllers.client import InProcess
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.parts import MAKERS, PartOptions
 from kubesim.server.api import Json, JsonObject, Request, Response
@@ -93,10 +93,10 @@ async def embedded() -> AsyncIterator[EmbeddedTarget]:
     """A running cluster of this test's own."""
     clock, webhooks = LoopClock(), InProcessWebhooks()
     server = ApiServer(clock, tokens=USERS, webhooks=webhooks)
-    views = Views(InProcess(server.handle, CONTROLLERS), clock)
-    parts = [MAKERS[name](views, Pace(clock), PartOptions()) for name in PARTS]
+    informers = Informers(InProcess(server.handle, CONTROLLERS), clock)
+    parts = [MAKERS[name](informers, Pace(clock), PartOptions()) for name in PARTS]
     async with anyio.create_task_group() as group:
-        for run in (views.run, *(part.run for part in parts)):
+        for run in (informers.run, *(part.run for part in parts)):
             group.start_soon(run)
         yield EmbeddedTarget(server, webhooks, clock)
         group.cancel_scope.cancel()

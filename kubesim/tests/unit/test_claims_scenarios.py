@@ -75,7 +75,7 @@ async def listed(cluster: EmbeddedCluster, path: str) -> dict[str, JsonObject]:
     return {item["metadata"]["name"]: item for item in answer["items"]}
 
 
-@pytest.mark.parametrize("start", ["grown", "settled"])
+@pytest.mark.parametrize("start", ["grown", "prebuilt"])
 async def test_claims_are_as_karpenter_leaves_them(start: str) -> None:
     async with running(read(CLAIMED, start)) as (cluster, _):
         claims, nodes = await listed(cluster, CLAIM), await listed(cluster, NODES)
@@ -111,7 +111,7 @@ async def test_claims_are_as_karpenter_leaves_them(start: str) -> None:
     assert "finalizers" not in claim["metadata"]
 
 
-@pytest.mark.parametrize("start", ["grown", "settled"])
+@pytest.mark.parametrize("start", ["grown", "prebuilt"])
 async def test_nodes_carry_the_labels_of_their_claims_and_belong_to_them(start: str) -> None:
     async with running(read(CLAIMED, start)) as (cluster, _):
         claims, nodes = await listed(cluster, CLAIM), await listed(cluster, NODES)
@@ -166,7 +166,7 @@ async def test_the_definition_can_be_left_out() -> None:
     assert definition["status"]["storedVersions"] == ["v1"]
 
 
-@pytest.mark.parametrize("start", ["grown", "settled"])
+@pytest.mark.parametrize("start", ["grown", "prebuilt"])
 async def test_a_definition_of_ones_own_takes_the_place_of_ours(start: str) -> None:
     mine = {**NODE_CLAIM, "metadata": {**NODE_CLAIM["metadata"], "labels": {"mine": "yes"}}}
     claim = {

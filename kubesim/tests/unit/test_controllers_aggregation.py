@@ -11,7 +11,7 @@ from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.controllers.client import InProcess
 from kubesim.controllers.clusterroleaggregation import RoleAggregation
-from kubesim.controllers.informers import Views
+from kubesim.controllers.informers import Informers
 from kubesim.controllers.pace import Pace
 from kubesim_support.accounts import RBAC, rule
 from kubesim_support.caller import Caller
@@ -28,10 +28,10 @@ async def caller() -> AsyncIterator[Caller]:
     """A server beside which only the aggregation runs."""
     clock = LoopClock()
     server = ApiServer(clock)
-    views = Views(InProcess(server.handle), clock)
-    controller = RoleAggregation(views, Pace(clock))
+    informers = Informers(InProcess(server.handle), clock)
+    controller = RoleAggregation(informers, Pace(clock))
     async with anyio.create_task_group() as group:
-        group.start_soon(views.run)
+        group.start_soon(informers.run)
         group.start_soon(controller.run)
         yield Caller(server)
         group.cancel_scope.cancel()

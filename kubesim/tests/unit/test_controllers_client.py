@@ -11,8 +11,8 @@ import pytest
 from kubesim.clock import LoopClock, SystemClock
 from kubesim.cluster import PARTS, ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.behaviour import PodBehaviour, Stage
-from kubesim.controllers.client import Disconnected, OverHttp, Refused, WorldApi, ask, follow
-from kubesim.controllers.informers import View, Views
+from kubesim.controllers.client import ApiClient, Disconnected, OverHttp, Refused, ask, follow
+from kubesim.controllers.informers import Informer, Informers
 from kubesim.controllers.kubelet import HollowKubelet, KubeletSettings
 from kubesim.controllers.objects import is_ready
 from kubesim.controllers.pace import Pace
@@ -125,7 +125,7 @@ def seen_at(version: int, name: str = "one", uid: str = "u1") -> JsonObject:
 
 
 def test_a_view_never_goes_back_in_time() -> None:
-    view = View("/api/v1/things")
+    view = Informer("/api/v1/things")
     told: list[tuple[int | None, int | None]] = []
 
     def version(object_: JsonObject | None) -> int | None:
@@ -140,7 +140,7 @@ def test_a_view_never_goes_back_in_time() -> None:
 
 
 def test_another_object_under_a_name_is_a_departure_and_an_arrival() -> None:
-    view = View("/api/v1/things")
+    view = Informer("/api/v1/things")
     view.index("uid", lambda object_: (object_["metadata"]["uid"],))
     told: list[str] = []
     view.subscribe(lambda old, new: told.append("gone" if new is None else "here" if old is None else "changed"))
@@ -155,14 +155,14 @@ def test_another_object_under_a_name_is_a_departure_and_an_arrival() -> None:
 
 async def test_what_was_written_and_deleted_out_of_sight_does_not_stay() -> None:
     cluster = await an_empty_server()
-    views = Views(cluster.api, cluster.pace.clock)
-    view = views.of(PODS)
+    informers = Informers(cluster.api, cluster.pace.clock)
+    view = informers.of(PODS)
     ghost = await cluster.create(pod("ghost"))
     await cluster.api.call("DELETE", path_of(PODS, NAMESPACE, "ghost"))
     view.remember(ghost)
     assert len(view) == 1
     async with anyio.create_task_group() as group:
-        group.start_soon(views.run)
+        group.start_soon(informers.run)
         await view.synced.wait()
         assert len(view) == 0
         written = await cluster.create(pod("real"))
@@ -179,13 +179,13 @@ async def test_the_kubelet_runs_over_http_against_any_server() -> None:
     face = HttpFace(cluster.server)
     url = await face.start()
     async with aiohttp.ClientSession() as session, anyio.create_task_group() as group:
-        stranger: WorldApi = OverHttp(session, url)
+        stranger: ApiClient = OverHttp(session, url)
         assert (await stranger.call("GET", PODS))[0] == 403
         api = OverHttp(session, url, headers={"Authorization": "Bearer sesame"})
-        views, pace = Views(api, clock), Pace(clock)
+        informers, pace = Informers(api, clock), Pace(clock)
         behaviour = PodBehaviour(start_delay=0.05, stop_delay=0.05)
-        kubelet = HollowKubelet(views, pace, KubeletSettings(behaviours=(Stage(behaviour),), leases=True))
-        group.start_soon(views.run)
+        kubelet = HollowKubelet(informers, pace, KubeletSettings(behaviours=(Stage(behaviour),), leases=True))
+        group.start_soon(informers.run)
         group.start_soon(kubelet.run)
         await group.start(cluster.run)
         with anyio.fail_after(20):

@@ -16,7 +16,7 @@ from kubesim.clock import LoopClock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster
 from kubesim.controllers.objects import is_mirror, is_ready, key_of, node_of
 from kubesim.controllers.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
-from kubesim.scenarios.demo import APPS, World, demo_options, demo_world, sizes
+from kubesim.scenarios.demo import APPS, World, demo_options, demo_plan, sizes
 from kubesim.server.api import JsonObject
 from kubesim.serving import write_kubeconfig
 from kubesim.values import scaled_value
@@ -31,7 +31,7 @@ def replicas_of(world: World) -> dict[str, int]:
 
 @given(nodes=st.integers(2, 30), pods=st.integers(1, 3000), seed=st.integers(0, 50))
 def test_a_world_of_any_size_has_its_pods_its_room_and_budgets_that_let_go(nodes: int, pods: int, seed: int) -> None:
-    world = demo_world(nodes=nodes, pods=pods, seed=seed)
+    world = demo_plan(nodes=nodes, pods=pods, seed=seed)
     replicas = replicas_of(world)
     assert len({spec.name for spec in world.nodes}) == nodes
     assert sum(replicas.values()) == pods == world.pods
@@ -51,7 +51,7 @@ def test_a_world_of_any_size_has_its_pods_its_room_and_budgets_that_let_go(nodes
 
 
 def test_the_demos_own_size_has_everything_in_it() -> None:
-    world = demo_world()
+    world = demo_plan()
     kinds = Counter(object_["kind"] for object_ in world.objects)
     assert kinds == {"Deployment": 12, "StatefulSet": 1, "DaemonSet": 1, "PodDisruptionBudget": 5}
     bounds = {
@@ -70,8 +70,8 @@ def test_the_demos_own_size_has_everything_in_it() -> None:
 
 
 def test_the_same_seed_is_the_same_world() -> None:
-    assert demo_world(seed=4) == demo_world(seed=4)
-    assert demo_world(seed=4) != demo_world(seed=5)
+    assert demo_plan(seed=4) == demo_plan(seed=4)
+    assert demo_plan(seed=4) != demo_plan(seed=5)
 
 
 def test_few_pods_go_to_the_first_apps() -> None:
@@ -81,12 +81,12 @@ def test_few_pods_go_to_the_first_apps() -> None:
 @pytest.mark.parametrize(("nodes", "pods"), [(1, 10), (2, 0)])
 def test_a_world_too_small_is_refused(nodes: int, pods: int) -> None:
     with pytest.raises(ValueError, match="at least two nodes and one pod"):
-        demo_world(nodes=nodes, pods=pods)
+        demo_plan(nodes=nodes, pods=pods)
 
 
 @pytest.mark.parametrize(("nodes", "pods"), [(2, 1), (3, 20), (8, 120)])
 async def test_every_pod_of_a_world_runs(nodes: int, pods: int) -> None:
-    world = demo_world(nodes=nodes, pods=pods)
+    world = demo_plan(nodes=nodes, pods=pods)
     cluster = EmbeddedCluster(LoopClock(), demo_options())
     async with anyio.create_task_group() as group:
         await group.start(cluster.run)
@@ -108,7 +108,7 @@ async def budgets_that_block(cluster: EmbeddedCluster) -> list[JsonObject]:
 async def a_short_life(seed: int) -> tuple[list[tuple[float, str, str]], list[tuple[float, str, str]]]:
     """Build the demo's world, cordon a node, evict what is there, end its instance: all that happened."""
     cluster = EmbeddedCluster(LoopClock(), demo_options(seed=seed))
-    world = demo_world(nodes=4, pods=40, seed=seed)
+    world = demo_plan(nodes=4, pods=40, seed=seed)
     async with anyio.create_task_group() as group, Timeline(cluster).watching() as timeline:
         await group.start(cluster.run)
         await world.build(cluster)
@@ -136,7 +136,7 @@ async def test_two_runs_with_one_seed_are_the_same_to_the_last_event() -> None:
 
 
 async def test_a_drained_node_leaves_its_volume_behind_and_its_pods_run_elsewhere() -> None:
-    world = demo_world(nodes=3, pods=30)
+    world = demo_plan(nodes=3, pods=30)
     cluster = EmbeddedCluster(LoopClock(), demo_options())
     async with anyio.create_task_group() as group:
         await group.start(cluster.run)

@@ -83,7 +83,9 @@ async def test_a_deleted_pod_ends_when_it_stops_or_is_killed(
         await quiet()
         phases: list[str] = []
         async with Timeline(cluster).watching() as timeline:
-            cluster.views.of(PODS).subscribe(lambda old, new: phases.append(new["status"]["phase"]) if new else None)
+            cluster.informers.of(PODS).subscribe(
+                lambda old, new: phases.append(new["status"]["phase"]) if new else None
+            )
             await delete_pod(cluster, "one", **({} if grace is None else {"gracePeriodSeconds": grace}))
             await cluster.pace.clock.sleep(100)
             assert timeline.of("one")[-1] == (ends_at, "DELETED")
@@ -100,7 +102,7 @@ async def test_a_stopped_pod_is_not_ready_before_it_goes() -> None:
             if new is not None and "deletionGracePeriodSeconds" in new["metadata"]:
                 states.append((is_ready(new), new["metadata"]["deletionGracePeriodSeconds"]))
 
-        cluster.views.of(PODS).subscribe(changed)
+        cluster.informers.of(PODS).subscribe(changed)
         await delete_pod(cluster, "one")
         await cluster.pace.clock.sleep(3.9)
         assert states == [(True, 30)]
@@ -183,7 +185,7 @@ async def test_a_crash_is_restarted_after_a_growing_back_off() -> None:
                 restarts = new["status"]["containerStatuses"][0]["restartCount"]
                 changes.append((at, is_ready(new), restarts))
 
-        cluster.views.of(PODS).subscribe(changed)
+        cluster.informers.of(PODS).subscribe(changed)
         await cluster.pace.clock.sleep(45.5)
         assert changes == [
             (0.0, True, 0),

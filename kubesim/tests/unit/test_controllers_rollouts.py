@@ -81,7 +81,7 @@ async def test_a_rolling_update_keeps_its_bounds_at_every_instant() -> None:
             fewest = min(fewest, sum(map(is_ready, filter(is_active, cluster.pods()))))
             most = max(most, sum(map(is_active, cluster.pods())))
 
-        cluster.views.of(PODS).subscribe(count)
+        cluster.informers.of(PODS).subscribe(count)
         await change_image(cluster, "new")
         await quiet()
         assert await progress(cluster) == ("True", "ReplicaSetUpdated")

@@ -95,7 +95,7 @@ def test_every_link_leads_somewhere() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-@pytest.mark.parametrize("start", ["grown", "settled"])
+@pytest.mark.parametrize("start", ["grown", "prebuilt"])
 async def test_every_example_comes_to_life(text: str, start: str) -> None:
     scenario = msgspec.structs.replace(read_text(text, "example"), start=start)
     simulation = Simulation(LoopClock(), scenario)

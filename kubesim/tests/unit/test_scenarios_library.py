@@ -14,7 +14,7 @@ from kubesim.controllers.paths import BUDGETS, NODES, PODS, path_of
 from kubesim.scenarios.library import names, scenario_named, text_of
 from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.plan import plan_of, scaled
-from kubesim.scenarios.simulation import Settled, Simulation
+from kubesim.scenarios.simulation import InitialState, Simulation
 from kubesim_support.world_stage import patch, quiet
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ FACTORS = {"large": 0.02, "huge": 0.002}
 
 
 @asynccontextmanager
-async def settled(name: str) -> AsyncIterator[tuple[Simulation, Settled, list[str]]]:
+async def settled(name: str) -> AsyncIterator[tuple[Simulation, InitialState, list[str]]]:
     """A scenario of the library that has settled, and what its timeline tells."""
     told: list[str] = []
     scenario = scaled(scenario_named(name), FACTORS.get(name, 1.0))

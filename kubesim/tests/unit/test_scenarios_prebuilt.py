@@ -59,7 +59,7 @@ async def running(scenario: Scenario) -> AsyncIterator[Simulation]:
 
 
 def settled(text: str = MIXED) -> Scenario:
-    return msgspec.structs.replace(read_text(text, "test"), start="settled")
+    return msgspec.structs.replace(read_text(text, "test"), start="prebuilt")
 
 
 def shape(value: Any) -> Any:
@@ -163,7 +163,7 @@ async def test_deleting_a_deployment_takes_its_pods_along() -> None:
     ],
 )
 async def test_pods_that_find_no_place(text: str, complaint: str) -> None:
-    scenario = settled(f"name: x\ndescription: y\nsettle: 1s\n{text}")
+    scenario = settled(f"name: x\ndescription: y\nreadyTimeout: 1s\n{text}")
     with pytest.raises(ScenarioError, match=f"there is no place for the pods of default/w(-1)?: {complaint}"):
         await Simulation(LoopClock(), scenario).run()
 

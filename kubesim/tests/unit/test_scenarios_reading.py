@@ -39,7 +39,7 @@ def complaint(text: str) -> str:
         ),
         ("speed: 0", "file: speed: expected `float` > 0.0"),
         ("speed: .inf", "file: speed: inf is no number to count with"),
-        ("start: asleep", "file: start: 'asleep' is none of the words it takes; choose one of grown, settled"),
+        ("start: asleep", "file: start: 'asleep' is none of the words it takes; choose one of grown, prebuilt"),
         ("kubelet: {heartbeatSeconds: soon}", "file: kubelet.heartbeatSeconds: 'soon' is no duration"),
         (
             "kubelet: {heartbeat_seconds: 3}",

@@ -14,21 +14,21 @@ from kubesim.controllers.client import Disconnected, Event
 from kubesim.controllers.objects import is_ready, node_of
 from kubesim.controllers.paths import BUDGETS, NODES, PODS, path_of
 from kubesim.server.api import Json, JsonObject
-from kubesim.verifier.budgets import Tally
-from kubesim.verifier.departures import Sighting
-from kubesim.verifier.verifier import Referee
+from kubesim.verifier.budgets import BudgetTracker
+from kubesim.verifier.departures import PodState
+from kubesim.verifier.verifier import Verifier
 from kubesim_support.world_stage import budget, delete_pod, evict, patch, pod, quiet, running, sim, workload
 
 SLOW = sim(start_seconds=1, ready_seconds=1, stop_seconds=1)
 
 
 @asynccontextmanager
-async def refereed(cluster: EmbeddedCluster) -> AsyncIterator[Referee]:
+async def refereed(cluster: EmbeddedCluster) -> AsyncIterator[Verifier]:
     """A referee who has seen everything there is."""
-    referee = Referee(cluster.api, cluster.pace.clock)
+    verifier = Verifier(cluster.api, cluster.pace.clock)
     async with anyio.create_task_group() as group:
-        await group.start(referee.run)
-        yield referee
+        await group.start(verifier.run)
+        yield verifier
         group.cancel_scope.cancel()
 
 
@@ -45,14 +45,14 @@ class TestBudgets:
             await cluster.create(workload("Deployment", "web", 3, annotations=SLOW))
             await cluster.create(budget("web", maxUnavailable=1))
             names = await settled(cluster)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 await anyio.sleep(5)
                 deleted_at = cluster.pace.clock.now()
                 await delete_pod(cluster, names[0])
                 await delete_pod(cluster, names[1])
                 await anyio.sleep(10)
-                (violation,) = referee.findings().violations
-                (record,) = referee.budgets()
+                (violation,) = verifier.findings().violations
+                (record,) = verifier.budgets()
         assert (violation.at, violation.budget, violation.pod) == (deleted_at, "test/web", f"test/{names[1]}")
         assert (violation.healthy, violation.required) == (1, 2)
         assert (record.bound, record.expected, record.required, record.lowest) == ("maxUnavailable: 1", 3, 2, 1)
@@ -64,11 +64,11 @@ class TestBudgets:
             await cluster.create(workload("Deployment", "web", 3, annotations=SLOW))
             await cluster.create(budget("web", maxUnavailable=1))
             names = await settled(cluster)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 for name in names:
                     assert await evict(cluster, name) == 201
                     await anyio.sleep(5)
-                findings = referee.findings()
+                findings = verifier.findings()
         assert findings.violations == ()
         assert findings.budgets[0].lowest == 2
         assert [departure.pod for departure in findings.departures] == [f"test/{name}" for name in names]
@@ -79,42 +79,42 @@ class TestBudgets:
             await cluster.create(workload("Deployment", "web", 4, annotations=SLOW))
             await cluster.create(budget("web", minAvailable="100%"))
             names = await settled(cluster)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 for name in names[:2]:
                     await delete_pod(cluster, name)
                 await anyio.sleep(10)
-                assert [v.healthy for v in referee.findings().violations] == [3, 2]
+                assert [v.healthy for v in verifier.findings().violations] == [3, 2]
 
     @pytest.mark.anyio
     async def test_a_budget_of_later_is_judged_by_the_pods_of_the_beginning(self) -> None:
         async with running("n1") as cluster:
             await cluster.create(workload("Deployment", "web", 3, annotations=SLOW))
             names = await settled(cluster)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 await delete_pod(cluster, names[0])
                 await quiet()
                 await cluster.create(budget("web", maxUnavailable=1))
                 await quiet()
-                (record,) = referee.budgets()
+                (record,) = verifier.budgets()
                 assert (record.expected, record.required, record.healthy) == (3, 2, 2)
                 await delete_pod(cluster, names[1])
                 await quiet()
-                assert [v.healthy for v in referee.findings().violations] == [1]
+                assert [v.healthy for v in verifier.findings().violations] == [1]
 
     @pytest.mark.anyio
     async def test_a_budget_that_is_not_fulfilled_yet_is_not_violated(self) -> None:
-        async with running("n1") as cluster, refereed(cluster) as referee:
+        async with running("n1") as cluster, refereed(cluster) as verifier:
             await cluster.create(workload("Deployment", "web", 2, annotations=SLOW))
             await cluster.create(budget("web", minAvailable=2))
             await anyio.sleep(1)
-            assert referee.budgets()[0].lowest is None
+            assert verifier.budgets()[0].lowest is None
             names = await settled(cluster)
             await quiet()
-            assert referee.budgets()[0].lowest == 2
-            assert referee.findings().violations == ()
+            assert verifier.budgets()[0].lowest == 2
+            assert verifier.findings().violations == ()
             await delete_pod(cluster, names[0])
             await quiet()
-            assert len(referee.findings().violations) == 1
+            assert len(verifier.findings().violations) == 1
 
     @pytest.mark.anyio
     async def test_a_changed_bound_is_another_budget_and_the_old_one_keeps_its_record(self) -> None:
@@ -122,14 +122,14 @@ class TestBudgets:
             await cluster.create(workload("Deployment", "web", 3, annotations=SLOW))
             await cluster.create(budget("web", maxUnavailable=0))
             names = await settled(cluster)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 await patch(cluster, path_of(BUDGETS, "test", "web"), {"spec": {"maxUnavailable": 2}})
                 await quiet()
                 await delete_pod(cluster, names[0])
                 await delete_pod(cluster, names[1])
                 await quiet()
-                assert referee.findings().violations == ()
-                bounds = [(record.bound, record.lowest) for record in referee.budgets()]
+                assert verifier.findings().violations == ()
+                bounds = [(record.bound, record.lowest) for record in verifier.budgets()]
         assert bounds == [("maxUnavailable: 0", 3), ("maxUnavailable: 2", 1)]
 
     @pytest.mark.parametrize(
@@ -147,23 +147,23 @@ class TestBudgets:
     def test_percentages_round_up_for_both_bounds(self, bound: dict[str, Any], expected: int, required: int) -> None:
         manifest = budget("web", **bound)
         manifest["metadata"]["uid"] = "b"
-        tally = Tally(manifest)
+        tracker = BudgetTracker(manifest)
         for number in range(expected):
-            tally.see(f"p{number}", Sighting.of(a_pod(f"p{number}")))
-        tally.begin({"w": expected}.__getitem__)
-        assert tally.record().required == required
+            tracker.see(f"p{number}", PodState.of(a_pod(f"p{number}")))
+        tracker.begin({"w": expected}.__getitem__)
+        assert tracker.record().required == required
 
     def test_null_selects_nothing_and_pods_without_controller_count_for_health_only(self) -> None:
         manifest = budget("web", maxUnavailable=1)
         manifest["metadata"]["uid"] = "b"
         loose = a_pod("p")
         del loose["metadata"]["ownerReferences"]
-        tally = Tally(manifest)
-        assert tally.see("p", Sighting.of(loose))
-        tally.begin(lambda workload: pytest.fail(f"asked for {workload}"))
-        assert (tally.record().expected, tally.record().healthy) == (0, 1)
+        tracker = BudgetTracker(manifest)
+        assert tracker.see("p", PodState.of(loose))
+        tracker.begin(lambda workload: pytest.fail(f"asked for {workload}"))
+        assert (tracker.record().expected, tracker.record().healthy) == (0, 1)
         manifest["spec"]["selector"] = None
-        assert not Tally(manifest).see("p", Sighting.of(loose))
+        assert not BudgetTracker(manifest).see("p", PodState.of(loose))
 
 
 class TestMoves:
@@ -175,16 +175,16 @@ class TestMoves:
             await patch(cluster, path_of(NODES, name="n1"), {"spec": {"unschedulable": True}})
             leaving = [each["metadata"]["name"] for each in cluster.pods() if node_of(each) == "n1"]
             assert leaving
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 evicted_at = cluster.pace.clock.now()
                 for name in leaving:
                     await evict(cluster, name)
                 await quiet()
-                arrivals = [departure.replacement for departure in referee.findings().departures]
+                arrivals = [departure.replacement for departure in verifier.findings().departures]
                 assert [new is not None and new.is_running for new in arrivals] == [False] * len(leaving)
                 await anyio.sleep(10)
-                departures = referee.findings().departures
-                assert referee.ready_pods() == (4, 4)
+                departures = verifier.findings().departures
+                assert verifier.ready_pods() == (4, 4)
         assert {(departure.pod, departure.node) for departure in departures} == {(f"test/{n}", "n1") for n in leaving}
         for departure in departures:
             new = departure.replacement
@@ -200,11 +200,11 @@ class TestMoves:
         async with running("n1") as cluster:
             await cluster.create(workload("StatefulSet", "db", 1, annotations=SLOW, serviceName="db"))
             await settled(cluster)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 for _ in range(2):
                     await evict(cluster, "db-0")
                     await anyio.sleep(10)
-                first, second = referee.findings().departures
+                first, second = verifier.findings().departures
         assert first.uid != second.uid
         assert first.replacement is not None
         assert first.replacement == second.replacement
@@ -217,11 +217,11 @@ class TestMoves:
             await cluster.create(workload("DaemonSet", "agent"))
             cluster.add_static_pod("n1", pod("proxy"))
             await cluster.until(lambda: len(cluster.pods()) == 2)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 for each in cluster.pods():
                     await delete_pod(cluster, each["metadata"]["name"])
                 await anyio.sleep(5)
-                departures = referee.findings().departures
+                departures = verifier.findings().departures
         assert [departure.pod.startswith("test/agent-") for departure in departures] == [True]
         assert not departures[0].is_replaceable
 
@@ -231,12 +231,12 @@ class TestMoves:
             for name in ("once", "twice"):
                 await cluster.create(pod(name, annotations=sim(stop_seconds=20)))
             await settled(cluster)
-            async with refereed(cluster) as referee:
+            async with refereed(cluster) as verifier:
                 for name, graces in (("once", (30, 30)), ("twice", (30, 5))):
                     for grace in graces:
                         await delete_pod(cluster, name, gracePeriodSeconds=grace)
                 await anyio.sleep(30)
-                findings = referee.findings()
+                findings = verifier.findings()
         assert findings.touched_twice == ("test/twice",)
         assert len(findings.departures) == 2
 
@@ -247,8 +247,8 @@ class TestMoves:
                 await cluster.create(pod(name, "n1"))
             await settled(cluster)
             await patch(cluster, path_of(NODES, name="n1"), {"metadata": {"finalizers": ["example.com/hold"]}})
-            async with refereed(cluster) as referee:
-                assert referee.nodes()[0].finalizers == ("example.com/hold",)
+            async with refereed(cluster) as verifier:
+                assert verifier.nodes()[0].finalizers == ("example.com/hold",)
                 await delete_pod(cluster, "before")
                 await anyio.sleep(1)
                 deleted_at = cluster.pace.clock.now()
@@ -257,8 +257,8 @@ class TestMoves:
                 await delete_pod(cluster, "during")
                 await anyio.sleep(1)
                 await patch(cluster, path_of(NODES, name="n1"), {"metadata": {"finalizers": None}})
-                await referee.until(lambda: referee.nodes()[0].gone_at is not None)
-                findings = referee.findings()
+                await verifier.until(lambda: verifier.nodes()[0].gone_at is not None)
+                findings = verifier.findings()
         assert [departure.pod for departure in findings.evictions("n1")] == ["test/during"]
         assert findings.evictions("n2") == ()
         assert (findings.nodes[0].deleted_at, findings.nodes[0].gone_at) == (deleted_at, deleted_at + 2)
@@ -316,11 +316,11 @@ BOOKMARK = Event("BOOKMARK", {"metadata": {"resourceVersion": "opaque-b"}})
 
 
 @asynccontextmanager
-async def reading(script: Script) -> AsyncIterator[Referee]:
-    referee = Referee(script, LoopClock())
+async def reading(script: Script) -> AsyncIterator[Verifier]:
+    verifier = Verifier(script, LoopClock())
     async with anyio.create_task_group() as group:
-        await group.start(referee.run)
-        yield referee
+        await group.start(verifier.run)
+        yield verifier
         group.cancel_scope.cancel()
 
 
@@ -330,13 +330,13 @@ class TestSight:
         script = Script()
         script.pods = [a_pod("a"), a_pod("b"), a_pod("c")]
         script.watches = [[1.0, BOOKMARK, 2.0, Disconnected("cut")], [GONE]]
-        async with reading(script) as referee:
+        async with reading(script) as verifier:
             began = LoopClock().now()
             await anyio.sleep(2)
             # All three are replaced meanwhile: a list tells first of those that are gone, then of the new ones.
             script.pods = [a_pod("d"), a_pod("e"), a_pod("f")]
             await anyio.sleep(5)
-            findings = referee.findings()
+            findings = verifier.findings()
         (blindness,) = findings.blind
         assert blindness.since == began + 1
         assert blindness.until == pytest.approx(began + 3.15)
@@ -349,11 +349,11 @@ class TestSight:
         script = Script()
         script.pods = [a_pod("a"), a_pod("b"), a_pod("c")]
         script.watches = [[3.0, Disconnected("cut")], [GONE]]
-        async with reading(script) as referee:
+        async with reading(script) as verifier:
             await anyio.sleep(2)
             script.pods = [a_pod("a"), a_pod("b", ready=False, version="y")]
             await anyio.sleep(5)
-            (violation,) = referee.findings().violations
+            (violation,) = verifier.findings().violations
         assert (violation.healthy, violation.required, violation.pod) == (1, 2, "")
 
     @pytest.mark.anyio
@@ -362,9 +362,9 @@ class TestSight:
         script.pods = [a_pod("a"), a_pod("b"), a_pod("c")]
         unready = Event("MODIFIED", a_pod("a", ready=False, version="y"))
         script.watches = [[1.0, Disconnected("cut")], [1.0], [unready]]
-        async with reading(script) as referee:
+        async with reading(script) as verifier:
             await anyio.sleep(10)
-            findings = referee.findings()
+            findings = verifier.findings()
         assert findings.blind == ()
         assert findings.budgets[0].lowest == 2
         assert findings.violations == ()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.real_time
 SCENARIO = """\
 name: foretold
 description: Three nodes with a deadline, and one that never drains.
-start: settled
+start: prebuilt
 nodes:
   - {name: "worker-{n}", count: 3, labels: {pool: a}, claims: {terminationGracePeriod: 15m}}
   - {name: plain, labels: {pool: b}}

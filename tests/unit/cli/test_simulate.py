@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from kubesim.clock import LoopClock
 from kubesim.scenarios import library
-from kubesim.scenarios.simulation import Settled, Simulation
+from kubesim.scenarios.simulation import InitialState, Simulation
 
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.root import root
@@ -38,7 +38,7 @@ async def test_each_scenario_of_ones_own_settles(name: str) -> None:
     assert scenario.name == name
     simulation = Simulation(LoopClock(), scenario, definitions=shipped_definitions())
     async with anyio.create_task_group() as group:
-        settled: Settled = await group.start(simulation.run)
+        settled: InitialState = await group.start(simulation.run)
         group.cancel_scope.cancel()
     assert settled.is_complete
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from e2e_support.program import Program, running
 from e2e_support.target import embedded_cluster
 from google.protobuf.json_format import ParseDict
-from kubesim.controllers.client import WorldApi, ask
+from kubesim.controllers.client import ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from support.collector import HANGING, SeenSpan, collecting, read, tree
@@ -208,7 +208,7 @@ async def ended_node(folder: Path) -> AsyncIterator[tuple[Program, str]]:
             yield program, name
 
 
-async def _held(api: WorldApi) -> str:
+async def _held(api: ApiClient) -> str:
     """The name of a node with pods, when the controller has put its finalizer on it."""
     _, body = await ask(api, "GET", PODS)
     name: str = next(pod["spec"]["nodeName"] for pod in body["items"] if "ownerReferences" in pod["metadata"])

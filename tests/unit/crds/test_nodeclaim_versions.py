@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubesim.apiextensions.values import Conformity
+from kubesim.apiextensions.values import SchemaValidator
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.types.schema import Schema
@@ -116,7 +116,7 @@ async def test_what_v1_wrote_is_written_on_through_v1beta1(api: Caller) -> None:
 @pytest.mark.parametrize("name", OLD_CLAIMS)
 def test_that_does_not_rest_on_ratcheting(name: str) -> None:
     """Nothing in the schema of v1 but its rules for new objects speaks against what v1beta1 took."""
-    assert Conformity(Schema(schema(V1))).faults(OLD_CLAIMS[name]) == []
+    assert SchemaValidator(Schema(schema(V1))).faults(OLD_CLAIMS[name]) == []
 
 
 def nodes(raw: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
