@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import looptime
@@ -17,6 +18,18 @@ settings.register_profile("soak", max_examples=2000, deadline=None)
 
 # Workers of xdist inherit the width of a terminal that they do not have: what commands print would be broken at it.
 os.environ.pop("COLUMNS", None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the stories, which mostly wait, over the first half of a run of several workers; others compute beside."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    files: dict[bool, dict[Path, None]] = {True: {}, False: {}}
+    for item in items:
+        files[item.get_closest_marker("e2e") is not None][item.path] = None
+    shares = {True: 0.5, False: 1.0}
+    places = {file: shares[is_story] * n / len(of) for is_story, of in files.items() for n, file in enumerate(of)}
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_collection_finish() -> None:
