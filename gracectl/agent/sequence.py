@@ -128,9 +128,9 @@ class ShutdownSequence:
             self._execute(decided)
             if decided.is_over:
                 break
-            with anyio.move_on_after(decided.look_at - elapsed):
+            with anyio.move_on_after(decided.next_change - elapsed):
                 await self._changed.wait()
-        if decided.notices:
+        if decided.deletions:
             # These pods are not waited for, but their deletion is to be sent.
             with anyio.move_on_after(available - elapsed):
                 await self._deleter.settle(self._node)
@@ -138,14 +138,14 @@ class ShutdownSequence:
 
     def _execute(self, decided: ShutdownStep) -> None:
         """Notify of ranges that began or ended, and pass the pods to delete to the deleter."""
-        for event in decided.news:
+        for event in decided.events:
             if isinstance(event, RangeStarted):
                 self._listener.range_began(event)
             else:
                 self._listener.range_over(event)
         waves = decided.shutdown.order.waves
         self._deleter.set_pods(
-            self._node, [self._scheduled(notice, waves[notice.wave].pods) for notice in decided.notices]
+            self._node, [self._scheduled(notice, waves[notice.wave].pods) for notice in decided.deletions]
         )
 
     def _scheduled(self, notice: ShutdownDeletion, pods: str) -> ScheduledDeletion:

@@ -1,4 +1,4 @@
-"""The settings that decisions read. Defaults are pinned by a test; the composition root joins them with the others."""
+"""Settings that decisions read. Defaults are pinned by a test; the composition root joins them with the others."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class ProtectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """From when a protection counts, and the longest that an administrator grants (None: as long as asked for)."""
+    """From when a protection counts, and the longest that an administrator grants (None: as long as requested)."""
 
     reference: Literal["creation", "start"] = msgspec.field(default="creation", name="from")
     maximum_seconds: Seconds | None = None
 
 
 class DrainSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How long a drain lasts at least, so that a pod bound in the instant of the cordon is still seen."""
+    """Minimum duration of a drain, so that a pod bound in the instant of the cordon is still seen."""
 
     minimum_seconds: Seconds = 2.0
 
 
 class PriorityPeriod(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Pods of this priority and above, up to the next entry, leave together and have this long before a deadline."""
+    """Pods of this priority and above, up to the next entry, share this time before a deadline."""
 
     priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
     shutdown_grace_period_seconds: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
 class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """The order of a shutdown in the two forms, and under the names, that the kubelet's configuration has for it.
+    """The order of a shutdown in the two forms, and under the names, of the kubelet's configuration.
 
-    Source: KEP-2712. None: not given. The durations are Go's (`5m`); a total of 0, like an empty list, says that there
-    is no such order.
+    Source: KEP-2712. None: not given. The durations are Go's (`5m`); a total of 0, like an empty list, means that
+    there is no such order.
     """
 
     shutdown_grace_period: str | None = None
@@ -63,7 +63,7 @@ class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
         return DEFAULT_ORDER if is_given else None
 
     def without_priorities(self) -> Self:
-        """The same where ranges by priority count for nothing: the older form is left, if it was given."""
+        """The same without ranges by priority: the older form is left, if it was given."""
         ranges = self.shutdown_grace_period_by_pod_priority
         return msgspec.structs.replace(self, shutdown_grace_period_by_pod_priority=() if ranges else ranges)
 
@@ -118,14 +118,16 @@ NOT_READY = (
 
 
 class HealthSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Whether and when a node is ended because it is unhealthy."""
+    """Whether and when a node is terminated because it is unhealthy."""
 
     enabled: bool = True
     conditions: tuple[ConditionPolicy, ...] = NOT_READY
     maximum_unhealthy: Annotated[int, msgspec.Meta(ge=0)] | str = "20%"
-    """With more unhealthy nodes than this, a number or a share of the managed ones, none is ended for its health."""
+    """With more unhealthy nodes than this, a number or a share of the managed ones, none is terminated for its
+    health.
+    """
     force: bool = False
-    """End it at once, with everything on it, instead of as budgets and protection allow."""
+    """Terminate it at once, with everything on it, instead of as budgets and protection allow."""
 
 
 class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -134,7 +136,7 @@ class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     maximum_at_once: Annotated[int, msgspec.Meta(ge=1)] | str = "10%"
     """A number, or a percentage of the managed nodes: rounded down, but never less than one."""
     wait_for_replacement: bool = True
-    """The place of a termination is free when its pods are Ready elsewhere; else when its node is gone."""
+    """A termination counts until its pods are Ready elsewhere; else until its node is gone."""
     pending_patience: str = "5m"
     """So long after its node is gone at most (a Go duration)."""
 
@@ -152,7 +154,7 @@ DEFAULT_JITTER: Final = 0.1
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """What holds for the nodes that `selector` matches. None: what holds for all."""
+    """Settings for the nodes that `selector` matches. None: those for all nodes."""
 
     selector: LabelSelector
     termination_grace_seconds: float | None = None
@@ -166,11 +168,11 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 
 class PolicySettings(msgspec.Struct, frozen=True):
-    """Everything that `plan` takes from the administrator."""
+    """Everything that `plan` takes from the settings."""
 
     drain: DrainSettings = DrainSettings()
     order: DrainOrder = DEFAULT_ORDER
-    """The waves in which pods leave."""
+    """The waves of a drain."""
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()
     voluntary: VoluntarySettings = VoluntarySettings()
@@ -188,7 +190,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
 
     @property
     def knows_shutdowns(self) -> bool:
-        """Whether any node has an order with periods, as a shutdown wants it."""
+        """Whether any node has an order with periods, as a shutdown needs it."""
         orders = (self.order, *(group.order for group in self.node_groups))
         return any(order is not None and order.is_timed for order in orders)
 

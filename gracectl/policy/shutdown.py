@@ -23,22 +23,22 @@ from gracectl.policy.deadlines import delete_at, granted
 from gracectl.policy.evictability import FINISHED, is_static
 from gracectl.policy.waves import DrainOrder, Wave, is_daemon, wave_deadlines
 
-_HAIR: Final = 1e-6
-"""Seconds: what is left of a wait below this is rounding."""
+_ROUNDING_SECONDS: Final = 1e-6
+"""Seconds: a shorter wait is only rounding."""
 
 _JUMP: Final = 0.001
 """Seconds: two clocks that run together differ by less."""
 
 _MOMENT: Final = 1.0
-"""Seconds, from the beginning of a shutdown: who looks before then has all of its time to share out."""
+"""Seconds from the beginning of a shutdown: with a first step before then no time is lost."""
 
-_NONE_YET: Final = -1
+_NOT_BEGUN: Final = -1
 
 
 class ShutdownView(msgspec.Struct, frozen=True):
-    """What a step rests on: the pods that the API shows on the node, `elapsed` seconds after its shutdown began, at
-    `now` (Unix seconds by the server's clock). `node_deadline`: by when the node itself must have ended (Unix seconds);
-    None without one.
+    """Input of a step: the pods that the API shows on the node, `elapsed` seconds after its shutdown began, at
+    `now` (Unix seconds by the server's clock). `node_deadline`: by when the node itself must have ended (Unix
+    seconds); None without one.
     """
 
     pods: tuple[Pod, ...]
@@ -48,44 +48,46 @@ class ShutdownView(msgspec.Struct, frozen=True):
 
 
 class ShutdownState(msgspec.Struct, frozen=True):
-    """Where a shutdown stands; `begin` makes the first one. `available`, `since` are seconds since it began."""
+    """State of a shutdown; `begin` makes the first one. `available`, `since` are seconds since it began."""
 
     order: DrainOrder
     periods: tuple[float, ...]
-    """What each range has, in whole seconds: less than it was meant to have if there is too little for all."""
+    """Seconds of each range, whole: less than configured if there is too little time for all."""
     available: float
     """When all of it is over."""
     epoch: float
-    """When it began, in Unix seconds by the server's clock as that is known now."""
+    """When it began, in Unix seconds by the server's clock as it is known now."""
     known: frozenset[str]
-    """The uids of the pods that were there in the beginning."""
+    """UIDs of the pods that existed at the beginning."""
     own_uid: str = ""
-    """Of the pod in which this program runs, which ends with the machine; empty outside of one."""
+    """UID of the pod in which this program runs, which ends with the machine; empty outside of one."""
     own_controller: str = ""
-    """The uid of what controls that pod: while it is updated there are two on the machine, which must not wait for each
-    other."""
-    current: int = _NONE_YET
-    """The range whose time it is, as an index into the waves: behind the last one if all of it is over."""
+    """UID of the controller of that pod: during an update there are two of its pods on the machine, which must
+    not wait for each other.
+    """
+    current: int = _NOT_BEGUN
+    """The current range, as an index into the waves: behind the last one if all of it is over."""
     since: float = 0.0
     """When that range began."""
     left_behind: frozenset[str] = frozenset()
-    """The uids of the pods that were still there when their range was over."""
+    """UIDs of the pods that still existed when their range was over."""
 
     @property
     def is_over(self) -> bool:
-        """Nobody is told, and nobody waited for, any more."""
+        """No pod is deleted, or waited for, any more."""
         return self.current >= len(self.order.waves)
 
     @property
     def ends(self) -> float:
-        """When the range whose time it is will be over at the latest."""
-        has_period = _NONE_YET < self.current < len(self.periods)
+        """When the current range will be over at the latest."""
+        has_period = _NOT_BEGUN < self.current < len(self.periods)
         return min(self.since + (self.periods[self.current] if has_period else 0.0), self.available)
 
 
 class ShutdownDeletion(msgspec.Struct, frozen=True):
-    """A pod that is to be told to leave now: it is granted `grace` seconds, so as to have ended by `deadline`. Its time
-    came at `begins`. Both are Unix seconds, and the same in each step until the next range begins."""
+    """Pod that is to be deleted now, with `grace` seconds, to have ended by `deadline`. Its range began at
+    `begins`. Both are Unix seconds, and the same in each step until the next range begins.
+    """
 
     pod: Pod
     wave: int
@@ -103,8 +105,9 @@ class RangeEnd(StrEnum):
 
 
 class RangeStarted(msgspec.Struct, frozen=True):
-    """The time of a range has come: `at` seconds after the shutdown began, for `seconds`. `pods` are its own, those
-    that terminate already among them."""
+    """A range has begun: `at` seconds after the shutdown began, for `seconds`. `pods` are its own, including
+    terminating ones.
+    """
 
     number: int
     wave: Wave
@@ -114,8 +117,9 @@ class RangeStarted(msgspec.Struct, frozen=True):
 
 
 class RangeEnded(msgspec.Struct, frozen=True):
-    """It is over, `at` seconds after the shutdown began and `seconds` after its own beginning; `left` are those that it
-    was still waiting for."""
+    """A range is over, `at` seconds after the shutdown began and `seconds` after its own beginning; `left` are
+    the pods that it was still waiting for.
+    """
 
     number: int
     wave: Wave
@@ -129,32 +133,34 @@ class ShutdownStep(msgspec.Struct, frozen=True):
     """What is to be done at one instant of a shutdown."""
 
     shutdown: ShutdownState
-    """Where it stands now."""
-    notices: tuple[ShutdownDeletion, ...]
-    """Who is to be told now. Whoever is told and terminates is in none any more, unless he must hurry."""
+    """The state after this step."""
+    deletions: tuple[ShutdownDeletion, ...]
+    """Pods to delete now. One that terminates in time is not repeated, unless its grace must be shortened."""
     awaited: tuple[Pod, ...]
-    """Whom the range waits for."""
+    """Pods that the range waits for."""
     left: tuple[Pod, ...]
-    """All that are still there and not passed over."""
-    news: tuple[RangeStarted | RangeEnded, ...]
+    """All pods that still exist and are not ignored."""
+    events: tuple[RangeStarted | RangeEnded, ...]
     """What has begun and ended with this step, in this order. A range without a pod does neither."""
 
     @property
     def is_over(self) -> bool:
-        """Nothing is left to wait for. A last range without a period is told all the same: see `notices`."""
+        """Nothing is left to wait for. Pods of a last range without a period are deleted all the same: see
+        `deletions`.
+        """
         return self.shutdown.is_over
 
     @property
-    def look_at(self) -> float:
+    def next_change(self) -> float:
         """When to look again if nothing changes until then: the range is over, seconds after the shutdown began."""
         return self.shutdown.ends
 
 
 def begin(order: DrainOrder, available: float, seen: ShutdownView, own_uid: str = "") -> ShutdownState:
-    """A shutdown that must be over `available` seconds after it began, when its pods are known for the first time.
+    """Begin a shutdown that must be over `available` seconds after it began, when its pods are first known.
 
-    Of what is left then each range has its period, or, if that is too little for all, its share of it (policy.reserve).
-    Up to the first look a moment passes in any case, and no range is to lose a whole second for that.
+    Of what is left then each range has its period, or, if that is too little for all, its share of it (policy.waves).
+    A moment passes before the first step in any case, and no range is to lose a whole second for that.
     """
     left = max(available - (seen.elapsed if seen.elapsed >= _MOMENT else 0.0), 0.0)
     return ShutdownState(
@@ -169,35 +175,35 @@ def begin(order: DrainOrder, available: float, seen: ShutdownView, own_uid: str 
 
 
 def step(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownStep:
-    """What follows from what is seen. With the same again nothing begins, and the same pods are to be told."""
+    """The next step. With an unchanged view no range begins, and the same pods are to be deleted."""
     shutdown = _on_time(shutdown, seen)
     pods = tuple(pod for pod in seen.pods if ignored_reason(pod, shutdown) is None)
-    news: list[RangeStarted | RangeEnded] = []
+    events: list[RangeStarted | RangeEnded] = []
     while not shutdown.is_over:
-        if shutdown.current != _NONE_YET:
+        if shutdown.current != _NOT_BEGUN:
             awaited = _awaited(shutdown, pods)
-            if awaited and shutdown.ends - seen.elapsed > _HAIR:
+            if awaited and shutdown.ends - seen.elapsed > _ROUNDING_SECONDS:
                 break
-            news.append(_over(shutdown, awaited, seen.elapsed))
+            events.append(_ended(shutdown, awaited, seen.elapsed))
         shutdown = _next(shutdown, pods, seen.elapsed)
         if not shutdown.is_over:
             own = tuple(pod for pod in pods if shutdown.order.wave_of(pod) == shutdown.current)
             wave, period = shutdown.order.waves[shutdown.current], shutdown.ends - shutdown.since
-            news.append(RangeStarted(shutdown.current, wave, seen.elapsed, period, own))
-    began = {each.number for each in news if isinstance(each, RangeStarted)}
+            events.append(RangeStarted(shutdown.current, wave, seen.elapsed, period, own))
+    began = {each.number for each in events if isinstance(each, RangeStarted)}
     turns = began if shutdown.is_over else set(range(shutdown.current + 1))
-    found = (_notice(shutdown, pod, seen) for pod in pods if shutdown.order.wave_of(pod) in turns)
+    found = (_deletion(shutdown, pod, seen) for pod in pods if shutdown.order.wave_of(pod) in turns)
     return ShutdownStep(
         shutdown=shutdown,
-        notices=tuple(notice for notice in found if notice is not None),
+        deletions=tuple(each for each in found if each is not None),
         awaited=_awaited(shutdown, pods),
         left=pods,
-        news=tuple(news),
+        events=tuple(events),
     )
 
 
 def ignored_reason(pod: Pod, shutdown: ShutdownState) -> str | None:
-    """Why a shutdown neither tells a pod to leave nor waits for it; None if it does."""
+    """Why a shutdown neither deletes a pod nor waits for it; None if it does."""
     if is_static(pod):
         return "static pod: it ends with its machine"
     if pod.phase in FINISHED:
@@ -206,29 +212,29 @@ def ignored_reason(pod: Pod, shutdown: ShutdownState) -> str | None:
         return "the node agent itself: it ends with its machine"
     if shutdown.own_controller and _controller(pod) == shutdown.own_controller:
         return "another node agent, as while they are updated: it ends with its machine"
-    # Creation timestamps have whole seconds; whoever was there in the beginning replaces nobody.
+    # Creation timestamps have whole seconds; a pod that existed at the beginning replaces no other.
     if is_daemon(pod) and pod.uid not in shutdown.known and pod.created >= math.floor(shutdown.epoch):
         return "it replaces a DaemonSet pod of before the shutdown, as the next one would replace it"
     return None
 
 
 def _controller(pod: Pod) -> str:
-    """The uid of what controls the pod; empty if nothing does."""
+    """UID of the controller of a pod; empty if there is none."""
     return next((owner.uid for owner in pod.owners if owner.controller), "")
 
 
 def _periods(order: DrainOrder, available: float) -> tuple[float, ...]:
-    """What each range has if there is so much for all of them: whole seconds, as the reserve cuts them."""
+    """Seconds of each range if there are so many for all of them: whole, as wave deadlines are."""
     latest = wave_deadlines(order, range(len(order.waves)), available, 0.0).latest
     before = (0.0, *latest)
     return tuple(
-        float(math.floor(min(wave.period, latest[number] - before[number]) + _HAIR))
+        float(math.floor(min(wave.period, latest[number] - before[number]) + _ROUNDING_SECONDS))
         for number, wave in enumerate(order.waves)
     )
 
 
 def _on_time(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownState:
-    """The server's clock may turn out to be another than we thought: periods run on, their Unix instants move."""
+    """Follow a correction of the server's clock: periods run on, their Unix instants move."""
     epoch = seen.now - seen.elapsed
     if abs(epoch - shutdown.epoch) < _JUMP:
         return shutdown
@@ -236,7 +242,7 @@ def _on_time(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownState:
 
 
 def _awaited(shutdown: ShutdownState, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Whom the range whose time it is waits for: its own, and those of earlier ones that came after their range."""
+    """Pods that the current range waits for: its own, and those of earlier ones that came after their range."""
     return tuple(
         pod
         for pod in pods
@@ -247,18 +253,18 @@ def _awaited(shutdown: ShutdownState, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     )
 
 
-def _over(shutdown: ShutdownState, awaited: tuple[Pod, ...], elapsed: float) -> RangeEnded:
-    is_whole = shutdown.ends - shutdown.since >= shutdown.periods[shutdown.current] - _HAIR
+def _ended(shutdown: ShutdownState, awaited: tuple[Pod, ...], elapsed: float) -> RangeEnded:
+    is_whole = shutdown.ends - shutdown.since >= shutdown.periods[shutdown.current] - _ROUNDING_SECONDS
     ending = (RangeEnd.PERIOD if is_whole else RangeEnd.TIME) if awaited else RangeEnd.EMPTY
     wave = shutdown.order.waves[shutdown.current]
     return RangeEnded(shutdown.current, wave, elapsed, elapsed - shutdown.since, awaited, ending)
 
 
 def _next(shutdown: ShutdownState, pods: tuple[Pod, ...], elapsed: float) -> ShutdownState:
-    """The next range that has a pod, if there is one and time for it; those of the last one are left behind."""
+    """The next range that has a pod, if there is one and time for it; pods of the last one are left behind."""
     waves = {pod.uid: shutdown.order.wave_of(pod) for pod in pods}
     following = len(shutdown.order.waves)
-    if shutdown.available - elapsed > _HAIR:
+    if shutdown.available - elapsed > _ROUNDING_SECONDS:
         following = min((wave for wave in waves.values() if wave > shutdown.current), default=following)
     behind = frozenset(uid for uid, wave in waves.items() if wave <= shutdown.current)
     return msgspec.structs.replace(
@@ -266,12 +272,12 @@ def _next(shutdown: ShutdownState, pods: tuple[Pod, ...], elapsed: float) -> Shu
     )
 
 
-def _notice(shutdown: ShutdownState, pod: Pod, seen: ShutdownView) -> ShutdownDeletion | None:
-    """What a pod whose turn has come is to be told; None if it has been told already."""
+def _deletion(shutdown: ShutdownState, pod: Pod, seen: ShutdownView) -> ShutdownDeletion | None:
+    """The deletion of a pod whose range has begun; None if it was deleted already."""
     if pod.deletion_timestamp is not None and pod.uid in shutdown.left_behind:
         return None
     wave = shutdown.order.wave_of(pod)
-    # A range without a period is told, and over.
+    # The pods of a range without a period are deleted at once, and it is over.
     ends = shutdown.ends if shutdown.periods[wave] > 0 else 0.0
     # The server counts in whole seconds: what ends later than the last whole one ends too late.
     deadline = float(math.floor(round(shutdown.epoch + ends, 6)))

@@ -1,8 +1,8 @@
-"""What ends a node although nobody has deleted it, and what may keep it from that (DESIGN 3.1 no 3 to 5).
+"""Voluntary terminations: what triggers them, and which pods may block them.
 
-Nobody waits for such an end, so it is voluntary: the pods come first. A pod that is protected, or whose budget blocks,
-keeps its node, unless an administrator has set a termination grace period: then the node is ended all the same, and has
-until its deadline to do what the pod asks for ("eventual disruption" of the grace period seed).
+The pods come first. A pod that is protected, or whose budget blocks, blocks the termination, unless an administrator
+has set a termination grace period: then the node is terminated all the same, and its pods have until the deadline
+("eventual disruption" of Karpenter's termination grace period design).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
 
 REMEDIES: Final = {
     Allowance.EXHAUSTED: "give the budget more healthy pods or a wider bound",
-    Allowance.NOT_COUNTABLE: "mend what its condition names, or take the budget away",
+    Allowance.NOT_COUNTABLE: "fix what its condition names, or delete the budget",
     Allowance.AMBIGUOUS: "change their selectors so that one is left",
     Allowance.NOT_OBSERVED: "wait for the disruption controller",
 }
-"""What would let a pod leave whose budget blocks."""
+"""What would allow the eviction of a pod whose budget blocks."""
 
 
 class Cause(StrEnum):
-    """Why a node is to end."""
+    """Why a node is to be terminated."""
 
     UNHEALTHY = "unhealthy"
     TERMINABLE = "terminable"
@@ -50,7 +50,7 @@ class Cause(StrEnum):
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """From `at` (Unix seconds) on a node is to end; `message` say why, to people who read them then."""
+    """Reason to terminate a node from `at` (Unix seconds) on; `message` is read then."""
 
     cause: Cause
     at: float
@@ -58,9 +58,9 @@ class Trigger(msgspec.Struct, frozen=True):
 
 
 def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: PolicySettings) -> tuple[Trigger, ...]:
-    """All that will end these nodes, or this claim with them, if nothing changes; in the order in which it is told.
+    """All triggers for these nodes, or for this claim with them, in the order in which they are reported.
 
-    Raises nothing: a claim whose expireAfter cannot be read never expires (see `expires_at`).
+    Raises nothing: a claim whose expireAfter cannot be parsed never expires (see `expires_at`).
     """
     nodes = tuple(nodes)
     found = [trigger for node in nodes for trigger in (_unhealthy(node, settings), _terminable(node)) if trigger]
@@ -74,20 +74,20 @@ def expires_at(claim: NodeClaim) -> float | None:
 
     Counted from the claim's creation, whether or not it has a node. Absent means Never here, unlike in Karpenter.
     """
-    written = claim.expire_after
-    if written is None or written == names.NEVER:
+    text = claim.expire_after
+    if text is None or text == names.NEVER:
         return None
-    seconds = parse_seconds(written)
+    seconds = parse_seconds(text)
     if seconds < 0:
-        raise ValueError(f"{written!r} is negative")
+        raise ValueError(f"{text!r} is negative")
     return claim.created + seconds
 
 
 def node_expires_at(node: Node, settings: PolicySettings) -> float | None:
     """The instant at which a node without a claim reaches the age that its group gives it; None: never.
 
-    Its uid decides how much earlier than `expireAfter` that is, up to the jitter: nodes of one age expire apart, and
-    each at the same instant whatever has restarted. Never later than `expireAfter`.
+    Its UID decides how much earlier than `expireAfter` that is, up to the jitter: nodes of one age expire apart, and
+    each at the same instant after every restart. Never later than `expireAfter`.
     """
     group = settings.group_of(node.labels)
     if group is None or group.expire_seconds is None:
@@ -124,22 +124,22 @@ def _share_of(uid: str) -> float:
 
 def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:
     if is_in_maintenance(node):
-        return None  # somebody is rebooting it, or worse
-    ailment = first_untolerated(unhealthy_conditions(node, settings.health))
-    if ailment is None or ailment.since is None:
+        return None  # it may be rebooting, or worse
+    condition = first_untolerated(unhealthy_conditions(node, settings.health))
+    if condition is None or condition.since is None:
         return None
-    words = (
-        f"node {node.name} is unhealthy: its condition {ailment.type} has been {ailment.status} since "
-        f"{format_time(ailment.since)}, and {ailment.toleration:g} s of that are tolerated"
+    message = (
+        f"node {node.name} is unhealthy: its condition {condition.type} has been {condition.status} since "
+        f"{format_time(condition.since)}, and {condition.toleration:g} s of that are tolerated"
     )
-    return Trigger(Cause.UNHEALTHY, ailment.tolerated_until, words)
+    return Trigger(Cause.UNHEALTHY, condition.tolerated_until, message)
 
 
 def _terminable(node: Node) -> Trigger | None:
     if node.labels.get(names.LIFECYCLE_PHASE) != names.LIFECYCLE_PHASE_TERMINABLE:
         return None
-    words = f"node {node.name} has the label {names.LIFECYCLE_PHASE}={names.LIFECYCLE_PHASE_TERMINABLE}"
-    return Trigger(Cause.TERMINABLE, -math.inf, words)
+    message = f"node {node.name} has the label {names.LIFECYCLE_PHASE}={names.LIFECYCLE_PHASE_TERMINABLE}"
+    return Trigger(Cause.TERMINABLE, -math.inf, message)
 
 
 def _expired(claim: NodeClaim) -> Trigger | None:
@@ -149,24 +149,25 @@ def _expired(claim: NodeClaim) -> Trigger | None:
         return None
     if at is None:
         return None
-    words = f"node claim {claim.name}, made {format_time(claim.created)}, has reached its expireAfter of "
-    return Trigger(Cause.EXPIRED, at, words + str(claim.expire_after))
+    message = f"node claim {claim.name}, created {format_time(claim.created)}, has reached its expireAfter of "
+    return Trigger(Cause.EXPIRED, at, message + str(claim.expire_after))
 
 
 def _node_expired(node: Node, settings: PolicySettings) -> Trigger | None:
     at = node_expires_at(node, settings)
     if at is None:
         return None
-    words = (
-        f"node {node.name}, made {format_time(node.created)}, has reached the age of its node group (expireAfter, less "
-        "its jitter)"
+    message = (
+        f"node {node.name}, created {format_time(node.created)}, has reached the age of its node group (expireAfter, "
+        "less its jitter)"
     )
-    return Trigger(Cause.EXPIRED, at, words)
+    return Trigger(Cause.EXPIRED, at, message)
 
 
 class VoluntaryBlocker(msgspec.Struct, frozen=True):
-    """A pod that keeps its node from a voluntary end. `until`: the instant at which that is over by itself, if it is
-    one of those; `remedy`: what else would let the node go."""
+    """Pod that blocks a voluntary termination. `until`: the instant at which that is over by itself, if known;
+    `remedy`: what else would help.
+    """
 
     pod: Pod
     reason: str
@@ -182,50 +183,54 @@ def voluntary_blockers(
     now: float,
     settings: PolicySettings,
 ) -> tuple[VoluntaryBlocker, ...]:
-    """The pods of a node that keep it, ordered by name; `budgets` by pod UID. Each is asked for by itself: that a
-    budget cannot let all of them go at once is for the drain to wait out."""
+    """The blocking pods of a node, ordered by name; `budgets` by pod UID.
+
+    Each is checked by itself: that a budget cannot allow all of them at once is for the drain to wait out.
+    """
     counted = (pod for pod in sorted(pods, key=lambda pod: pod.key) if ignored(pod, now) is None)
-    found = (_hold(pod, budgets.get(pod.uid, ()), now, settings) for pod in counted)
-    return tuple(hold for hold in found if hold is not None)
+    found = (_blocker(pod, budgets.get(pod.uid, ()), now, settings) for pod in counted)
+    return tuple(each for each in found if each is not None)
 
 
-def elapses_at(holds: tuple[VoluntaryBlocker, ...]) -> float | None:
-    """The instant at which the last of the protections ends that end by themselves: if nothing else keeps the node, it
-    is free then. None if there are none of those, and only an event can free it."""
-    return max((hold.until for hold in holds if hold.until is not None), default=None)
+def elapses_at(blockers: tuple[VoluntaryBlocker, ...]) -> float | None:
+    """The instant at which the last of the protections ends that end by themselves: if nothing else blocks the
+    node, it is free then. None if there are none of those, and only an event can free it.
+    """
+    return max((each.until for each in blockers if each.until is not None), default=None)
 
 
-def explain_blockers(holds: tuple[VoluntaryBlocker, ...]) -> str:
-    """`pod shop/job is protected by … until … (and 2 more pods); to let the node end, …`: for people."""
-    first = holds[0]
+def explain_blockers(blockers: tuple[VoluntaryBlocker, ...]) -> str:
+    """`pod shop/job is protected by … until … (and 2 more pods); to terminate the node, …`."""
+    first = blockers[0]
     until = f" until {format_time(first.until)}" if first.until is not None else ""
     if first.protection is not None:
         until += first.protection.limit_note
-    more = len(holds) - 1
+    more = len(blockers) - 1
     others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
     return (
-        f"pod {first.pod.namespace}/{first.pod.name} {first.reason}{until}{others}; to let the node end, "
+        f"pod {first.pod.namespace}/{first.pod.name} {first.reason}{until}{others}; to terminate the node, "
         f"{first.remedy}, or give the node a terminationGracePeriod (in nodeGroups, if its claim has none), or delete "
         "it"
     )
 
 
-def explain_elapsed(holds: Sequence[VoluntaryBlocker]) -> str:
-    """`pod shop/job was protected by … until …; 2 more had ended before`: of protections that have ended by themselves,
-    in that order."""
-    last = holds[-1]
+def explain_elapsed(blockers: Sequence[VoluntaryBlocker]) -> str:
+    """`pod shop/job was protected by … until …; 2 more had ended before`: of protections that have ended, in that
+    order.
+    """
+    last = blockers[-1]
     assert last.protection is not None
     assert last.until is not None
     protection = f"was {last.protection.description} until {format_time(last.until)}{last.protection.limit_note}"
-    others = f"; {len(holds) - 1} more had ended before" if len(holds) > 1 else ""
+    others = f"; {len(blockers) - 1} more had ended before" if len(blockers) > 1 else ""
     return f"pod {last.pod.namespace}/{last.pod.name} {protection}{others}"
 
 
-def _hold(
+def _blocker(
     pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settings: PolicySettings
 ) -> VoluntaryBlocker | None:
     if isinstance(pod, UnknownPod):
-        return VoluntaryBlocker(pod, f"stands there: {undecodable_reason(pod)}", None, "mend or delete the pod")
+        return VoluntaryBlocker(pod, f"blocks it: {undecodable_reason(pod)}", None, "fix or delete the pod")
     if pod.deletion_timestamp is not None:
         return None
     if protection := protection_of(pod, now, settings.protection):
@@ -233,4 +238,4 @@ def _hold(
         return VoluntaryBlocker(pod, f"is {protection.description}", protection.until, way_out, protection)
     verdict = eviction_verdict(pod, budgets)
     remedy = REMEDIES.get(verdict.allowance)
-    return None if remedy is None else VoluntaryBlocker(pod, f"may not leave: {verdict.reason}", None, remedy)
+    return None if remedy is None else VoluntaryBlocker(pod, f"cannot be evicted: {verdict.reason}", None, remedy)

@@ -331,7 +331,7 @@ async def test_a_node_that_something_else_blocks_gets_an_event_that_the_protecti
         await until(stage, 2 * HOUR)
         [message] = await told(stage, "n1", ELAPSED)
         assert f'pod shop/job was protected by do-not-disrupt "1h" until {stamp(stage, HOUR)}, but' in message
-        assert "but blocked: pod shop/web may not leave: budget shop/web allows no disruption now" in message
+        assert "but blocked: pod shop/web cannot be evicted: budget shop/web allows no disruption now" in message
         assert posted(stage, ELAPSED) == [100.0 + HOUR]
         await stage.call("DELETE", "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web")
         await stage.until_gone("n1")

@@ -99,7 +99,7 @@ async def test_a_node_whose_pods_budget_is_spent_waits_for_the_replica_that_is_m
         await stage.clock.sleep(1000)
         assert deleted(stage) == []
         [message] = await told(stage, "n1")
-        assert "may not leave: budget shop/web allows no disruption now (3 of 3 healthy, 3 required)" in message
+        assert "cannot be evicted: budget shop/web allows no disruption now (3 of 3 healthy, 3 required)" in message
         path = "/apis/apps/v1/namespaces/shop/deployments/web"
         await stage.call("PATCH", path, {"spec": {"replicas": 4}}, MERGE)
         start = stage.clock.monotonic()

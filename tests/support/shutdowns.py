@@ -24,7 +24,7 @@ def at(elapsed: float, *pods: Pod) -> ShutdownView:
 def told(order: DrainOrder, pods: Sequence[Pod], node_deadline: float | None = None) -> dict[str, int]:
     """By name, the grace with which pods are told when a shutdown with time enough begins."""
     seen = ShutdownView(tuple(pods), 0.0, NOW, node_deadline)
-    return {notice.pod.name: notice.grace for notice in step(begin(order, 10_000, seen), seen).notices}
+    return {notice.pod.name: notice.grace for notice in step(begin(order, 10_000, seen), seen).deletions}
 
 
 class Machine:
@@ -82,12 +82,12 @@ class Machine:
         decided = step(self._shutdown, self._seen())
         self.steps.append(decided)
         self._shutdown = decided.shutdown
-        for news in decided.news:
+        for news in decided.events:
             if isinstance(news, RangeStarted):
                 self.began[news.number] = news.at
             else:
                 self.ended.append(news)
-        for notice in sorted(decided.notices, key=lambda each: each.pod.name):
+        for notice in sorted(decided.deletions, key=lambda each: each.pod.name):
             self.told.append((notice.pod.name, self.elapsed, notice.grace))
             self._stop(notice.pod, notice.grace)
             marked = math.floor(NOW + self.elapsed) + notice.grace

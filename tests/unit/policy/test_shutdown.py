@@ -160,7 +160,7 @@ def test_a_pod_of_a_range_without_a_period_has_no_more_grace_in_a_later_one() ->
     pods = (a_pod("web", grace_seconds=SLOW), a_pod("c", priority=1_000, grace_seconds=SLOW))
     first = step(begin(order, 100, at(0, *pods)), at(0, *pods))
     later = step(first.shutdown, at(50, *pods))
-    assert {notice.pod.name: notice.grace for notice in later.notices} == {"web": 1, "c": 50}
+    assert {notice.pod.name: notice.grace for notice in later.deletions} == {"web": 1, "c": 50}
     assert [pod.name for pod in later.awaited] == ["c"]
 
 
@@ -169,10 +169,10 @@ def test_instants_between_seconds_promise_nothing_beyond_the_end_of_the_range() 
     pod = a_pod("web", grace_seconds=SLOW)
     seen = ShutdownView((pod,), 0.0, NOW + 0.7)
     first = step(begin(KEP, 660, seen), seen)
-    (notice,) = first.notices
+    (notice,) = first.deletions
     assert (notice.grace, notice.deadline) == (60, NOW + 60)
     late = step(first.shutdown, ShutdownView((pod, a_pod("late", grace_seconds=SLOW)), 20.5, NOW + 21.2))
-    assert {each.pod.name: (each.grace, each.deadline) for each in late.notices}["late"] == (39, NOW + 60)
+    assert {each.pod.name: (each.grace, each.deadline) for each in late.deletions}["late"] == (39, NOW + 60)
 
 
 @pytest.mark.parametrize("elapsed", [0.00001, 0.003, 0.9])
@@ -184,7 +184,7 @@ def test_the_moment_that_passes_before_the_first_look_costs_no_range_a_second(el
 @pytest.mark.parametrize("fraction", [0.9994, 0.9996, 0.99999, 0.0001])
 def test_a_beginning_just_beside_a_whole_second_grants_no_second_more_than_the_period(fraction: float) -> None:
     seen = ShutdownView((a_pod("web", grace_seconds=SLOW),), 0.0, NOW + fraction)
-    (notice,) = step(begin(KEP, 660, seen), seen).notices
+    (notice,) = step(begin(KEP, 660, seen), seen).deletions
     assert notice.grace == 60
     assert granted(notice.pod, notice.deadline, max(NOW + fraction, notice.begins)) == 60
 
@@ -193,10 +193,10 @@ def test_who_is_to_be_told_is_the_same_at_every_look_until_the_range_is_over() -
     pods = (a_pod("web", grace_seconds=SLOW),)
     first = step(begin(KEP, 660, at(0, *pods)), at(0, *pods))
     second = step(first.shutdown, at(13.37, *pods))
-    assert second.news == ()
-    fixed = [(notice.begins, notice.deadline) for notice in (*first.notices, *second.notices)]
+    assert second.events == ()
+    fixed = [(notice.begins, notice.deadline) for notice in (*first.deletions, *second.deletions)]
     assert fixed == [(NOW, NOW + 60)] * 2
-    assert [notice.grace for notice in second.notices] == [47]
+    assert [notice.grace for notice in second.deletions] == [47]
 
 
 # -- pods that terminate already -----------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_who_could_not_be_told_in_his_range_is_told_in_the_next_one_but_not_wait
     pods = (a_pod("web", grace_seconds=SLOW), a_pod("c", priority=1_000, grace_seconds=SLOW))
     first = step(begin(KEP, 660, at(0, *pods)), at(0, *pods))
     second = step(first.shutdown, at(60, *pods))
-    assert {notice.pod.name: notice.grace for notice in second.notices} == {"web": 120, "c": 120}
+    assert {notice.pod.name: notice.grace for notice in second.deletions} == {"web": 120, "c": 120}
     assert [pod.name for pod in second.awaited] == ["c"]
     assert step(second.shutdown, at(70, pods[0])).is_over
 
@@ -338,7 +338,7 @@ def test_who_is_passed_over_is_neither_told_nor_waited_for(fields: dict[str, Any
     shutdown = begin(KEP, 660, seen, "own")
     assert ignored_reason(pod, shutdown) == reason
     decided = step(shutdown, seen)
-    assert (decided.is_over, decided.notices, decided.news, decided.left) == (True, (), (), ())
+    assert (decided.is_over, decided.deletions, decided.events, decided.left) == (True, (), (), ())
 
 
 def test_tolerating_a_cordon_or_protection_helps_nobody_when_the_machine_goes_down() -> None:
@@ -350,7 +350,7 @@ def test_two_agents_on_a_machine_do_not_wait_for_each_other() -> None:
     ours, theirs = owned_by("DaemonSet", "gracectl-agent"), owned_by("DaemonSet", "network")
     pods = (a_pod("old", owners=ours), a_pod("new", owners=ours), a_pod("net", owners=theirs), a_pod("web"))
     first = begin(KEP, 660, at(0, *pods), own_uid=pods[0].uid)
-    assert [notice.pod.name for notice in step(first, at(0, *pods)).notices] == ["net", "web"]
+    assert [notice.pod.name for notice in step(first, at(0, *pods)).deletions] == ["net", "web"]
     assert ignored_reason(pods[1], first) == "another node agent, as while they are updated: it ends with its machine"
     late = a_pod("newer", owners=ours, created=NOW + 5)
     assert [pod.name for pod in step(first, at(9, *pods, late)).awaited] == ["net", "web"]
@@ -419,19 +419,19 @@ def test_when_the_servers_clock_jumps_periods_run_on() -> None:
     pod = a_pod("web", grace_seconds=SLOW)
     first = step(begin(KEP, 660, at(0, pod)), at(0, pod))
     jumped = step(first.shutdown, ShutdownView((pod,), 10, NOW + 10 + 100))
-    assert jumped.look_at == 60
-    assert [(notice.deadline, notice.grace) for notice in jumped.notices] == [(NOW + 160, 50)]
+    assert jumped.next_change == 60
+    assert [(notice.deadline, notice.grace) for notice in jumped.deletions] == [(NOW + 160, 50)]
 
 
 def test_what_begins_and_ends_is_told_in_its_order() -> None:
     pods = [a_pod("web"), a_pod("a", priority=100_000, grace_seconds=SLOW)]
     first = step(begin(KEP, 660, at(0, *pods)), at(0, *pods))
-    (news,) = first.news
+    (news,) = first.events
     assert isinstance(news, RangeStarted)
     assert (news.number, news.wave.name, news.at, news.seconds) == (0, "priority below 1000", 0, 60)
     assert [pod.name for pod in news.pods] == ["web"]
     second = step(first.shutdown, at(12, pods[1]))
-    over, began = second.news
+    over, began = second.events
     assert isinstance(over, RangeEnded)
     assert isinstance(began, RangeStarted)
     assert (over.number, over.at, over.seconds, over.left, over.ending) == (0, 12, 12, (), RangeEnd.EMPTY)

@@ -122,7 +122,7 @@ def test_all_triggers_are_told_health_first() -> None:
         "node n1 is unhealthy: its condition Ready has been Unknown since 1970-01-12T13:30:00Z, and 900 s of that "
         "are tolerated"
     )
-    assert triggers[3].message == "node claim c1, made 1970-01-12T13:46:40Z, has reached its expireAfter of 1h"
+    assert triggers[3].message == "node claim c1, created 1970-01-12T13:46:40Z, has reached its expireAfter of 1h"
 
 
 def test_what_is_switched_off_or_undated_ends_nothing() -> None:
@@ -183,8 +183,8 @@ def test_a_pod_that_does_not(pod: Pod, budgets: list[PodDisruptionBudget]) -> No
 def test_a_pod_that_cannot_be_decoded_keeps_its_node() -> None:
     unknown = UnknownPod("shop", "unknown", "u", error="no `int`")
     assert explain_blockers(voluntary_blockers([unknown], {}, NOW, SETTINGS)).startswith(
-        "pod shop/unknown stands there: cannot decide: unknown pod, its object cannot be decoded (no `int`); to let "
-        "the node end, mend or delete the pod, or "
+        "pod shop/unknown blocks it: cannot decide: unknown pod, its object cannot be decoded (no `int`); to "
+        "terminate the node, fix or delete the pod, or "
     )
 
 
@@ -210,11 +210,13 @@ def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() ->
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
     assert explain_blockers(voluntary_blockers(pods, {}, NOW, SETTINGS)) == (
         'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); to let the '
-        "node end, take do-not-disrupt off the pod, or give the node a terminationGracePeriod (in nodeGroups, if its "
+        "node, take do-not-disrupt off the pod, or give the node a terminationGracePeriod (in nodeGroups, if its "
         "claim has none), or delete it"
     )
     message = explain_blockers(voluntary_blockers([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
-    assert message.startswith("pod shop/web-1 may not leave: budget shop/web allows no disruption now (2 of 3 healthy")
+    assert message.startswith(
+        "pod shop/web-1 cannot be evicted: budget shop/web allows no disruption now (2 of 3 healthy"
+    )
 
 
 # -- the age of nodes without a claim ----------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ def test_a_node_expires_with_its_group() -> None:
     [trigger] = triggers_of([node], None, aging(jitter=0.0))
     assert (trigger.cause, trigger.at) == (Cause.EXPIRED, NOW + 1000)
     assert trigger.message == (
-        "node n1, made 1970-01-12T13:46:40Z, has reached the age of its node group (expireAfter, less its jitter)"
+        "node n1, created 1970-01-12T13:46:40Z, has reached the age of its node group (expireAfter, less its jitter)"
     )
 
 
