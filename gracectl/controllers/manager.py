@@ -144,7 +144,7 @@ class ControllerManager:
             "node claim terminations": self.claims.run,
             "misspellings": self._misspellings.run,
             "node disruption budgets": self._counting.run,
-            "journals": self.tracer.run,
+            "traces": self.tracer.run,
         }
         await run_components(parts, anyio.Event(), status=self._component_status)
 

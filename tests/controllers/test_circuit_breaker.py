@@ -74,7 +74,7 @@ def test_the_count_equals_a_recount(changes: list[tuple[str, str, int]]) -> None
         if new is not None:
             nodes[name] = new
         brake.note(old, new)
-        assert brake.tally(now) == recount(nodes, settings, now)
+        assert brake.counts(now) == recount(nodes, settings, now)
         loosens = brake.closes_at(now)
         ends = {unhealthy_until(node, settings) for node in nodes.values()}
         instants = sorted(at for at in ends if now < at < math.inf)

@@ -1,5 +1,4 @@
-"""What stories about protection have in common: days that pass quickly, pods that are made in a known second, and who
-was told what."""
+"""Support of tests about protection: days that pass quickly, pods that are created in a known second, Events."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ FEW = frozenset({"kubelet", "disruption", "scheduler", "jobs", "deployments", "r
 
 
 class Patient(Settings, frozen=True, kw_only=True):
-    """Settings with which nobody wants to read how things stand: a drain is looked at when there is a reason only."""
+    """Settings without status updates: a drain is looked at when there is a reason only."""
 
     @property
     def termination(self) -> TerminationSettings:

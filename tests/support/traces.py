@@ -1,4 +1,4 @@
-"""What collectors would have of the traces of controllers on virtual time."""
+"""Collector of the traces of controllers on virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Outlet:
 
 
 class Collector:
-    """Gets what the controllers of a stage tell, from now on. Instants are seconds since the stage began."""
+    """Spans that the controllers of a stage export from now on. Instants are seconds since the stage began."""
 
     def __init__(self, stage: Stage, *, wanted: bool = True) -> None:
         self._stage = stage
@@ -45,7 +45,7 @@ class Collector:
         stage.spans = outlet
 
     def lose(self, seconds: float) -> None:
-        """The last controller was killed just now: what it has told in so many seconds was not sent."""
+        """The last controller was killed just now: the spans of its last seconds were not sent."""
         outlet, now = self.outlets[-1], self._stage.clock.monotonic()
         outlet.emitted = [(at, span) for at, span in outlet.emitted if at <= now - seconds]
 

@@ -1,4 +1,4 @@
-"""What tests of voluntary terminations have in common: losing a node, and seeing what was deleted when."""
+"""Support of tests about voluntary terminations: losing a node, and what was deleted when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON_LOST_NODES = [{"key": names.UNREACHABLE_TAINT_KEY, "operator": "Exists", "eff
 
 
 def deletions(stage: Stage, resource: str = "nodes") -> list[tuple[float, str]]:
-    """The DELETEs that we have sent and the server has taken: when, and of what."""
+    """DELETEs that the server has accepted: instant and name."""
     done = stage.transport.of("delete", resource)
     return [(round(each.instant, 3), each.operation.name) for each in done if each.status == 200]
 

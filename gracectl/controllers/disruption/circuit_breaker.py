@@ -40,7 +40,7 @@ class CircuitBreaker:
         elif until > -math.inf:
             self._recovering[new.name] = until
 
-    def tally(self, now: float) -> UnhealthyNodes:
+    def counts(self, now: float) -> UnhealthyNodes:
         """The counts at `now`."""
         self._recovering = {name: until for name, until in self._recovering.items() if until > now}
         return UnhealthyNodes(
@@ -52,6 +52,6 @@ class CircuitBreaker:
 
     def closes_at(self, now: float) -> float | None:
         """When it closes by the clock alone; None if it is closed, or only an event can close it."""
-        excess = self.tally(now).excess
+        excess = self.counts(now).excess
         ends = sorted(self._recovering.values())
         return ends[excess - 1] if 0 < excess <= len(ends) else None

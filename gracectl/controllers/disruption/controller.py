@@ -199,15 +199,15 @@ class DisruptionController:
     ) -> tuple[Trigger, ...]:
         """What is due, without health while too many nodes are unhealthy."""
         sick = [trigger for trigger in due if trigger.cause is Cause.UNHEALTHY]
-        tally = self._breaker.tally(now) if sick else None
-        if tally is None or not tally.excess:
+        counts = self._breaker.counts(now) if sick else None
+        if counts is None or not counts.excess:
             status.reported.pop(EventReason.UNHEALTHY_NODES_HELD, None)
             return due
         self._held_by_breaker.add(candidate.key)
         self._queue.add(CIRCUIT_BREAKER)
         others = tuple(trigger for trigger in due if trigger not in sick)
         if not others:
-            self._events.circuit_breaker_open(candidate, status, tally, sick[0])
+            self._events.circuit_breaker_open(candidate, status, counts, sick[0])
         return others
 
     async def _check_forced_deadline(self, disruption: Disruption) -> Stop | None:
@@ -367,7 +367,7 @@ class DisruptionController:
 
     def _recheck_circuit_breaker(self) -> Requeue | None:
         now = self._context.clock.now()
-        if self._breaker.tally(now).excess:
+        if self._breaker.counts(now).excess:
             return self._at(self._breaker.closes_at(now)) if self._held_by_breaker else None
         for key in self._held_by_breaker:
             self._queue.add(key)

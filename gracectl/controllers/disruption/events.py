@@ -54,11 +54,11 @@ class DisruptionEvents:
         self._emit(candidate, status, EventReason.DISRUPTION_REFUSED, message)
 
     def circuit_breaker_open(
-        self, candidate: DisruptionCandidate, status: CandidateStatus, tally: UnhealthyNodes, sick: Trigger
+        self, candidate: DisruptionCandidate, status: CandidateStatus, counts: UnhealthyNodes, sick: Trigger
     ) -> None:
         """Too many nodes are unhealthy to terminate this one for its health."""
         message = (
-            f"not terminated for its health: {tally} (health.maximumUnhealthy); {sick.message}; terminated when fewer "
+            f"not terminated for its health: {counts} (health.maximumUnhealthy); {sick.message}; terminated when fewer "
             "nodes are unhealthy, or when you delete it"
         )
         self._emit(candidate, status, EventReason.UNHEALTHY_NODES_HELD, message)

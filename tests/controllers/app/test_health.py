@@ -54,7 +54,7 @@ async def test_it_lives_through_work_and_through_a_server_that_is_not_there() ->
         for _ in range(10):  # for longer than a worker that hangs is borne
             await stage.clock.sleep(120)
             assert not failed(*controller.health())
-        assert [check.name for check in controller.health()] == ["loop", "parts", "queues", "timers"]
+        assert [check.name for check in controller.health()] == ["loop", "components", "queues", "timers"]
 
 
 async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_long(
