@@ -94,7 +94,7 @@ def _figure(measured: Measured, ground: str, scenario: str, name: str) -> Figure
 
 
 def _scenario(grounds: Mapping[str, Outcome]) -> str:
-    """Figures of all grounds beside each other, then who has taken part, ground by ground."""
+    """Figures of all grounds beside each other, then the contenders, ground by ground."""
     names = list(dict.fromkeys(figure.name for outcome in grounds.values() for figure in outcome.figures))
     columns = {ground: {figure.name: figure for figure in outcome.figures} for ground, outcome in grounds.items()}
     rows = []
@@ -113,7 +113,7 @@ def _scenario(grounds: Mapping[str, Outcome]) -> str:
 
 
 def _trials(trials: Sequence[Trial]) -> str:
-    heading = ("who", "seconds", "×", "evictions/s", "evictions", "reads", "all", "429", "CPU", "MiB")
+    heading = ("contender", "seconds", "×", "evictions/s", "evictions", "reads", "all", "429", "CPU", "MiB")
     rows = [(one.contender + one.failings, *cells(one, trials[0])) for one in trials]
     return f"{_table(heading, rows)}\n\n({UNITS})"
 

@@ -102,7 +102,7 @@ def _of_trials(trials: Sequence[Trial], width: int) -> Table:
         padding=(0, 0),
         caption=UNITS,
     )
-    table.add_column("who", ratio=1, min_width=18)
+    table.add_column("contender", ratio=1, min_width=18)
     for heading in ("seconds", "×", "evict/s", "POST", "GET", "all", "429", "CPU", "MiB"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in trials:

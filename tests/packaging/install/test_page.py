@@ -37,7 +37,7 @@ EVERYWHERE = ("anywhere", "embedded")
 WEB = {"app": "web"}
 GOES = "pretend-1"
 PASSING: Final = {"Event", "PodMetrics", "NodeMetrics", "ComponentStatus"}
-"""Kinds whose objects come and go by themselves, or are made up for whoever asks."""
+"""Kinds whose objects come and go by themselves, or are computed for each request."""
 
 Instead = Callable[[Shell], Awaitable[None]]
 
@@ -53,7 +53,7 @@ def test_the_page_says_of_each_block_where_it_is_for() -> None:
 
 
 async def everything(shell: Shell) -> dict[str, Any]:
-    """All objects that a cluster can list, by kind, namespace and name; of nodes what others have put onto them."""
+    """All objects that a cluster can list, by kind, namespace and name; of nodes what clients have added."""
     names = (await shell.run("kubectl api-resources --verbs=list -o name")).split()
     listed = orjson.loads(await shell.run(f"kubectl get {','.join(names)} -A -o json"))
     found: dict[str, Any] = {}
@@ -154,7 +154,7 @@ def _is_written(path: Path) -> bool:
 
 
 async def follow(shell: Shell, step: Step, exchanged: Mapping[str, Instead]) -> str:
-    """Do what a step says; what was said to it."""
+    """Run the commands of a step; returns what they print."""
     said = ""
     for line in step.lines:
         other = next((do for begin, do in exchanged.items() if line.startswith(begin)), None)
@@ -168,16 +168,14 @@ async def follow(shell: Shell, step: Step, exchanged: Mapping[str, Instead]) -> 
 
 
 @pytest.mark.parametrize("way", ["kubectl", "helm"])
-async def test_whoever_follows_the_page_has_gracectl_drain_a_node_and_nothing_left_at_the_end(
-    way: str, tmp_path: Path
-) -> None:
+async def test_the_page_drains_a_node_and_leaves_nothing_behind(way: str, tmp_path: Path) -> None:
     if way == "helm":
         needs_helm()
     admission, metrics, probes = free_ports(3)
     exchanged = instead_of_helm(tmp_path) if way == "helm" else {}
     wanted = steps(PAGE, (*EVERYWHERE, way))
     async with terminal(tmp_path, {"/tmp/": f"{tmp_path}/", ":8443": f":{admission}"}) as shell:
-        # The ports of the page may be somebody else's here.
+        # The ports of the page may be taken here.
         ports = {"ADMISSION": admission, "METRICS": metrics, "PROBES": probes}
         shell.elsewhere |= {f"GRACECTL__{part}__LISTEN": f"127.0.0.1:{port}" for part, port in ports.items()}
         cluster, export = wanted[:2]
@@ -192,8 +190,8 @@ async def test_whoever_follows_the_page_has_gracectl_drain_a_node_and_nothing_le
 
 
 async def _followed(shell: Shell, step: Step, exchanged: Mapping[str, Instead], sight: ClusterWatcher) -> None:
-    """Follow a step, and see to it that it has come to what the page promises."""
-    if not any("delete node " in line for line in step.lines):
+    """Follow a step, and check what the page promises of it."""
+    if not any("gracectl drain " in line for line in step.lines):
         said = await follow(shell, step, exchanged)
         # "Both of these print nothing."
         assert not said or not any("grep" in line for line in step.lines), said
@@ -212,7 +210,7 @@ async def _followed(shell: Shell, step: Step, exchanged: Mapping[str, Instead], 
 
 
 async def _until_as_before(shell: Shell, before: dict[str, Any]) -> None:
-    """The garbage collector and namespaces take their time."""
+    """Wait for the garbage collector and for namespaces."""
     clock, after = SystemClock(), await everything(shell)
     with anyio.move_on_after(30):
         while after != before:
