@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from gracectl.config.schema import schema as settings_schema
+from gracectl.config.fields import schema as settings_schema
 
 ROOT: Final = Path(__file__).parent.parent
 CHART: Final = ROOT / "helm" / "gracectl"

@@ -1,7 +1,7 @@
-"""The composition root of `gracectl agent`: the agent of one node, its clients, metrics and probes, and its settings.
+"""Composition root of `gracectl agent`: the agent of one node, its clients, metrics and probes, and its settings.
 
-The settings file is followed: another order for shutdowns counts for the next one. Whatever else it says (addresses,
-how logs are written) counts from the next start.
+The settings file is reloaded: another shutdown order applies to the next shutdown. All else (addresses, log format)
+needs a restart.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gracectl.agent.agent import Agent, AgentDependencies
 from gracectl.agent.metrics import agent_samples
 from gracectl.agent.rbac import RIGHTS
 from gracectl.agent.watch import Machine
-from gracectl.app.following import SettingsFollower, following_checks, following_samples
+from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.config import ConfigError, Settings
-from gracectl.config.changes import OF_AGENT
+from gracectl.config.changes import AGENT_SCOPE
 from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError
@@ -50,17 +50,17 @@ from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
 
-LONGEST_READ: Final = 10.0
-"""Seconds for one look: a shutdown has better things to do than to wait for an answer that does not come. A write has
-the patience that webhooks need, and nothing waits for it but the pod or node that it is about."""
+READ_SECONDS: Final = 10.0
+"""Seconds for a read, which must not delay a shutdown. A write has the time that webhooks need; only its own pod or
+node waits for it."""
 
-RIGHTS_SECONDS: Final = 10.0
-"""How long after a failure the API server is asked again what it allows us."""
+PERMISSIONS_SECONDS: Final = 10.0
+"""Pause until the permissions are checked again after a failure."""
 
 
 class NodeAgent:
-    """The whole agent of a machine over one transport, on one clock; `settings` gives those of now, or raises
-    ConfigError; `rng` seeds every jitter, `spans` takes traces."""
+    """The whole agent of a machine over one transport, on one clock; `settings` returns the present ones, or raises
+    ConfigError; `rng` seeds all jitter, `spans` takes traces."""
 
     def __init__(
         self,
@@ -74,20 +74,20 @@ class NodeAgent:
     ) -> None:
         rng = rng or random.Random()
         current = settings()
-        self._follower = SettingsFollower(settings, current, clock, OF_AGENT, self._take_over)
+        self._reloader = SettingsReloader(settings, current, clock, AGENT_SCOPE, self._apply_settings)
         self._clock = clock
         self._spans = spans
         self._skew: SkewEstimate | None = None
-        timeout = min(current.client.request_timeout_seconds, LONGEST_READ)
+        timeout = min(current.client.request_timeout_seconds, READ_SECONDS)
         self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
         # A client of its own: each try has its own grace.
         once = ClientSettings(timeout=timeout, retry=RetrySettings(attempts=1))
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
-        self._begun = clock.monotonic()
+        self._started = clock.monotonic()
         self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
         self._stop = anyio.Event()
-        means = AgentDependencies(
+        dependencies = AgentDependencies(
             machine=machine,
             client=self._client,
             deleting=self._deleting,
@@ -98,7 +98,7 @@ class NodeAgent:
             rng=rng,
         )
         self._policy = current.shutdown
-        self.agent = Agent(means, self._policy, self._disabled)
+        self.agent = Agent(dependencies, self._policy, self._disabled)
         exposition = Exposition(clock, (self._samples,), (PROCESS_COLLECTOR,))
         self._servers = Servers(
             (
@@ -108,20 +108,20 @@ class NodeAgent:
             clock,
         )
 
-    def heed(self, skew: SkewEstimate | None) -> None:
-        """To be called before `run`: what `skew` makes of the server's clock is shown by metrics and probes."""
+    def show_skew(self, skew: SkewEstimate | None) -> None:
+        """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
         self._skew = skew
 
     async def run(self, stop: anyio.Event) -> None:
-        """Run until `stop` is set, or until no settings are left for this node; a shutdown of the machine that is under
-        way is finished first. Raises ComponentFailed, or ConfigError."""
+        """Run until `stop` is set, or until the settings have no order for this node; a shutdown under way is completed
+        first. Raises ComponentFailed, or ConfigError."""
         try:
-            parts = await self._open_doors()
-            parts |= {"events": self._recorder.run, **self.agent.components}
-            parts |= {"rights": self._look_at_rights, "settings": self._follower.run}
+            components = await self._open_servers()
+            components |= {"events": self._recorder.run, **self.agent.components}
+            components |= {"rights": self._check_permissions, "settings": self._reloader.run}
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_after, stop)
-                await run_components(parts, self._stop, status=self._component_status)
+                await run_components(components, self._stop, status=self._component_status)
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
@@ -132,7 +132,7 @@ class NodeAgent:
         await self.agent.settled()
         self._stop.set()
 
-    async def _open_doors(self) -> dict[str, Component]:
+    async def _open_servers(self) -> dict[str, Component]:
         try:
             await self._servers.open()
         except CannotListen as error:
@@ -144,24 +144,24 @@ class NodeAgent:
         )
 
     def _disabled(self, reason: str) -> None:
-        logger.info("graceful shutdown is disabled: %s; the agent ends", reason)
+        logger.info("graceful shutdown disabled: %s; exiting", reason)
         self._stop.set()
 
-    async def _look_at_rights(self) -> None:
-        """A part: tell what is missing as soon as the server can be asked; the agent goes on, and does what it may."""
+    async def _check_permissions(self) -> None:
+        """Component: log missing permissions as soon as the server can be reached; the agent runs all the same."""
         while True:
             try:
                 missing = await missing_permissions(self._client, RIGHTS)
                 break
             except ApiError as error:
-                logger.warning("the API server cannot be asked what it allows: %s; it is asked again", error)
-                await self._clock.sleep(RIGHTS_SECONDS)
+                logger.warning("permissions: cannot be checked: %s; retrying", error)
+                await self._clock.sleep(PERMISSIONS_SECONDS)
         if missing:
             listed = "; ".join(str(right) for right in missing)
-            logger.error("the credentials do not allow all that the agent does; grant them: %s", listed)
+            logger.error("missing permissions: %s", listed)
         await anyio.sleep_forever()
 
-    def _take_over(self, settings: Settings) -> None:
+    def _apply_settings(self, settings: Settings) -> None:
         if settings.shutdown != self._policy:
             self._policy = settings.shutdown
             self.agent.configure(self._policy)
@@ -175,8 +175,8 @@ class NodeAgent:
             answer_samples(clients),
             api_samples(clients),
             clock_samples(self._skew.statistics() if self._skew else None),
-            watch_samples(watches, caches, self._clock.monotonic(), self._begun),
-            following_samples(self._follower),
+            watch_samples(watches, caches, self._clock.monotonic(), self._started),
+            reload_samples(self._reloader),
             connection_samples(self._servers.statistics()),
             event_samples(self._recorder.statistics()),
             process_samples(
@@ -185,16 +185,16 @@ class NodeAgent:
         )
 
     def health(self) -> Iterator[Check]:
-        """Whether the process lives."""
+        """Liveness."""
         yield check_of_event_loop(self._loop_monitor.statistics(), self._clock.monotonic())
         yield check_of_components(self._component_status.statistics())
 
     def readiness(self) -> Iterator[Check]:
-        """Whether the machine would wait for its pods, long enough, and they are known."""
+        """Readiness: a shutdown would wait for the pods, long enough, and they are known."""
         yield from self.agent.readiness()
         yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
         yield from clock_checks(self._skew.statistics() if self._skew else None)
-        yield from following_checks(self._follower)
+        yield from reload_checks(self._reloader)
         for cache in (self.agent.nodes.statistics(), self.agent.pods.statistics()):
-            seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"
-            yield Check(f"cache of {cache.name}", cache.live, seen)
+            reason = f"{cache.objects} objects" if cache.live else "waiting for its first list"
+            yield Check(f"cache of {cache.name}", cache.live, reason)

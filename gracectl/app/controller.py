@@ -1,8 +1,8 @@
-"""The composition root: builds every part of the controller from the settings and runs them as one.
+"""Composition root of the controller: builds every component from the settings and runs them together.
 
-No part knows more of the settings than its own, and none outlives the others: when one dies, the process goes down with
-its name and reason, and a new one finds everything it needs in the cluster's objects. What follows the cluster lives as
-long as the process; what changes it, for a tenure at a time.
+A component gets only its own part of the settings. When one fails, the process exits with its name and reason, and a
+new one finds everything it needs in the cluster's objects. Components that read the cluster live as long as the
+process; the manager, which changes it, as long as a term of leadership.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import msgspec
 from gracectl.admission.admission import Admission, AdmissionDependencies
 from gracectl.admission.metrics import admission_samples, empty_statistics
 from gracectl.admission.rbac import admission_permissions
-from gracectl.app.following import SettingsFollower, following_checks, following_samples
+from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
 from gracectl.cloud.wrappers import FencedProvider, MeteredProvider
 from gracectl.config import ConfigError, Settings
-from gracectl.config.changes import OF_CONTROLLER
+from gracectl.config.changes import CONTROLLER_SCOPE
 from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.karpenter import KarpenterWatch
-from gracectl.controllers.manager import Dependencies, ManagerStatistics, tenure
+from gracectl.controllers.manager import Dependencies, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, protection_samples, work_samples
 from gracectl.controllers.pipeline.state import Progress
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
@@ -81,35 +81,35 @@ from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
 
-# Seconds for the writes that are under way when we are told to stop. What comes after them has its own: giving up the
-# Lease, the last Events. All of it is over well before Kubernetes' 30 s, even if the server does not answer.
+# Seconds for writes under way at shutdown. Releasing the Lease and writing the last Events have their own time. All of
+# it takes well below Kubernetes' 30 s, even if the server does not respond.
 _LAST_WRITES_SECONDS = 10.0
 
-# Seconds for a look at a pod whose DELETE for a deadline may have been carried out. The DELETE itself has the patience
-# that every write has.
-_LONGEST_LOOK = 10.0
+# Seconds for the read of a pod whose DELETE for a deadline may have been carried out. The DELETE itself has the timeout
+# of every write.
+_READ_SECONDS = 10.0
 
-# A controller that stands by without a Lease of its own looks this often whether the Karpenter is gone.
-_CLEAR_SECONDS = 2.0
+# Without a Lease of its own, a standby controller checks this often whether the Karpenter is gone.
+_STANDBY_SECONDS = 2.0
 
-# Seconds that a worker may have the same key before the process counts as hung: more than all the patience that one has
-# with a server that does not answer.
-_PATIENCE, _PATIENT_REQUESTS = 900.0, 20
+# A worker may have the same key for this long before the process counts as hung: longer than all timeouts and retries
+# against an unresponsive server.
+_HUNG_SECONDS, _HUNG_REQUESTS = 900.0, 20
 
 
 class ControllerStatistics(ManagerStatistics, frozen=True, kw_only=True):
-    """A snapshot of every part: those of the last tenure, and those that live as long as the process."""
+    """Snapshot of every component: those of the last manager, and those that live as long as the process."""
 
     client: ClientStatistics
     election: ElectionStatistics | None
-    """None: we lead without one."""
+    """None without leader election."""
     fence: FenceStatistics
     events: EventStatistics
     caches: tuple[CacheStatistics, ...]
 
 
 class Controller:
-    """The whole controller over one transport, on one clock; `rng` seeds every jitter, `spans` takes traces."""
+    """The whole controller over one transport, on one clock; `rng` seeds all jitter, `spans` takes traces."""
 
     def __init__(
         self,
@@ -127,55 +127,55 @@ class Controller:
         self._provider = MeteredProvider(provider, clock)
         self._settings = settings
         self._spans = spans
-        patient = ClientSettings(timeout=settings.client.request_timeout_seconds)
-        self._client = KubeClient(transport, clock, settings=patient, rng=rng)
+        client_settings = ClientSettings(timeout=settings.client.request_timeout_seconds)
+        self._client = KubeClient(transport, clock, settings=client_settings, rng=rng)
         self._cluster = cluster = empty_cluster_cache(instance_key_of(provider))
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
-        self._tallies = TerminationStatistics()
-        # A client of its own: each try has its own grace, and deadlines do not wait until a server that is busy with
-        # everything else has time.
-        once = ClientSettings(timeout=min(patient.timeout, _LONGEST_LOOK), retry=RetrySettings(attempts=1))
+        self._statistics = TerminationStatistics()
+        # A client of its own: each try has its own grace, and deadlines do not wait for other requests to a busy
+        # server.
+        once = ClientSettings(timeout=min(client_settings.timeout, _READ_SECONDS), retry=RetrySettings(attempts=1))
         reflectors = Reflectors(self._client, cluster, clock, rng=rng)
-        # Whoever admits, writes to the ledger, not only who leads: what keeps replicas apart there is its version.
-        self._gate = Admitter(self._client, cluster.nodes, Cache("node-budgets"), clock, rng=rng)
+        # Every replica admits and writes to the store, not only the leader: resource versions keep replicas apart.
+        self._admitter = Admitter(self._client, cluster.nodes, Cache("node-budgets"), clock, rng=rng)
         self._reflectors: tuple[Reflector[Any], ...] = (
             reflectors.of_pods(cluster.pods),
             *reflectors.whole,
-            reflectors.of_node_budgets(self._gate.budgets),
+            reflectors.of_node_budgets(self._admitter.budgets),
         )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
-        self._begun = clock.monotonic()
+        self._started = clock.monotonic()
         self._stop = anyio.Event()
         self._fence = fence = Fence(clock)
         self._provider_rights: tuple[Permission, ...] = ()
         if isinstance(provider, UsesCluster):
             provider.use(self._client.fenced(fence))
             self._provider_rights = provider.rights()
-        self._karpenter = self._neighbours(rng)
-        self._election = self._candidacy(rng)
-        self._means = Dependencies(
+        self._karpenter = self._make_karpenter_watch(rng)
+        self._election = self._make_election(rng)
+        self._dependencies = Dependencies(
             client=self._client.fenced(fence),
             deleting=self._deleting.fenced(fence),
             cluster=cluster,
-            admitter=self._gate,
+            admitter=self._admitter,
             provider=FencedProvider(self._provider, fence),
             recorder=self._recorder,
             clock=clock,
             eviction=settings.eviction,
             termination=settings.termination,
             claim_resource=lambda: reflectors.claims.resource,
-            statistics=self._tallies,
+            statistics=self._statistics,
             component_status=self._component_status,
             spans=spans,
             rng=rng,
         )
-        self._admission = self._webhooks() if settings.admission.is_wanted else None
-        with tenure(self._means) as nothing_yet:
-            self._tenure = nothing_yet
-        clock.subscribe(lambda: self._tenure.clock_jumped())
-        self._is_in_office = False
-        self._follower: SettingsFollower | None = None
+        self._admission = self._make_admission() if settings.admission.is_wanted else None
+        with open_manager(self._dependencies) as idle_manager:
+            self._manager = idle_manager
+        clock.subscribe(lambda: self._manager.clock_jumped())
+        self._is_leading = False
+        self._reloader: SettingsReloader | None = None
         self._skew: SkewEstimate | None = None
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
         exposition = Exposition(clock, sources, (PROCESS_COLLECTOR,))
@@ -187,24 +187,26 @@ class Controller:
             clock,
         )
 
-    def heed(self, skew: SkewEstimate | None) -> None:
-        """To be called before `run`: what `skew` makes of the server's clock is shown by metrics and probes."""
+    def show_skew(self, skew: SkewEstimate | None) -> None:
+        """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
         self._skew = skew
 
-    def follow(self, read: Callable[[], Settings]) -> None:
-        """To be called before `run`: what `read` says from now on counts as well, as far as it needs no restart. It
-        raises ConfigError for what cannot be used."""
-        self._follower = SettingsFollower(read, self._settings, self._clock, OF_CONTROLLER, self._take_over)
+    def reload_from(self, read: Callable[[], Settings]) -> None:
+        """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
+        ConfigError for invalid settings."""
+        self._reloader = SettingsReloader(read, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings)
 
-    def _take_over(self, settings: Settings) -> None:
-        """From this moment on these settings count. They differ from those before in what may change while we run."""
+    def _apply_settings(self, settings: Settings) -> None:
+        """Apply settings that differ only in what may change at run time."""
         self._settings = settings
-        self._means = msgspec.structs.replace(self._means, eviction=settings.eviction, termination=settings.termination)
-        if self._is_in_office:  # else the next tenure begins with them
-            self._tenure.configure(settings.eviction, settings.termination)
+        self._dependencies = msgspec.structs.replace(
+            self._dependencies, eviction=settings.eviction, termination=settings.termination
+        )
+        if self._is_leading:  # else the next manager starts with them
+            self._manager.configure(settings.eviction, settings.termination)
 
-    def _candidacy(self, rng: random.Random) -> Election | None:
-        """For the Lease that the settings name; None if we lead without one."""
+    def _make_election(self, rng: random.Random) -> Election | None:
+        """Election for the configured Lease; None without leader election."""
         wanted = self._settings.leader_election
         if not wanted.enabled:
             return None
@@ -218,23 +220,23 @@ class Controller:
         )
         return Election(self._transport, self._clock, self._fence, settings, may_lead=self._may_lead, rng=rng)
 
-    def _neighbours(self, rng: random.Random) -> KarpenterWatch:
-        """Whether a Karpenter leads, where one is to be looked for."""
-        wanted, place = self._settings.leader_election, self._lease_namespace
+    def _make_karpenter_watch(self, rng: random.Random) -> KarpenterWatch:
+        """Watch for a leading Karpenter, in the configured namespaces."""
+        wanted, namespace = self._settings.leader_election, self._lease_namespace
         client = KubeClient(self._transport, self._clock, settings=INTERACTIVE, rng=rng)
-        namespaces = (*self._settings.karpenter.namespaces, place)
+        namespaces = (*self._settings.karpenter.namespaces, namespace)
         return KarpenterWatch(client, self._clock, namespaces, own=self._lease if wanted.enabled else None)
 
-    def _webhooks(self) -> Admission:
+    def _make_admission(self) -> Admission:
         """The admission server."""
-        means = AdmissionDependencies(
+        dependencies = AdmissionDependencies(
             client=self._client,
-            leading=self._means.client,
-            admitter=self._gate,
-            selector=self._means.termination.node_selector,
+            leading=self._dependencies.client,
+            admitter=self._admitter,
+            selector=self._dependencies.termination.node_selector,
             clock=self._clock,
         )
-        return Admission(self._settings.admission, means)
+        return Admission(self._settings.admission, dependencies)
 
     @property
     def _lease_namespace(self) -> str:
@@ -245,7 +247,7 @@ class Controller:
         return self._lease_namespace, self._settings.leader_election.name
 
     async def check(self) -> str:
-        """Make sure of the server, of our rights, and that no Karpenter leads; returns the server's version.
+        """Check the server, the permissions, and that no Karpenter leads; returns the server's version.
 
         Raises ApiError, MissingPermissions, or LiveKarpenter.
         """
@@ -255,22 +257,22 @@ class Controller:
         rights += admission_permissions(self._settings.admission) + self._provider_rights
         if missing := await missing_permissions(client, rights):
             raise MissingPermissions(missing)
-        # The last, because freshness is judged by the server's clock, which its answers have told us by now.
+        # Last, because freshness is judged by the server's clock, known from its responses by now.
         await self._karpenter.refuse()
         return version
 
     async def run(self, stop: anyio.Event) -> None:
-        """Run until `stop` is set; returns when running work is finished. Raises ComponentFailed or ConfigError."""
+        """Run until `stop` is set; returns when work under way is finished. Raises ComponentFailed or ConfigError."""
         self._stop = stop
         try:
-            # The first to begin, so that it answers to the last; and before anything is changed.
-            parts = await self._open_doors()
-            parts |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
-            parts |= self._admission.components if self._admission else {}
-            parts |= {"events": self._recorder.run, "leadership": self._lead}
-            parts |= {"settings": self._follower.run} if self._follower else {}
-            parts["end of all writes"] = self._limit_writes  # the last, and so the first to be told to stop
-            await run_components(parts, stop, status=self._component_status)
+            # First to start and last to stop, and opened before anything is changed.
+            components = await self._open_servers()
+            components |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
+            components |= self._admission.components if self._admission else {}
+            components |= {"events": self._recorder.run, "leader election": self._lead}
+            components |= {"settings": self._reloader.run} if self._reloader else {}
+            components["write limit"] = self._limit_writes  # last, and so the first to be stopped
+            await run_components(components, stop, status=self._component_status)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._servers.close()
@@ -279,28 +281,28 @@ class Controller:
                 await self._provider.aclose()
 
     async def _lead(self) -> None:
-        """Change the cluster whenever we lead, until cancelled."""
+        """Run the manager whenever this process leads, until cancelled."""
         if self._election is not None:
-            await self._election.run(self._hold_office)
+            await self._election.run(self._run_manager)
         else:
             await self._lead_without_lease()
 
     async def _lead_without_lease(self) -> None:
-        """Change the cluster at all times but beside a Karpenter."""
+        """Run the manager at all times, except while a Karpenter leads."""
         while True:
             self._fence.open()
             async with anyio.create_task_group() as group:
-                group.start_soon(self._hold_office)
+                group.start_soon(self._run_manager)
                 await self._until_may_lead(False, PERMISSION_SECONDS)
                 self._fence.shut()
                 with anyio.move_on_after(SETTLING_SECONDS):
                     await self._fence.empty()
                 group.cancel_scope.cancel()
             self._fence.close()
-            await self._until_may_lead(True, _CLEAR_SECONDS)
+            await self._until_may_lead(True, _STANDBY_SECONDS)
 
     async def _until_may_lead(self, wanted: bool, seconds: float) -> None:
-        """Return when that is the answer; it is asked for every so many seconds. No answer is none."""
+        """Wait until `_may_lead` is `wanted`, checked at this interval. A failed check counts as no result."""
         while True:
             await self._clock.sleep(seconds)
             with suppress(ApiError):
@@ -308,38 +310,38 @@ class Controller:
                     return
 
     async def _may_lead(self) -> bool:
-        """Whether no Karpenter leads; of one that has begun to while we lead, Events tell. Raises ApiError."""
+        """Whether no Karpenter leads; one that starts to lead meanwhile is reported by Events. Raises ApiError."""
         is_clear = await self._karpenter.is_clear()
-        if not is_clear and self._is_in_office and (rival := self._karpenter.rival):
-            message = f"{rival.words}; gracectl stands by, and leaves terminations to it; {rival.remedy}"
+        if not is_clear and self._is_leading and (rival := self._karpenter.rival):
+            message = f"{rival.words}; gracectl is on standby; {rival.remedy}"
             subjects = [Subject(LEASES.api_version, LEASES.kind, *rival.lease, rival.uid)]
             subjects += [Subject(NODES.api_version, NODES.kind, "", each.name, each.uid) for each in self.under_way()]
             for subject in subjects:
                 self._recorder.record(subject, EventReason.KARPENTER_LEADS, message, "Warning")
         return is_clear
 
-    async def _hold_office(self) -> None:
-        """Change the cluster until cancelled."""
-        self._is_in_office = True
+    async def _run_manager(self) -> None:
+        """Run the manager until cancelled."""
+        self._is_leading = True
         try:
-            with tenure(self._means) as self._tenure:
+            with open_manager(self._dependencies) as self._manager:
                 async with anyio.create_task_group() as group:
                     if self._admission:
                         group.start_soon(self._admission.lead)
-                    await self._tenure.run()
+                    await self._manager.run()
                     group.cancel_scope.cancel()
         finally:
-            self._is_in_office = False
+            self._is_leading = False
 
     async def _limit_writes(self) -> None:
-        """From when we are told to stop, or a part has died, no write may keep the process from ending for long."""
+        """Limit writes from the shutdown, or the failure of a component, on, so that none delays the exit for long."""
         try:
             await anyio.sleep_forever()
         finally:
             self._fence.limit(_LAST_WRITES_SECONDS)
 
-    async def _open_doors(self) -> dict[str, Component]:
-        """The parts that answer scrapes and probes, if they have addresses; they listen already. Raises ConfigError."""
+    async def _open_servers(self) -> dict[str, Component]:
+        """Components of metrics and probes, if they have addresses; they listen already. Raises ConfigError."""
         try:
             await self._servers.open()
             if self._admission:
@@ -347,64 +349,64 @@ class Controller:
         except CannotListen as error:
             raise ConfigError(f"{error}; choose another address") from error
         except ValueError as error:
-            raise ConfigError(f"{error}; put a PEM file there, or correct the path") from error
+            raise ConfigError(f"{error}; provide a PEM file, or correct the path") from error
         if not self._servers.is_enabled:
             return {}
         return {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
 
     async def wait_live(self) -> None:
-        """Return when every cache has taken over its first complete list."""
+        """Wait until every cache has its first complete list."""
         await self._cluster.wait_live()
-        await self._gate.wait_live()
+        await self._admitter.wait_live()
 
     def under_way(self) -> tuple[Progress, ...]:
-        """Where each termination stands."""
-        return self._tenure.terminations.under_way() if self._is_in_office else ()
+        """Progress of active terminations."""
+        return self._manager.terminations.under_way() if self._is_leading else ()
 
     def finished(self) -> tuple[Progress, ...]:
-        """The last terminations of this tenure that have come to their end."""
-        return self._tenure.terminations.finished()
+        """Progress of the last completed terminations of this manager."""
+        return self._manager.terminations.finished()
 
     def claims_under_way(self) -> tuple[Progress, ...]:
-        """Where the end of each node claim stands."""
-        return self._tenure.claims.under_way() if self._is_in_office else ()
+        """Progress of active terminations of node claims."""
+        return self._manager.claims.under_way() if self._is_leading else ()
 
     def claims_finished(self) -> tuple[Progress, ...]:
-        """The last node claims of this tenure that have come to their end."""
-        return self._tenure.claims.finished()
+        """Progress of the last completed node claims of this manager."""
+        return self._manager.claims.finished()
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
-        """The trace that a line of the log with these keys belongs to; None if there is none."""
-        return self._tenure.tracer.trace_id(keys)
+        """Trace id for a log line with these keys; None if there is none."""
+        return self._manager.tracer.trace_id(keys)
 
     def samples(self) -> Iterator[Sample | None]:
-        """What the metrics say now; see exposition.Source."""
+        """Samples for the metrics; see exposition.Source."""
         return chain(self._samples_of_work(), self._samples_of_protection(), self._samples_of_process())
 
     def _samples_of_work(self) -> Iterator[Sample]:
-        return work_samples(self._work(), self._tallies, self._clock.now())
+        return work_samples(self._work(), self._statistics, self._clock.now())
 
     def _work(self) -> Work:
-        return self._tenure.work() if self._is_in_office else Work()
+        return self._manager.work() if self._is_leading else Work()
 
     def _samples_of_protection(self) -> Iterator[Sample | None]:
-        settings = self._means.termination
+        settings = self._dependencies.termination
         found = yield from count_protected_pods(
             self._cluster, settings.node_selector, settings.policy.protection, self._clock.now()
         )
-        yield from protection_samples(found, self._tallies)
+        yield from protection_samples(found, self._statistics)
 
     def _samples_of_process(self) -> Iterator[Sample]:
         clients = (self._client.statistics(), self._deleting.statistics())
         watches = [reflector.statistics() for reflector in self._reflectors]
         caches = [cache.statistics() for cache in self._caches]
         yield from answer_samples(clients)
-        yield from node_budget_samples(self._gate)
+        yield from node_budget_samples(self._admitter)
         yield from self._admission.samples() if self._admission else admission_samples(empty_statistics(), None)
         yield from self._provider.samples()
         yield from api_samples(clients)
         yield from clock_samples(self._skew.statistics() if self._skew else None)
-        yield from watch_samples(watches, caches, self._clock.monotonic(), self._begun)
+        yield from watch_samples(watches, caches, self._clock.monotonic(), self._started)
         listeners = {**self._servers.statistics(), **(self._admission.connections() if self._admission else {})}
         yield from connection_samples(listeners)
         yield from event_samples(self._recorder.statistics())
@@ -412,44 +414,44 @@ class Controller:
             self._loop_monitor.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
         )
         election = None if self._election is None else self._election.statistics()
-        yield from following_samples(self._follower)
-        yield from leader_samples(self._is_in_office, election, self._fence.statistics())
+        yield from reload_samples(self._reloader)
+        yield from leader_samples(self._is_leading, election, self._fence.statistics())
 
     @property
     def _caches(self) -> tuple[Cache[Any], ...]:
-        return (*self._cluster.caches, self._gate.budgets)
+        return (*self._cluster.caches, self._admitter.budgets)
 
     def health(self) -> Iterator[Check]:
-        """Whether the process lives, or would be better off dead. Nothing of that depends on the API server."""
+        """Liveness: whether a restart would help. Independent of the API server."""
         now, work, eviction = self._clock.monotonic(), self._work(), self._settings.eviction
-        patience = max(_PATIENCE, _PATIENT_REQUESTS * self._settings.client.request_timeout_seconds)
+        limit = max(_HUNG_SECONDS, _HUNG_REQUESTS * self._settings.client.request_timeout_seconds)
         if eviction.qps:
-            patience = max(patience, eviction.max_in_flight / eviction.qps)
+            limit = max(limit, eviction.max_in_flight / eviction.qps)
         yield check_of_event_loop(self._loop_monitor.statistics(), now)
         yield check_of_components(self._component_status.statistics())
-        yield check_of_queues(work.queues, patience)
+        yield check_of_queues(work.queues, limit)
         yield check_of_timers(work.deleter.wheel, now)
 
     def readiness(self) -> Iterator[Check]:
-        """Whether the process sees the cluster and has not been told to stop; one that stands by is ready as well."""
+        """Readiness: the caches are filled, and the process is not stopping; a standby replica is ready as well."""
         is_stopping = self._stop.is_set()
-        yield Check("running", not is_stopping, "told to stop" if is_stopping else "not told to stop")
+        yield Check("running", not is_stopping, "stopping" if is_stopping else "running")
         for cache in (cache.statistics() for cache in self._caches):
-            seen = f"{cache.objects} are known" if cache.live else "its first list is awaited"
-            yield Check(f"cache of {cache.name}", cache.live, seen)
+            reason = f"{cache.objects} objects" if cache.live else "waiting for its first list"
+            yield Check(f"cache of {cache.name}", cache.live, reason)
         if self._admission:
             yield self._admission.readiness()
         yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
         yield from clock_checks(self._skew.statistics() if self._skew else None)
-        yield from following_checks(self._follower)
+        yield from reload_checks(self._reloader)
         if rival := self._karpenter.rival:
-            # Who is told of it can do nothing better with another process; so it is ready all the same.
-            yield Check("karpenter", True, f"{rival.words}, so this process stands by")
+            # Always ok: a restart would not help.
+            yield Check("karpenter", True, f"{rival.words}; on standby")
 
     def statistics(self) -> ControllerStatistics:
-        """What every part has done so far."""
+        """Statistics of every component."""
         return ControllerStatistics(
-            **msgspec.structs.asdict(self._tenure.statistics()),
+            **msgspec.structs.asdict(self._manager.statistics()),
             client=self._client.statistics(),
             election=self._election.statistics() if self._election else None,
             fence=self._fence.statistics(),

@@ -18,8 +18,8 @@ from gracectl.cli.output import say
 from gracectl.cloud.provider import Provider
 from gracectl.cloud.registry import ProviderSettings, UnknownProvider, check_options, load_provider
 from gracectl.config import ConfigError, Settings, read_settings
-from gracectl.config.schema import schema
-from gracectl.config.writing import as_builtins, as_yaml
+from gracectl.config.fields import schema
+from gracectl.config.output import as_builtins, as_yaml
 from gracectl.model.foreign import visible_json
 
 

@@ -57,10 +57,10 @@ def _allow_connections() -> None:
 async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:
     async with traced() as spans, connected(cluster, settings.client.maximum_clock_offset_seconds) as there:
         program = Controller(settings, there.transport, there.clock, provider, spans=spans)
-        program.heed(there.skew)
+        program.show_skew(there.skew)
         logs.add_trace_ids(program.trace_id)
         if cluster.config is not None:
-            program.follow(cluster.settings)
+            program.reload_from(cluster.settings)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)

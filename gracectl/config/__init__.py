@@ -1,7 +1,7 @@
-"""The settings: what they may say, where they come from (one YAML file, the environment), and how they are shown."""
+"""Settings: types, sources (one YAML file, the environment), and output."""
 
 from gracectl.config.errors import ConfigError
-from gracectl.config.reading import Reading, load_settings, read_settings
+from gracectl.config.loading import LoadedSettings, load_settings, read_settings
 from gracectl.config.settings import RELOADABLE, Settings
 
-__all__ = ("RELOADABLE", "ConfigError", "Reading", "Settings", "load_settings", "read_settings")
+__all__ = ("RELOADABLE", "ConfigError", "LoadedSettings", "Settings", "load_settings", "read_settings")

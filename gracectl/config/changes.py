@@ -1,4 +1,4 @@
-"""What differs between two readings of the settings, and which of that counts without a restart."""
+"""Differences between two settings, and which of them apply without a restart."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gracectl.config.fields import fields
+from gracectl.config.messages import display
 from gracectl.config.settings import RELOADABLE, SHUTDOWN_PERIODS, Settings
-from gracectl.config.words import shown
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Reach(msgspec.Struct, frozen=True):
-    """Of one program: the sections and fields that it takes over while it runs (`live`), and those of no meaning to it
-    (`idle`). All others it reads when it begins."""
+class ReloadScope(msgspec.Struct, frozen=True):
+    """Scope of one program: sections and fields that it reloads (`live`), and those that it ignores. All others are
+    read at its start."""
 
     live: tuple[str, ...]
-    idle: tuple[str, ...]
+    ignored: tuple[str, ...]
 
 
-OF_CONTROLLER: Final = Reach(live=RELOADABLE, idle=("agent", "featureGates"))
+CONTROLLER_SCOPE: Final = ReloadScope(live=RELOADABLE, ignored=("agent", "featureGates"))
 
-OF_AGENT: Final = Reach(
+AGENT_SCOPE: Final = ReloadScope(
     live=(*SHUTDOWN_PERIODS, "nodeGroups", "featureGates", "log.level"),
-    idle=(
+    ignored=(
         *("nodeSelector", "drain", "protection", "health", "voluntary", "instance", "provider", "leaderElection"),
         *("karpenter", "plan", "admission"),
     ),
@@ -34,7 +34,7 @@ OF_AGENT: Final = Reach(
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A field with another value than before, as files have them."""
+    """Changed field, with values as in a file."""
 
     path: str
     before: Any
@@ -43,26 +43,26 @@ class Change(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if isinstance(self.before, dict | tuple | list) or isinstance(self.after, dict | tuple | list):
             return self.path
-        return f"{self.path} ({_as_written(self.before)} before, {_as_written(self.after)} now)"
+        return f"{self.path} ({_as_printed(self.before)} before, {_as_printed(self.after)} now)"
 
 
-def _as_written(value: Any) -> str:
-    """As `gracectl config` prints it: 50 for 50.0."""
-    return shown(int(value) if isinstance(value, float) and value.is_integer() else value)
+def _as_printed(value: Any) -> str:
+    """Value as `gracectl config` prints it: 50 for 50.0."""
+    return display(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def is_among(path: str, places: Collection[str]) -> bool:
+def is_within(path: str, places: Collection[str]) -> bool:
     """Whether a field is one of these, or in one of these sections."""
     return any(path == place or path.startswith(f"{place}.") for place in places)
 
 
 def differences(before: Settings, after: Settings) -> tuple[Change, ...]:
-    """The fields that differ, each as a whole."""
+    """Fields that differ, each as a whole."""
     old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
     found: list[Change] = []
     for path, field in fields().items():
-        # Of what may be left out as a whole, the whole is compared.
-        if field.is_section or is_among(path, [each.path for each in found]):
+        # An optional section is compared as a whole.
+        if field.is_section or is_within(path, [each.path for each in found]):
             continue
         change = Change(path, _at(old, path), _at(new, path))
         if change.before != change.after:
@@ -76,8 +76,8 @@ def _at(document: Any, path: str) -> Any:
     return document
 
 
-def adopted(running: S, found: S, places: Collection[str], before: str = "") -> S:
-    """`running` with what `found` says in these places."""
+def with_changes(running: S, found: S, places: Collection[str], before: str = "") -> S:
+    """`running` with the values of `found` in these places."""
     taken: dict[str, Any] = {}
     for field in msgspec.structs.fields(running):
         path = f"{before}{field.encode_name}"
@@ -85,5 +85,5 @@ def adopted(running: S, found: S, places: Collection[str], before: str = "") -> 
         if path in places:
             taken[field.name] = its
         elif any(place.startswith(f"{path}.") for place in places):
-            taken[field.name] = adopted(mine, its, places, f"{path}.")
+            taken[field.name] = with_changes(mine, its, places, f"{path}.")
     return msgspec.structs.replace(running, **taken)

@@ -1,6 +1,6 @@
-"""Every field of the settings by its path (`eviction.maxInFlight`), as the types have them.
+"""Every field of the settings by its path (`eviction.maxInFlight`), from the types; and their JSON schema.
 
-Messages, variables, the printed form and the documentation go by this one list, so that none of them can miss a field.
+Messages, variables, the printed form and the documentation use this one list, so that none of them can miss a field.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
@@ -20,8 +20,7 @@ _STEP = re.compile(r"(?:[^.\[]|\[(?:\d+|\.\.\.)\])+")
 
 
 class Field(msgspec.Struct, frozen=True):
-    """`is_section`: it is always there, and is nothing but its own fields; so it has no value of its own. `default`: as
-    a file would say it."""
+    """Field. `is_section`: a section that is always there, with no value of its own. `default`: as in a file."""
 
     path: str
     kind: inspect.Type
@@ -31,8 +30,8 @@ class Field(msgspec.Struct, frozen=True):
 
 @cache
 def fields() -> Mapping[str, Field]:
-    """All of them in the order of the settings, a section before its fields. A field that may be left out as a whole
-    (`admission.service`) comes before those that it has when it is there."""
+    """All fields in the order of the settings, a section before its fields. An optional section (`admission.service`)
+    comes before its fields."""
     defaults = msgspec.to_builtins(Settings())
     return MappingProxyType({field.path: field for field in _fields(inspect.type_info(Settings), "", defaults)})
 
@@ -50,29 +49,29 @@ def _default_of(member: inspect.Field) -> Any:
 
 
 def members(kind: inspect.Type) -> dict[str, inspect.Field]:
-    """The fields of a struct, or of the struct that this may be, by their names in a file; of all else none."""
+    """Fields of a struct, or of the struct of a union, by their names in a file; none for other types."""
     struct = next((each for each in alternatives(kind) if isinstance(each, inspect.StructType)), None)
     return {} if struct is None else {each.encode_name: each for each in struct.fields}
 
 
 def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    """What a value may be."""
+    """Types that a value may have."""
     bare = without_metadata(kind)
     return tuple(map(without_metadata, bare.types)) if isinstance(bare, inspect.UnionType) else (bare,)
 
 
 def without_metadata(kind: inspect.Type) -> inspect.Type:
-    """The type itself, without what a schema says of it besides."""
+    """Type without its schema metadata."""
     return kind.type if isinstance(kind, inspect.Metadata) else kind
 
 
 def described(kind: inspect.Type) -> str:
-    """What a schema says of it; empty if that is nothing."""
+    """Description in the schema; "" without one."""
     return str((kind.extra_json_schema or {}).get("description", "")) if isinstance(kind, inspect.Metadata) else ""
 
 
 def kind_at(path: str) -> inspect.Type | None:
-    """What belongs at a path as messages have it (`nodeGroups[0].drain`), with its metadata; None: nobody knows."""
+    """Type at a path as messages have it (`nodeGroups[0].drain`), with its metadata; None if unknown."""
     kind: inspect.Type | None = inspect.type_info(Settings)
     for name, indices in steps(path):
         member = None if kind is None else members(kind).get(name)
@@ -83,7 +82,7 @@ def kind_at(path: str) -> inspect.Type | None:
 
 
 def steps(path: str) -> Iterator[tuple[str, list[str]]]:
-    """A path as messages have it, name by name with the indices behind it: a number, or `...` for some key."""
+    """Names of a path as messages have it, each with its indices: a number, or `...` for some key."""
     for part in _STEP.findall(path):
         name, *indices = part.split("[")
         yield name, [index.rstrip("]") for index in indices]
@@ -96,3 +95,13 @@ def _item(kind: inspect.Type) -> inspect.Type | None:
         if isinstance(each, inspect.DictType):
             return each.value_type
     return None
+
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of the settings file. It lacks what the types alone cannot tell (`validation`): a file that it
+    accepts may still be invalid."""
+    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Settings)))
+    return {"$schema": DIALECT, "title": "Settings of gracectl", **body}

@@ -1,4 +1,4 @@
-"""What the settings file may say: joined from the settings that each room owns, and what counts without a restart."""
+"""Contents of the settings file, joined from the settings of each package, and what applies without a restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.agent.settings import AgentSettings, FeatureGates
 from gracectl.cloud.registry import ProviderSettings
-from gracectl.config.naming import named
+from gracectl.config.errors import prefix_errors
 from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.settings import LeaderElectionSettings
@@ -48,74 +48,73 @@ RELOADABLE: Final = (
     "plan",
     "log.level",
 )
-"""What a running controller takes over from a changed file: sections as a whole, and single fields by their path. All
-else counts from its next start."""
+"""Reloaded by a running controller: whole sections, and single fields by their path. All else needs a restart."""
 
 
 class Expression(WireRequirement, frozen=False, forbid_unknown_fields=True):
-    """A matchExpressions entry; a misspelt field is refused here, because a selector without it selects more."""
+    """A matchExpressions entry; an unknown field is rejected, because a selector without it selects more."""
 
 
 class NodeSelector(WireLabelSelector, forbid_unknown_fields=True):
-    """As manifests write selectors."""
+    """Label selector as in manifests."""
 
     match_expressions: list[Expression] | None = None  # type: ignore[assignment]  # stricter than what it inherits
 
 
 class NodeGroupSettings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What holds for some nodes: the first group whose `selector` matches. What it leaves out is as for all nodes."""
+    """Settings for some nodes: the first group whose `selector` matches. Omitted fields are as for all nodes."""
 
     selector: NodeSelector
     termination_grace_period: str | None = None
-    """As in a NodeClaim (`15m`, `1h30m`); left out: no deadline."""
+    """As in a NodeClaim (`15m`, `1h30m`); omitted: no deadline."""
     drain: DrainSettings | None = None
     expire_after: str | None = None
-    """The age at which nodes without a claim are terminated: a Go duration (`720h`); left out or `Never`: at none."""
+    """Age at which nodes without a claim are terminated: a Go duration (`720h`); omitted or `Never`: never."""
     expire_jitter: str | float | None = None
-    """The share of it by which a node is terminated earlier at most (`10%`, `0.1`); left out: 10%."""
+    """Share of it by which a node is terminated earlier at most (`10%`, `0.1`); omitted: 10%."""
 
     def group(self) -> NodeGroup:
-        """As decisions read it. ValueError, with the field in front, for what cannot be read."""
+        """Group for the policy. ValueError, with the field in front, for an invalid value."""
         selector, period = self.selector.selector(), self.termination_grace_period
-        with named("selector"):
+        with prefix_errors("selector"):
             selector.validate()
-        with named("terminationGracePeriod"):
+        with prefix_errors("terminationGracePeriod"):
             seconds = None if period is None else parse_grace_period(period)
-        with named("expireAfter"):
+        with prefix_errors("expireAfter"):
             expires = None if self.expire_after is None else parse_expire_after(self.expire_after)
-        with named("expireJitter"):
+        with prefix_errors("expireJitter"):
             jitter = DEFAULT_JITTER if self.expire_jitter is None else parse_jitter(self.expire_jitter)
         return NodeGroup(selector, seconds, self.drain, self.order(), expires, jitter)
 
 
 class LogSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """`auto` writes text to a terminal and JSON elsewhere."""
+    """`auto`: text on a terminal and JSON elsewhere."""
 
     format: Literal["auto", "json", "text"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How the API server is spoken to."""
+    """Client of the API server."""
 
     request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 30.0
     maximum_clock_offset_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = LARGEST_OFFSET
-    """A server whose `Date` is further away from this machine's clock is not believed."""
+    """A server whose `Date` differs more from this machine's clock is not trusted."""
 
 
 class PlanSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What a forecast takes for granted: the longest that a replacement takes from its creation until it is Ready."""
+    """Assumption of forecasts: the longest time of a replacement from its creation until it is Ready."""
 
     replacement_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 30.0
 
 
 class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """The whole file; every field has a default, so an empty file is a valid one."""
+    """The whole file; every field has a default, so an empty file is valid."""
 
     node_selector: NodeSelector | None = None
-    """Which nodes are managed; left out: all without the control-plane role."""
+    """Managed nodes; omitted: all without the control-plane role."""
     node_groups: tuple[NodeGroupSettings, ...] = ()
-    """For nodes without a claim of their own that says otherwise; the first one that matches."""
+    """For nodes whose claim does not say otherwise; the first one that matches."""
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()
@@ -136,7 +135,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
 
     @property
     def termination(self) -> TerminationSettings:
-        """What the termination room gets of it."""
+        """Settings of the controllers."""
         joined = TerminationSettings(instance=self.instance, policy=self._policy())
         if self.node_selector is None:
             return joined
@@ -144,8 +143,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
 
     @property
     def shutdown(self) -> PolicySettings:
-        """What the agent gets of it: the orders in which pods leave a machine that shuts down, as far as there are
-        any; ranges by priority only with their feature gate."""
+        """Settings of the agent: the shutdown orders, if any; ranges by priority only with their feature gate."""
         if self.feature_gates.by_pod_priority:
             return self._policy()
         groups = tuple(group.without_priorities() for group in self.node_groups)

@@ -1,8 +1,8 @@
 """Settings from the environment: `GRACECTL__EVICTION__MAX_IN_FLIGHT=20` is `eviction.maxInFlight`.
 
-Two underscores stand between levels and behind the prefix, which is why nothing that Kubernetes makes for a Service
-called gracectl (`GRACECTL_PORT`, `GRACECTL_SERVICE_HOST`) is ever taken for a setting. Values are YAML, as in the file.
-Invariant: a variable with the prefix that is no field is refused, as an unknown field of the file is.
+Two underscores separate levels and follow the prefix, so no variable that Kubernetes sets for a Service named gracectl
+(`GRACECTL_PORT`, `GRACECTL_SERVICE_HOST`) is taken for a setting. Values are YAML, as in the file. Invariant: a
+variable with the prefix that is no field is rejected, as an unknown field of the file is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 
 from gracectl.config.errors import ConfigError
 from gracectl.config.fields import fields
-from gracectl.config.words import LISTED, suggestion
-from gracectl.runtime.documents import DocumentError, document
+from gracectl.config.messages import LISTED, suggestion
+from gracectl.runtime.documents import DocumentError, parse_yaml
 
 PREFIX: Final = "GRACECTL__"
 
@@ -25,7 +25,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Override(msgspec.Struct, frozen=True):
-    """What one variable says: of which field, as which text, and what that means."""
+    """Value of a variable: its field, text, and parsed value."""
 
     variable: str
     path: str
@@ -34,18 +34,18 @@ class Override(msgspec.Struct, frozen=True):
 
 
 def variable_of(path: str) -> str:
-    """The variable for the field at this path."""
+    """Variable of the field at this path."""
     return PREFIX + "__".join(_HUMP.sub("_", part).upper() for part in path.split("."))
 
 
 @cache
 def _paths() -> Mapping[str, str]:
-    """By variable; sections have none, as they are nothing but their fields."""
+    """Paths by variable; sections have none."""
     return {variable_of(path): path for path, field in fields().items() if not field.is_section}
 
 
 def overrides(environ: Mapping[str, str]) -> tuple[Override, ...]:
-    """What the environment says, the fields of something behind that as a whole. Raises ConfigError."""
+    """Overrides of the environment; fields of an optional section come after it. Raises ConfigError."""
     found = [_override(name, text) for name, text in sorted(environ.items()) if name.startswith(PREFIX)]
     return tuple(sorted(found, key=lambda each: each.path.count(".")))
 
@@ -53,9 +53,9 @@ def overrides(environ: Mapping[str, str]) -> tuple[Override, ...]:
 def _override(name: str, text: str) -> Override:
     path = _paths().get(name)
     if path is None:
-        raise ConfigError(f"variable {name}: {_what_it_is_not(name)}")
+        raise ConfigError(f"variable {name}: {_unknown_reason(name)}")
     try:
-        value = document(text)
+        value = parse_yaml(text)
     except DocumentError as error:
         raise ConfigError(f"variable {name}: its value {error}") from error
     if value is None and not text.partition("#")[0].strip():
@@ -66,18 +66,18 @@ def _override(name: str, text: str) -> Override:
     return Override(name, path, text, value)
 
 
-def _what_it_is_not(name: str) -> str:
+def _unknown_reason(name: str) -> str:
     section = next((path for path, field in fields().items() if field.is_section and variable_of(path) == name), None)
     if section is not None:
         first = next(path for path in fields() if path.startswith(f"{section}."))
         return f"{section} is a section; set its fields one by one, such as {variable_of(first)}"
-    near = suggestion(name.removeprefix(PREFIX).upper(), [each.removeprefix(PREFIX) for each in _paths()])
-    near = near.replace("mean ", f"mean {PREFIX}")
-    return f"there is no such setting; {near}remove or correct it ({LISTED})"
+    hint = suggestion(name.removeprefix(PREFIX).upper(), [each.removeprefix(PREFIX) for each in _paths()])
+    hint = hint.replace("mean ", f"mean {PREFIX}")
+    return f"there is no such setting; {hint}remove or correct it ({LISTED})"
 
 
-def applied(document: Any, found: tuple[Override, ...]) -> Any:
-    """The document with what the variables say in it. What it says wrongly itself stays as it is, to be told of."""
+def apply_overrides(document: Any, found: tuple[Override, ...]) -> Any:
+    """The document with the overrides applied. Invalid parts of the document stay, so that they are reported."""
     for each in found:
         document = _with(document, each.path.split("."), each.value, "")
     return document

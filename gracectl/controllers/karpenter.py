@@ -107,7 +107,7 @@ class KarpenterWatch:
         rival = await self.look()
         deletion_message = "" if rival is None else rival.holder
         if rival is not None and deletion_message != self._told_of:
-            logger.warning("%s. Nothing is begun beside it, and this process stands by; %s", rival.words, rival.remedy)
+            logger.warning("%s; on standby; %s", rival.words, rival.remedy)
         elif rival is None and self._told_of:
             logger.info("no Karpenter leads any more: this process may lead again")
         self._told_of = deletion_message

@@ -79,7 +79,7 @@ class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerManager:
-    """See the module; made by `tenure`."""
+    """See the module; made by `open_manager`."""
 
     def __init__(self, means: Dependencies) -> None:
         self._clock = RelayedClock(means.clock)
@@ -202,7 +202,7 @@ class ControllerManager:
 
 
 @contextmanager
-def tenure(means: Dependencies) -> Iterator[ControllerManager]:
+def open_manager(means: Dependencies) -> Iterator[ControllerManager]:
     """One that knows what the caches hold, and is told what changes in them while the block runs."""
     with means.cluster.scoped_subscriptions(), means.admitter.budgets.scoped_subscriptions():
         yield ControllerManager(means)

@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
-def file_text(path: Path) -> str:
+def read_file(path: Path) -> str:
     """Text of a file. Raises DocumentError."""
     try:
         return path.read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def file_text(path: Path) -> str:
         raise DocumentError("is not UTF-8 text") from error
 
 
-def document(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """Value of a YAML text; None if it is empty. Raises DocumentError."""
     try:
         value = yaml.load(text, _Loader)

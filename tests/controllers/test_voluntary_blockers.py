@@ -224,6 +224,6 @@ async def test_a_node_that_waits_and_gets_a_claim_waits_as_that_alone() -> None:
         await stage.clock.sleep(1)
         await stage.create_claim("c1", {"nodeName": "n1"})
         await stage.clock.sleep(1)
-        assert [key.kind for key in controller._tenure._voluntary._statuses] == ["claim"]
-        assert len(controller._tenure._voluntary._waiting) == 1
+        assert [key.kind for key in controller._manager._voluntary._statuses] == ["claim"]
+        assert len(controller._manager._voluntary._waiting) == 1
         assert len(await told(stage, "c1")) == 1

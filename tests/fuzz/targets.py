@@ -24,7 +24,7 @@ from gracectl.admission.reviews import InvalidReview, Undecided, decode_review, 
 from gracectl.cli.plan.report import as_json, report
 from gracectl.cloud.responses import decode_response, display_text
 from gracectl.config.errors import ConfigError
-from gracectl.config.reading import load_settings
+from gracectl.config.loading import load_settings
 from gracectl.kube.cache import Cache
 from gracectl.kube.errors import error_for, error_for_event
 from gracectl.kube.kubeconfig import CredentialsError, read_context

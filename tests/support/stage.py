@@ -152,7 +152,7 @@ class Stage:
         provider = self.provider_of_controllers or self.provider
         controller = Controller(self.settings, line, self.clock, provider, rng=rng, spans=spans)
         if self.reread:
-            controller.follow(self.reread)
+            controller.reload_from(self.reread)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(controller.run, stop)

@@ -135,7 +135,7 @@ async def _run(settings: Settings, node: str, pod_uid: str, cluster: ClusterChoi
     async with traced() as spans, connected(cluster, settings.client.maximum_clock_offset_seconds) as there:
         machine = Machine(node, _watcher(settings.agent, there.clock), pod_uid)
         program = NodeAgent(cluster.settings, there.transport, there.clock, machine, spans=spans)
-        program.heed(there.skew)
+        program.show_skew(there.skew)
         logs.add_trace_ids(program.agent.trace_id)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:

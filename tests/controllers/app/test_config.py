@@ -272,7 +272,7 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "metrics: {listen: '::1:9090'}",
             "metrics.listen: '::1:9090' is not an address such as 0.0.0.0:9090, [::1]:9090",
         ),
-        ("metrics: {listen: ':99999'}", "metrics.listen: ':99999' names port 99999; the highest is 65535"),
+        ("metrics: {listen: ':99999'}", "metrics.listen: ':99999' has port 99999; the highest is 65535"),
         ("probes: {listen: 8081}", "probes.listen: Expected `str`, got `int`"),
         ("probes: {listen: '8081'}", "probes.listen: '8081' is not an address such as 0.0.0.0:9090"),
     ],
@@ -313,7 +313,7 @@ def test_a_value_that_is_not_of_its_tag_is_no_yaml(value: str, tmp_path: Path) -
 def test_an_anchor_that_holds_itself_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"is not YAML: an anchor \(&\) holds itself"):
+    with pytest.raises(ConfigError, match=r"is not YAML: an anchor \(&\) contains itself"):
         load_settings(path)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 from support.settings import default_in_words, kind_in_words
 
-from gracectl.config.changes import OF_AGENT, OF_CONTROLLER, is_among
+from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, is_within
 from gracectl.config.fields import fields
-from gracectl.config.reading import settings_of
+from gracectl.config.loading import settings_of
 from gracectl.config.settings import NodeGroupSettings
 from gracectl.config.variables import variable_of
 
@@ -28,8 +28,8 @@ def rows() -> list[list[str]]:
 
 def counts(path: str) -> str:
     """For the program that uses it."""
-    reach = OF_AGENT if is_among(path, OF_CONTROLLER.idle) else OF_CONTROLLER
-    return "live" if is_among(path, reach.live) else "restart"
+    reach = AGENT_SCOPE if is_within(path, CONTROLLER_SCOPE.ignored) else CONTROLLER_SCOPE
+    return "live" if is_within(path, reach.live) else "restart"
 
 
 def test_every_field_is_there_with_its_kind_its_default_its_variable_and_when_it_counts() -> None:

@@ -12,10 +12,10 @@ from support.schemas import fits
 from support.settings import EXAMPLES
 
 from gracectl.config import Settings
-from gracectl.config.errors import Misfit
-from gracectl.config.reading import Reading, settings_of
-from gracectl.config.schema import schema
-from gracectl.config.writing import as_builtins
+from gracectl.config.errors import InvalidField
+from gracectl.config.fields import schema
+from gracectl.config.loading import LoadedSettings, settings_of
+from gracectl.config.output import as_builtins
 
 SCHEMA = schema()
 
@@ -41,7 +41,7 @@ def test_no_object_takes_unknown_fields_but_the_options_of_providers_and_labels(
 
 def test_the_defaults_fit() -> None:
     assert fits({}, SCHEMA, SCHEMA)
-    assert fits(as_builtins(Reading(Settings(), None, {}, ())), SCHEMA, SCHEMA)
+    assert fits(as_builtins(LoadedSettings(Settings(), None, {}, ())), SCHEMA, SCHEMA)
     assert fits(json.loads(msgspec.json.encode(Settings())), SCHEMA, SCHEMA)
 
 
@@ -87,6 +87,6 @@ def test_each_field_is_known_and_has_its_default(path: str) -> None:
 )
 def test_patterns_and_limits_are_those_of_the_types(text: str) -> None:
     document = yaml.safe_load(text)
-    with pytest.raises(Misfit):
+    with pytest.raises(InvalidField):
         settings_of(document)
     assert not fits(document, SCHEMA, SCHEMA)

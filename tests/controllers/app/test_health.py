@@ -30,7 +30,7 @@ async def test_it_is_ready_when_every_cache_is_live_and_until_it_is_told_to_stop
             await stage.settle(controller)
             is_ready, text = report(controller.readiness())
             assert is_ready
-            assert text.startswith("ok running: not told to stop\nok cache of nodes: 1 are known\n")
+            assert text.startswith("ok running: running\nok cache of nodes: 1 objects\n")
             stage.transport.is_listening = False
             await stage.clock.sleep(3600)
             assert not failed(*controller.readiness())

@@ -142,7 +142,7 @@ async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_whe
             assert [check for check in second.readiness() if check.name == "karpenter"] == []
     told_of = [each.message for each in caplog.records if "Karpenter" in each.message]
     assert len(told_of) == 2
-    assert "this process stands by" in told_of[0]
+    assert "on standby" in told_of[0]
     assert told_of[1] == "no Karpenter leads any more: this process may lead again"
 
 
@@ -222,7 +222,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
             assert ours["spec"]["holderIdentity"] == ""
         events = await reported(stage)
         assert events.keys() == {"n1", names.KARPENTER_LEASE}
-        assert "gracectl stands by, and leaves terminations to it; uninstall Karpenter" in events["n1"][0]
+        assert "gracectl is on standby; uninstall Karpenter" in events["n1"][0]
         gone = stage.clock.monotonic()
         await stage.until_gone("n1", "n2")
         # Its Lease runs out 14 s after the last second, and is looked at every two to 4.4 s; a drain takes two.

@@ -16,7 +16,7 @@ from support.settings import EXAMPLES
 
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles, ServiceSettings
 from gracectl.config import Settings, load_settings
-from gracectl.config.changes import OF_AGENT, OF_CONTROLLER, is_among
+from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, is_within
 from gracectl.config.fields import fields
 
 needs_helm()
@@ -194,13 +194,13 @@ def test_a_change_of_what_counts_from_the_next_start_replaces_pods_and_no_other_
         values["settings"] = {"shutdownGracePeriodByPodPriority": None, "shutdownGracePeriod": "10m"}
     before = Release(values=values)
     after = Release(values={**values, "settings": merged(values["settings"], at(path, value))})
-    for component, kind, reach in (("controller", "Deployment", OF_CONTROLLER), ("agent", "DaemonSet", OF_AGENT)):
+    for component, kind, reach in (("controller", "Deployment", CONTROLLER_SCOPE), ("agent", "DaemonSet", AGENT_SCOPE)):
         if component == "agent" and path.startswith("admission"):
             continue
         texts = [each.settings(component=component) for each in (before, after)]
         assert texts[0] != texts[1], "the change does not arrive"
         notes = [each.one(kind)["spec"]["template"]["metadata"]["annotations"][NOTE] for each in (before, after)]
-        counts_at_once = is_among(path, reach.live) or is_among(path, reach.idle)
+        counts_at_once = is_within(path, reach.live) or is_within(path, reach.ignored)
         assert (notes[0] == notes[1]) == counts_at_once, component
 
 

@@ -172,8 +172,8 @@ async def test_a_file_that_is_spoilt_later_changes_nothing_and_is_told_once(
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "cannot be read: No such file or directory; put a PEM file there, or correct the path"),
-        ("", "not a PEM file of certificates: contains no certificate; put a PEM file there, or correct the path"),
+        (None, "cannot be read: No such file or directory; provide a PEM file, or correct the path"),
+        ("", "not a PEM file of certificates: contains no certificate; provide a PEM file, or correct the path"),
         ("nonsense", "not a PEM file of certificates: "),
     ],
 )

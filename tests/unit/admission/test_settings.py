@@ -81,7 +81,7 @@ def settings(**fields: Any) -> AdmissionSettings:
         ("{listen: '8443'}", "admission.listen: '8443' is not an address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
         (
             "{listen: ':9090', service: {name: a}}\nmetrics: {listen: ':9090'}",
-            "admission.listen: :9090 is where metrics.listen is served without TLS; choose another port",
+            "admission.listen: :9090 is served without TLS by metrics.listen; choose another port",
         ),
         ("{listen: ':8443', service: {}}", "admission.service: Object missing required field `name`"),
         ("{timeoutSeconds: 31}", "admission.timeoutSeconds: Expected `int` <= 30, got 31"),

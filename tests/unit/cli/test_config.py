@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from gracectl.cli.root import root
 from gracectl.config import Settings, load_settings
-from gracectl.config.schema import schema
+from gracectl.config.fields import schema
 
 
 def config(*arguments: str, **environ: str) -> Result:
@@ -25,7 +25,7 @@ def test_without_a_file_it_prints_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(shown.stdout)
     assert load_settings(file) == Settings()
-    assert shown.stdout.startswith("# Neither a file nor a variable says anything")
+    assert shown.stdout.startswith("# No file and no variables")
 
 
 def test_it_prints_what_counts_and_where_it_is_from(tmp_path: Path) -> None:
@@ -94,5 +94,5 @@ def test_files_and_providers_that_are_only_where_the_controller_runs_are_no_erro
     shown = config("--config", str(file))
     assert shown.exit_code == 0
     assert "rack: 7" in shown.stdout
-    assert 'provider.name: there is no provider "ours"; installed: aws, ' in shown.stderr
+    assert 'provider.name: unknown provider "ours"; installed: aws, ' in shown.stderr
     assert shown.stderr.endswith("here its options are not checked\n")

@@ -23,7 +23,7 @@ from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, P
 from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.cloud.webhook import WebhookProvider
-from gracectl.runtime.documents import document
+from gracectl.runtime.documents import parse_yaml
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +106,7 @@ def test_every_option_is_on_the_page_with_its_default(provider: Any) -> None:
         assert f"`{field.encode_name}`" in text
         if field.encode_name in rows and isinstance(field.default, bool | int | float):
             written = rows[field.encode_name].strip("`").split()[0]
-            assert document(written) == field.default, field.encode_name
+            assert parse_yaml(written) == field.default, field.encode_name
         if field.encode_name in rows and field.required:
             assert rows[field.encode_name] == "required"
     assert rows.keys() <= {field.encode_name for field in kind.fields}

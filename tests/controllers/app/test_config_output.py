@@ -13,12 +13,12 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from support.settings import EXAMPLES
 
-from gracectl.config import Reading, Settings, load_settings, read_settings
-from gracectl.config.errors import Misfit
+from gracectl.config import LoadedSettings, Settings, load_settings, read_settings
+from gracectl.config.errors import InvalidField
 from gracectl.config.fields import fields
-from gracectl.config.reading import settings_of
+from gracectl.config.loading import settings_of
+from gracectl.config.output import as_builtins, as_yaml
 from gracectl.config.variables import variable_of
-from gracectl.config.writing import as_builtins, as_yaml
 
 ODD = ("on", "8081", "", "~", "a: b", "# no", "a #b", "{", "x\ny", "\ttab", "é", "\x07", "'", '"', "1.5", "-")
 
@@ -80,7 +80,7 @@ documents = st.fixed_dictionaries(
 
 
 def printed(settings: Settings, file: Path | None = None) -> str:
-    return as_yaml(Reading(settings, file, {}, ()))
+    return as_yaml(LoadedSettings(settings, file, {}, ()))
 
 
 # A busy machine may take its time for either.
@@ -89,7 +89,7 @@ def printed(settings: Settings, file: Path | None = None) -> str:
 def test_what_is_printed_loads_back_to_the_same(document: dict[str, Any]) -> None:
     try:
         settings = settings_of(document)
-    except Misfit:
+    except InvalidField:
         pytest.fail("the strategy makes what does not fit")
     text = printed(settings, Path("a\nb: c.yaml"))
     assert settings_of(yaml.safe_load(text)) == settings

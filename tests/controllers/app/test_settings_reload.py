@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gracectl.app.following import SettingsFollower, following_checks, following_samples
+from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.config import Settings, load_settings
-from gracectl.config.changes import OF_AGENT, OF_CONTROLLER, Reach, differences
+from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, ReloadScope, differences
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -21,12 +21,14 @@ pytestmark = pytest.mark.anyio
 class Followed:
     """A follower of a file, and what it has handed on, at which instant."""
 
-    def __init__(self, file: Path, reach: Reach = OF_CONTROLLER, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, file: Path, scope: ReloadScope = CONTROLLER_SCOPE, environ: dict[str, str] | None = None
+    ) -> None:
         self.file = file
         self.clock = LoopClock()
         self.taken: list[tuple[float, Settings]] = []
         self.environ = environ or {}
-        self.follower = SettingsFollower(self.read, self.read(), self.clock, reach, self.take)
+        self.follower = SettingsReloader(self.read, self.read(), self.clock, scope, self.take)
 
     def read(self) -> Settings:
         return load_settings(self.file, self.environ)
@@ -46,12 +48,12 @@ class Followed:
 
     @property
     def samples(self) -> dict[str, float]:
-        found = following_samples(self.follower)
+        found = reload_samples(self.follower)
         return {each.metric.name: each.value for each in found if isinstance(each.value, int | float)}
 
     @property
     def words(self) -> list[str]:
-        return [check.reason for check in following_checks(self.follower)]
+        return [check.reason for check in reload_checks(self.follower)]
 
 
 def mount(folder: Path) -> None:
@@ -81,8 +83,8 @@ def _all_levels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @asynccontextmanager
-async def followed(file: Path, reach: Reach = OF_CONTROLLER, **environ: str) -> AsyncIterator[Followed]:
-    one = Followed(file, reach, environ)
+async def followed(file: Path, scope: ReloadScope = CONTROLLER_SCOPE, **environ: str) -> AsyncIterator[Followed]:
+    one = Followed(file, scope, environ)
     async with anyio.create_task_group() as group:
         group.start_soon(one.follower.run)
         await anyio.wait_all_tasks_blocked()
@@ -103,8 +105,7 @@ async def test_what_has_changed_counts_a_second_after_it_was_seen(file: Path, ca
         assert told(caplog) == [
             (
                 "INFO",
-                "the settings have changed, and count from now on: nodeGroups, eviction.qps (1 before, 2 now), "
-                "eviction.burst (100 before, 7 now)",
+                "settings changed: nodeGroups, eviction.qps (1 before, 2 now), eviction.burst (100 before, 7 now)",
             )
         ]
         assert one.samples == {"gracectl_settings_refused": 0, "gracectl_settings_restart_needed": 0}
@@ -156,15 +157,16 @@ async def test_what_cannot_be_used_changes_nothing_and_is_told_once(
         assert one.rates == []
         [(level, message)] = told(caplog)
         assert level == "ERROR"
-        assert message.startswith(f"settings file {file}: {complaint}")
-        assert message.endswith("; the settings from before still count")
+        assert message.startswith(
+            f"invalid settings file: keeping previous settings: settings file {file}: {complaint}"
+        )
         assert one.samples == {"gracectl_settings_refused": 1, "gracectl_settings_restart_needed": 0}
         [words] = one.words
         assert complaint in words
         caplog.clear()
         one.write("eviction: {qps: 1}")
         await one.clock.sleep(60)
-        assert told(caplog) == [("INFO", "the settings can be used again")]
+        assert told(caplog) == [("INFO", "settings file: valid again")]
         assert (one.rates, one.words) == ([], [])
         one.write("eviction: {qps: 4}")
         await one.clock.sleep(60)
@@ -189,12 +191,11 @@ async def test_what_needs_a_restart_is_named_once_for_each_change_and_changes_no
         assert told(caplog) == [
             (
                 "WARNING",
-                "settings that count from the next start have changed: provider.options, metrics.listen ('' before, "
-                "':9090' now)",
+                "settings changed, restart needed: provider.options, metrics.listen ('' before, ':9090' now)",
             )
         ]
         assert one.samples == {"gracectl_settings_refused": 0, "gracectl_settings_restart_needed": 1}
-        assert one.words == ["a restart is needed for provider.options, metrics.listen"]
+        assert one.words == ["restart needed for provider.options, metrics.listen"]
         caplog.clear()
         one.write("eviction: {qps: 2}\nmetrics: {listen: ':9090'}\nprovider: {options: {a: b}}")
         await one.clock.sleep(60)
@@ -204,7 +205,7 @@ async def test_what_needs_a_restart_is_named_once_for_each_change_and_changes_no
         caplog.clear()
         one.write("eviction: {qps: 2}")
         await one.clock.sleep(60)
-        message = "the settings are those with which this process runs: no restart is needed any more"
+        message = "settings: as running again, no restart needed"
         assert told(caplog) == [("INFO", message)]
         assert one.samples["gracectl_settings_restart_needed"] == 0
 
@@ -216,7 +217,7 @@ async def test_what_means_nothing_to_a_program_is_no_reason_to_restart_it(
         one.write("eviction: {qps: 1}\nagent: {busAddress: 'unix:path=/x'}\nfeatureGates: {}")
         await one.clock.sleep(60)
         assert (one.taken, told(caplog)) == ([], [])
-    async with followed(file, OF_AGENT) as one:
+    async with followed(file, AGENT_SCOPE) as one:
         one.write("eviction: {qps: 2}\nhealth: {force: true}\nagent: {busAddress: 'unix:path=/y'}")
         await one.clock.sleep(60)
         assert one.taken == []
@@ -244,7 +245,7 @@ async def test_the_level_of_the_log_changes_and_its_format_does_not(file: Path) 
             assert logging.getLogger().level == logging.ERROR
             [(_, settings)] = one.taken
             assert (settings.log.level, settings.log.format) == ("error", "auto")
-            assert one.follower.statistics().awaiting == ("log.format",)
+            assert one.follower.statistics().pending == ("log.format",)
     finally:
         logging.getLogger().setLevel(before)
 

@@ -1,20 +1,20 @@
-"""What the types of the settings cannot tell: values that do not fit together, and texts that mean nothing."""
+"""Validation beyond the types: contradictory values, and texts without a meaning."""
 
 from __future__ import annotations
 
-from gracectl.config.naming import named
+from gracectl.config.errors import prefix_errors
 from gracectl.config.settings import Settings
 from gracectl.policy.health import UnhealthyNodes
 from gracectl.policy.pace import validate_maximum
 
 
-def check(settings: Settings) -> None:
-    """ValueError, with the field in front, for what the types alone cannot tell."""
-    with named("health.maximumUnhealthy"):
+def validate_settings(settings: Settings) -> None:
+    """Raise ValueError, with the field in front, for invalid values."""
+    with prefix_errors("health.maximumUnhealthy"):
         UnhealthyNodes(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
-    with named("voluntary.maximumAtOnce"):
+    with prefix_errors("voluntary.maximumAtOnce"):
         validate_maximum(settings.voluntary.maximum_at_once)
-    with named("voluntary.pendingPatience"):
+    with prefix_errors("voluntary.pendingPatience"):
         assert settings.voluntary.patience_seconds >= 0
     for field, initial, maximum in (
         ("eviction.backoff", settings.eviction.backoff_initial_seconds, settings.eviction.backoff_maximum_seconds),
@@ -26,11 +26,11 @@ def check(settings: Settings) -> None:
                 f"{field}InitialSeconds: {initial:g} is more than {field}MaximumSeconds, which is {maximum:g}"
             )
     if settings.node_selector is not None:
-        with named("nodeSelector"):
+        with prefix_errors("nodeSelector"):
             settings.node_selector.selector().validate()
-    with named("metrics.listen"):
+    with prefix_errors("metrics.listen"):
         settings.metrics.address()
-    with named("probes.listen"):
+    with prefix_errors("probes.listen"):
         settings.probes.address()
     for section, validate in (
         ("leaderElection", settings.leader_election.validate),
@@ -41,7 +41,7 @@ def check(settings: Settings) -> None:
             validate()
         except ValueError as error:
             raise ValueError(f"{section}.{error}") from error
-    _check_doors(settings)
+    _check_addresses(settings)
     settings.order()
     for number, group in enumerate(settings.node_groups):
         try:
@@ -50,12 +50,12 @@ def check(settings: Settings) -> None:
             raise ValueError(f"nodeGroups[{number}].{error}") from error
 
 
-def _check_doors(settings: Settings) -> None:
-    """ValueError where the same address would have to be with TLS and without."""
+def _check_addresses(settings: Settings) -> None:
+    """Raise ValueError if an address would have to be served with TLS and without."""
     address = settings.admission.address()
     for field, other in (("metrics", settings.metrics.address()), ("probes", settings.probes.address())):
         if address is not None and address == other and address[1]:
             raise ValueError(
-                f"admission.listen: {settings.admission.listen} is where {field}.listen is served without TLS; choose "
+                f"admission.listen: {settings.admission.listen} is served without TLS by {field}.listen; choose "
                 "another port"
             )

@@ -1,7 +1,7 @@
-"""The settings that count as a YAML file: it loads back to equal settings, and says of each value where it is from.
+"""The effective settings as a YAML file: it loads back to equal settings, with the source of each value as a comment.
 
-What is as if nobody had said anything bears no comment. Nothing is left out for being secret, because nothing here may
-be: what a provider must keep secret, it is given as the path of a file.
+Defaults have no comment. Nothing is omitted as secret, because settings hold no secrets: providers get them as paths of
+files.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import msgspec
 import yaml
 
 from gracectl.config.fields import Field, fields
-from gracectl.config.reading import Reading, is_given
+from gracectl.config.loading import LoadedSettings, is_set
 
 WIDEST: Final = 72
-"""Columns of a list or mapping that is written in one line."""
+"""Columns of a list or mapping in one line."""
 
 _BELOW: Final = "  "
 _TEXT: Final = "tag:yaml.org,2002:str"
 
 
-def as_builtins(reading: Reading) -> Any:
-    """The settings as YAML has them."""
-    whole = msgspec.to_builtins(reading.settings, builtin_types=(bytes, date, datetime))
-    # Of what is there only if somebody has written it, what he has left out would say nothing.
+def as_builtins(loaded: LoadedSettings) -> Any:
+    """Settings as YAML has them."""
+    whole = msgspec.to_builtins(loaded.settings, builtin_types=(bytes, date, datetime))
+    # Omitted fields of optional objects stay omitted.
     whole["nodeSelector"] = _without_nulls(whole["nodeSelector"])
     whole["nodeGroups"] = [
-        {"selector": None, **_without_nulls(group)}  # the first, as people write it
+        {"selector": None, **_without_nulls(group)}  # first, as usual in manifests
         for group in whole["nodeGroups"]
     ]
     return _plain(whole)
@@ -45,24 +45,24 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def as_yaml(reading: Reading) -> str:
-    """A file of these settings, with comments."""
-    whole = as_builtins(reading)
-    lines = [*_head(reading), *_lines(whole, "", reading)]
+def as_yaml(loaded: LoadedSettings) -> str:
+    """Settings file with comments."""
+    whole = as_builtins(loaded)
+    lines = [*_head(loaded), *_lines(whole, "", loaded)]
     return "\n".join(lines) + "\n"
 
 
-def _head(reading: Reading) -> Iterator[str]:
-    if reading.file is None and not reading.overrides:
-        yield "# Neither a file nor a variable says anything: these are the defaults."
+def _head(loaded: LoadedSettings) -> Iterator[str]:
+    if loaded.file is None and not loaded.overrides:
+        yield "# No file and no variables: these are the defaults."
         return
-    yield "# Where a value is not the default, a comment says where it is from."
-    if reading.file is not None:
-        name = str(reading.file)
+    yield "# Comments have the source of each value that is not the default."
+    if loaded.file is not None:
+        name = str(loaded.file)
         yield f"# file: {name if name.isprintable() else ascii(name)}"
 
 
-def _lines(section: dict[str, Any], before: str, reading: Reading) -> Iterator[str]:
+def _lines(section: dict[str, Any], before: str, loaded: LoadedSettings) -> Iterator[str]:
     indent = _BELOW * before.count(".")
     for name, value in section.items():
         path = f"{before}{name}"
@@ -71,9 +71,9 @@ def _lines(section: dict[str, Any], before: str, reading: Reading) -> Iterator[s
             if not before:
                 yield ""
             yield f"{indent}{name}:"
-            yield from _lines(value, f"{path}.", reading)
+            yield from _lines(value, f"{path}.", loaded)
         else:
-            yield from _entry(indent, name, value, _origin(field, value, reading))
+            yield from _entry(indent, name, value, _origin(field, value, loaded))
 
 
 def _entry(indent: str, name: str, value: Any, origin: str) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _block(value: Any) -> Iterator[str]:
 
 
 def _flow(value: Any) -> str:
-    """In one line."""
+    """Value in one line."""
     written = yaml.dump(
         value,
         Dumper=_Dumper,
@@ -118,7 +118,7 @@ def _flow(value: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without anchors, which people do not expect, and with texts in one line."""
+    """Without anchors, and with texts in one line."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -145,7 +145,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _plain(value: Any) -> Any:
-    """Whole seconds without a point."""
+    """Whole seconds without a decimal point."""
     match value:
         case dict():
             return {key: _plain(each) for key, each in value.items()}
@@ -156,11 +156,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _origin(field: Field, value: Any, reading: Reading) -> str:
-    """Where a value is from that is not the default."""
+def _origin(field: Field, value: Any, loaded: LoadedSettings) -> str:
+    """Source of a value that is not the default."""
     if value == _plain(field.default):
         return ""
-    whole = [each for each in reading.overrides if each.path == field.path]
-    parts = [each for each in reading.overrides if each.path.startswith(f"{field.path}.")]
-    found = [] if whole or not is_given(reading.written, field.path) else ["file"]
+    whole = [each for each in loaded.overrides if each.path == field.path]
+    parts = [each for each in loaded.overrides if each.path.startswith(f"{field.path}.")]
+    found = [] if whole or not is_set(loaded.document, field.path) else ["file"]
     return ", ".join([*found, *(f"${each.variable}" for each in (*whole, *parts))])

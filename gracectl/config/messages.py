@@ -1,6 +1,6 @@
-"""What people read when a value does not fit: the field, what was expected, what was given, and what to do.
+"""Error messages of invalid values: the field, what was expected, the value, and the remedy.
 
-msgspec knows where and why, but of most values not what they were; that is looked up in the document.
+msgspec has place and reason, but mostly not the value, which is looked up in the document.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from gracectl.config.errors import Misfit
+from gracectl.config.errors import InvalidField
 from gracectl.config.fields import alternatives, described, kind_at, members, steps
 from gracectl.config.settings import Settings
 
 WHOLE: Final = "the document"
-"""Where a message would otherwise name no field."""
+"""Field of a message about the whole document."""
 
 LISTED: Final = "docs/settings.md lists every field"
 
 LONGEST: Final = 80
-"""Characters of a value that are shown."""
+"""Characters of a value in a message."""
 
 _MISSING: Final = object()
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -34,8 +34,8 @@ _WRONG_TYPE = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
 _TYPES: Final = {bool: "bool", int: "int", float: "float", list: "array", dict: "object", type(None): "null"}
 
 
-def misfit(error: msgspec.ValidationError, document: Any) -> Misfit:
-    """`$.eviction.qps` becomes `eviction.qps`; the field first, then what is wrong with it, and what would be right."""
+def invalid_field(error: msgspec.ValidationError, document: Any) -> InvalidField:
+    """Error of a validation: `$.eviction.qps` becomes `eviction.qps`; the field, the reason, and the remedy."""
     reason, _, place = str(error).rpartition(" - at `")
     if not reason:
         reason, place = str(error), ""
@@ -44,24 +44,24 @@ def misfit(error: msgspec.ValidationError, document: Any) -> Misfit:
     value = _value_at(document, field, reason)
     if is_key:
         wrong = next((key for key in value if not isinstance(key, str)), None) if isinstance(value, dict) else None
-        return Misfit(field or WHOLE, f"Expected `str` as a key, got {shown(wrong)}; put it in quotes")
-    return Misfit(field or WHOLE, _reason(reason, field, value))
+        return InvalidField(field or WHOLE, f"Expected `str` as a key, got {display(wrong)}; put it in quotes")
+    return InvalidField(field or WHOLE, _reason(reason, field, value))
 
 
 def _reason(reason: str, field: str, value: Any) -> str:
     if unknown := _UNKNOWN.fullmatch(reason):
         return f"{reason}; {suggestion(unknown[1], _names_at(field))}remove it or correct its name ({LISTED})"
     if wrong := _WRONG_TYPE.fullmatch(reason):
-        given = "" if value is None or value is _MISSING else f" ({shown(value)})"
+        given = "" if value is None or value is _MISSING else f" ({display(value)})"
         return f"{reason}{given}{_remedy(wrong['expected'], wrong['got'], field, value)}"
     if choices := _choices(field):
         return f"{reason}; choose one of {', '.join(choices)}"
     if reason == "Number out of range":
-        return f"{reason}: {shown(value)}"
+        return f"{reason}: {display(value)}"
     if reason.startswith("Expected") and value is not _MISSING:
         kind = kind_at(field)
         meant = "" if kind is None else next(filter(None, map(described, (kind, *_parts(kind)))), "")
-        return f"{reason}, got {shown(value)}{f'; {meant}' if meant else ''}"
+        return f"{reason}, got {display(value)}{f'; {meant}' if meant else ''}"
     return reason
 
 
@@ -93,9 +93,9 @@ def _number(text: str) -> str:
 
 
 def suggestion(wrong: str, names: Iterable[str]) -> str:
-    """`did you mean qps? `, if any of these names is near; else nothing."""
-    near = get_close_matches(wrong, tuple(names), n=1)
-    return f"did you mean {near[0]}? " if near else ""
+    """`did you mean qps? `, if one of these names is similar; else ""."""
+    matches = get_close_matches(wrong, tuple(names), n=1)
+    return f"did you mean {matches[0]}? " if matches else ""
 
 
 def _names_at(field: str) -> Iterable[str]:
@@ -104,7 +104,7 @@ def _names_at(field: str) -> Iterable[str]:
 
 
 def _choices(field: str) -> tuple[str, ...]:
-    """The words that a field takes, if it takes only some."""
+    """Values of a field with a fixed set of them."""
     kind = kind_at(field)
     literals = (each for each in alternatives(kind) if isinstance(each, inspect.LiteralType)) if kind else ()
     return tuple(str(value) for each in literals for value in each.values)
@@ -115,7 +115,7 @@ def _parts(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def _value_at(document: Any, field: str, reason: str) -> Any:
-    """What the document has there; `_MISSING` if that cannot be found out."""
+    """Value in the document; `_MISSING` if unknown."""
     value = document
     for name, indices in steps(field):
         value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
@@ -133,8 +133,8 @@ def _item_of(value: Any, index: str, reason: str) -> Any:
     return _MISSING
 
 
-def shown(value: Any) -> str:
-    """A value for people, as YAML would have it, in one line."""
+def display(value: Any) -> str:
+    """Value for a message, as in YAML, in one line."""
     match value:
         case str():
             text = repr(value)

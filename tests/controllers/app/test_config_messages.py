@@ -12,7 +12,7 @@ from msgspec import inspect
 from support.settings import EXAMPLES, refused
 
 from gracectl.config.fields import alternatives, fields, kind_at
-from gracectl.config.words import shown
+from gracectl.config.messages import display
 
 
 def nested(path: str, value: Any) -> str:
@@ -67,7 +67,7 @@ def test_there_is_an_example_of_every_field() -> None:
 def test_a_wrong_value_is_told_with_its_field_and_what_was_expected(tmp_path: Path, path: str, value: Any) -> None:
     message = refused(tmp_path / "settings.yaml", nested(path, value))
     assert message.startswith(f"{path}: ")
-    assert shown(value) in message
+    assert display(value) in message
     assert "Expected `" in message or "choose one of" in message
 
 

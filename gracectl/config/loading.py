@@ -1,0 +1,103 @@
+"""Loading of the settings: one YAML document, validated as a whole, and the variables that override it.
+
+The error of invalid settings has the file or the variable, the path of the field, its value and the remedy; a program
+that is starting exits before it has contacted any cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from gracectl.config.errors import ConfigError, InvalidField
+from gracectl.config.messages import invalid_field
+from gracectl.config.settings import Settings
+from gracectl.config.validation import validate_settings
+from gracectl.config.variables import Override, apply_overrides, overrides
+from gracectl.runtime.documents import DocumentError, parse_yaml, read_file
+
+NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class LoadedSettings(msgspec.Struct, frozen=True):
+    """Effective settings and their sources: `document` is the content of the file."""
+
+    settings: Settings
+    file: Path | None
+    document: Any
+    overrides: tuple[Override, ...]
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str] = NO_VARIABLES) -> Settings:
+    """Effective settings; see `read_settings`."""
+    return read_settings(path, environ).settings
+
+
+def read_settings(path: Path | None, environ: Mapping[str, str] = NO_VARIABLES) -> LoadedSettings:
+    """Read the settings file, if there is a path, and the environment. Raises ConfigError."""
+    found = overrides(environ)
+    document = _read_document(path)
+    try:
+        return LoadedSettings(settings_of(apply_overrides(document, found)), path, document, found)
+    except InvalidField as error:
+        raise ConfigError(_message(error, path, document, found)) from error
+
+
+def _read_document(path: Path | None) -> Any:
+    if path is None:
+        return {}
+    try:
+        document = parse_yaml(read_file(path))
+    except DocumentError as error:
+        raise ConfigError(f"settings file {path}: {error}") from error
+    return {} if document is None else document
+
+
+def settings_of(merged: Any) -> Settings:
+    """Validated settings of a document. Raises InvalidField."""
+    try:
+        settings = msgspec.convert(merged, Settings)
+        validate_settings(settings)
+    except msgspec.ValidationError as error:
+        raise invalid_field(error, merged) from error
+    except ValueError as error:
+        field, _, reason = str(error).partition(": ")
+        raise InvalidField(field, reason) from error
+    return settings
+
+
+def _message(error: InvalidField, path: Path | None, document: Any, found: tuple[Override, ...]) -> str:
+    """Message with the source of an error: the variable that has it, the file if it is invalid by itself, or else the
+    variables together with it."""
+    if (culprit := _culprit(error.field, found)) is not None:
+        is_text = error.field == culprit.path and error.reason.endswith("in quotes")
+        remedy = f": {culprit.variable}='\"{culprit.text}\"'" if is_text else ""
+        return f"variable {culprit.variable}: {error}{remedy}"
+    try:
+        settings_of(document)
+    except InvalidField as file_error:
+        return f"settings file {path}: {file_error}"
+    beside = f"settings file {path} with " if path else ""
+    listed = ", ".join(each.variable for each in found)
+    return f"{beside}variable{'s' * (len(found) > 1)} {listed}: {error}"
+
+
+def _culprit(field: str, found: tuple[Override, ...]) -> Override | None:
+    """Variable whose value has the invalid field, if any."""
+    for each in reversed(found):
+        if field == each.path or field.startswith((f"{each.path}.", f"{each.path}[")):
+            return each
+    return None
+
+
+def is_set(document: Any, path: str) -> bool:
+    """Whether a document has a value at this path (`eviction.qps`)."""
+    for name in path.split("."):
+        if not isinstance(document, dict) or name not in document:
+            return False
+        document = document[name]
+    return True
