@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
-    """A Karpenter that leads. `since`, `renewed`: Unix seconds, by its clock; `seconds`: how long its Lease is still
-    fresh if it stops now."""
+    """A Karpenter that leads. `since`, `renewed`: Unix seconds, by its clock; `seconds`: how long its Lease stays fresh
+    if it stops now."""
 
     lease: Key
     uid: str
@@ -39,7 +39,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Which it is, for people."""
+        """Its Lease and holder, for messages."""
         namespace, name = self.lease
         since = "" if self.since is None else f" since {format_time(self.since)}"
         return (
@@ -49,7 +49,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def remedy(self) -> str:
-        """What to do, before one tries again."""
+        """Next step for the operator."""
         return (
             f"uninstall Karpenter or scale it to zero (kubectl -n {self.lease[0]} scale deployment karpenter "
             f"--replicas=0), and try again when that Lease has run out, {max(1, round(self.seconds))} s after it was "
@@ -58,7 +58,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveKarpenter(Exception):
-    """Nothing was begun, because a live Karpenter leads; `rival` says which."""
+    """gracectl does not start beside a live Karpenter, the `rival`."""
 
     def __init__(self, rival: Rival) -> None:
         super().__init__(f"{rival.words}. Nothing was changed; {rival.remedy}")
@@ -66,11 +66,10 @@ class LiveKarpenter(Exception):
 
 
 class KarpenterWatch:
-    """Looks for Karpenter's Lease in these namespaces, each time anew. Invariant: asks for nothing but `get`, and by
-    name, so that a Role of one rule is enough."""
+    """Reads Karpenter's Lease in these namespaces. Invariant: needs no permission but `get`, by name."""
 
     def __init__(self, client: KubeClient, clock: Clock, namespaces: Iterable[str], *, own: Key | None = None) -> None:
-        """`own`: the Lease for which we contend ourselves; it is no rival's, whatever its name."""
+        """`own`: the Lease of gracectl itself, which is no rival's, whatever its name."""
         self._client = client
         self._clock = clock
         keys = dict.fromkeys((namespace, names.KARPENTER_LEASE) for namespace in namespaces)
@@ -81,18 +80,18 @@ class KarpenterWatch:
 
     @property
     def rival(self) -> Rival | None:
-        """Who led when `look` looked last, for as long as his Lease would be fresh without being renewed: whoever need
-        not look any more, as another process leads, knows nothing of what came afterwards."""
+        """The leader that `look` found last, while its Lease would still be fresh: a process that does not lead itself
+        does not look any more."""
         seen = self._seen
         return seen if seen is not None and self._clock.now() < seen.renewed + seen.seconds else None
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The namespaces whose Leases we may not read."""
+        """Namespaces whose Leases the credentials may not read."""
         return tuple(self._unseen)
 
     async def look(self) -> Rival | None:
-        """Who leads now; None: nobody, as far as we may see. Raises ApiError when the server could not be asked."""
+        """The Karpenter that leads now; None if none is found. Raises ApiError."""
         found = [rival for key in self._keys if (rival := await self._rival_at(key)) is not None]
         self._seen = max(found, key=lambda rival: rival.renewed, default=None)
         return self._seen
@@ -103,7 +102,7 @@ class KarpenterWatch:
             raise LiveKarpenter(rival)
 
     async def is_clear(self) -> bool:
-        """Whether nobody leads; what has changed since the last call is logged. Raises ApiError."""
+        """Whether no Karpenter leads; logs what has changed since the last call. Raises ApiError."""
         rival = await self.look()
         deletion_message = "" if rival is None else rival.holder
         if rival is not None and deletion_message != self._told_of:
@@ -127,7 +126,7 @@ class KarpenterWatch:
 
 
 def judged(lease: Lease, now: float) -> Rival | None:
-    """Who holds this Lease at `now`, an instant of the server; None if it is nobody's, or has run out."""
+    """The holder of this Lease at `now` (server clock); None if it has none, or has expired."""
     if not lease.holder or lease.renew_time is None:
         return None
     seconds = lease.renew_time + lease.duration_seconds - now

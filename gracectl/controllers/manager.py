@@ -1,7 +1,7 @@
-"""Everything that changes a cluster, for as long as it is ours to change: evictor, deleter, and the controllers.
+"""Controller manager: builds and runs all that changes a cluster, while this process leads.
 
-A tenure begins when we lead and ends when we lead no more; the next one is built anew, from what the caches hold by
-then, as after a restart. So nothing that was remembered while somebody else was in charge is ever acted upon.
+It is built anew each time, from what the caches hold by then, as after a restart. So no state from before another
+process led is ever acted upon.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from gracectl.telemetry.spans import SpanSink
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What outlives every tenure, and what each of them is built from."""
+    """Dependencies that outlive a manager, and that each is built from."""
 
     client: KubeClient
     deleting: KubeClient
-    """Repeats nothing: see PodDeleter."""
+    """Client that repeats no request: see PodDeleter."""
     cluster: ClusterCache
     admitter: Admitter
     provider: Provider
@@ -64,12 +64,12 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     statistics: TerminationStatistics
     component_status: ComponentStatus
     spans: SpanSink | None
-    """Where traces go; None: nobody wants them."""
+    """Exporter of traces; None: tracing is off."""
     rng: random.Random
 
 
 class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of every part."""
+    """Statistics of the controllers."""
 
     terminations: QueueStatistics
     claim_terminations: QueueStatistics
@@ -79,7 +79,7 @@ class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerManager:
-    """See the module; made by `open_manager`."""
+    """Controller manager; made by `open_manager`."""
 
     def __init__(self, means: Dependencies) -> None:
         self._clock = RelayedClock(means.clock)
@@ -132,7 +132,7 @@ class ControllerManager:
         self._counting = StatusController(means.admitter, means.client, self._clock, backoff)
 
     async def run(self) -> None:
-        """Change the cluster until cancelled; what is under way is finished first. Raises ComponentFailed."""
+        """Run all controllers until cancelled; writes in progress are completed. Raises ComponentFailed."""
         parts: dict[str, Component] = {
             "writes in the background": self._background.run,
             "evictor": self._evictor.run,
@@ -149,9 +149,8 @@ class ControllerManager:
         await run_components(parts, anyio.Event(), status=self._component_status)
 
     def configure(self, eviction: EvictionSettings, termination: TerminationSettings) -> None:
-        """From this moment on these settings count, for what is under way as well. Nothing begins anew: what is armed,
-        asked for or remembered stays, and whatever follows from settings is decided once more. `termination` manages
-        the same nodes as before."""
+        """Apply new settings, also to terminations in progress: every decision that depends on them is made again, and
+        nothing is built anew. `termination` manages the same nodes as before."""
         self._eviction, self._settings = eviction, termination
         self._evictor.configure(eviction)
         self._deleter.configure(eviction)
@@ -159,7 +158,7 @@ class ControllerManager:
             told.configured()
 
     def work(self) -> Work:
-        """All that is carried out, for the metrics."""
+        """Statistics of all work, for the metrics."""
         evictor, deleter = self._evictor.statistics(), self._deleter.statistics()
         queues = (
             self.terminations.statistics(),
@@ -187,11 +186,11 @@ class ControllerManager:
         )
 
     def clock_jumped(self) -> None:
-        """To be told of every jump of the clock."""
+        """The clock of the server has turned out to be another."""
         self._clock.jumped()
 
     def statistics(self) -> ManagerStatistics:
-        """What every part has done so far."""
+        """Statistics of the controllers."""
         return ManagerStatistics(
             terminations=self.terminations.statistics(),
             voluntary_terminations=self._voluntary.statistics(),
@@ -203,6 +202,6 @@ class ControllerManager:
 
 @contextmanager
 def open_manager(means: Dependencies) -> Iterator[ControllerManager]:
-    """One that knows what the caches hold, and is told what changes in them while the block runs."""
+    """A manager whose subscriptions to the caches end with the block."""
     with means.cluster.scoped_subscriptions(), means.admitter.budgets.scoped_subscriptions():
         yield ControllerManager(means)

@@ -1,4 +1,4 @@
-"""What the metrics of this room say: the statistics of its parts under the names of the catalogue."""
+"""Metrics of the controllers: samples of the catalogue from their statistics."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ STEPS: Final[Mapping[TerminationKind, tuple[str, ...]]] = {
 }
 
 RESTING: Final = kept_walk.KEEPING[-1].name
-"""Where a kept node is that is drained."""
+"""Step of a node in maintenance that is drained."""
 
 NOT_LOOKED_AT: Final = "queued"
-"""Instead of a step: no worker was free for it yet."""
+"""In place of a step: no worker was free for it yet."""
 
 QUEUES: Final = (
     "nodes",
@@ -70,20 +70,18 @@ QUEUES: Final = (
 )
 
 HELD: Final = ("voluntary", "nodeclaim")
-"""Whose ends a budget for nodes can hold."""
+"""Terminations that a node disruption budget can block."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of all that a tenure carries out; of one that is over, or not begun, nothing. `ends`: those that
-    are under way.
-    """
+    """Snapshot of all work of a manager; empty while this process does not lead. `ends`: terminations in progress."""
 
     ends: tuple[Progress, ...] = ()
     remaining: RemainingPods = RemainingPods()
     evictor: EvictorStatistics = EvictorStatistics()
     deleter: DeleterStatistics = DeleterStatistics()
     blocked_by_node_budgets: Mapping[str, int] = {}
-    """How many of HELD wait for a budget for nodes."""
+    """How many of HELD are blocked by a node disruption budget."""
     pace: PaceStatistics = PaceStatistics()
     queues: Mapping[str, QueueStatistics] = msgspec.field(
         default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
@@ -92,8 +90,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> Iterator[Sample]:
-    """For every value of every label, also where there is nothing to count: no series comes and goes. `now`: Unix
-    seconds."""
+    """Samples for every value of every label, so that no series comes and goes. `now`: Unix seconds."""
     yield from _samples_of_ends(work.ends, now)
     yield from _samples_of_times(statistics)
     for state, number in work.remaining.states.items():

@@ -1,4 +1,4 @@
-"""What the controller must be allowed to do on a cluster: asked before it begins; what is missing is told whole."""
+"""Permissions of the controller, checked before it starts; all that are missing are reported at once."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ RIGHTS = (
     Permission("get", "persistentvolumeclaims"),
     *(Permission(verb, "events") for verb in ("create", "patch")),
 )
-"""Everything that the controller ever asks of a cluster without node claims."""
+"""Permissions on a cluster without node claims."""
 
 CLAIM_RIGHTS = (
     *(Permission(verb, "nodeclaims", KARPENTER_GROUP) for verb in ("get", "list", "watch", "patch", "delete")),
     Permission("patch", "nodeclaims", KARPENTER_GROUP, "status"),
 )
-"""What comes to that where the cluster has node claims."""
+"""Also where the cluster has node claims."""
 
 NODE_BUDGET_RIGHTS = (
     *(Permission(verb, NODE_BUDGETS.plural, NODE_BUDGETS.group) for verb in ("get", "list", "watch")),
     Permission("patch", NODE_BUDGETS.plural, NODE_BUDGETS.group, "status"),
 )
-"""What comes to that where the cluster has node disruption budgets."""
+"""Also where the cluster has node disruption budgets."""
 
 
 def lease_rights(lease: Key) -> tuple[Permission, ...]:
-    """What comes to that where one of several is to lead, by that Lease; only making it cannot be granted by name."""
+    """Also for leader election by that Lease; `create` cannot be granted by name."""
     namespace, name = lease
     verbs = ("get", "list", "watch", "update")
     of_name = tuple(Permission(verb, "leases", LEASES.group, namespace=namespace, name=name) for verb in verbs)
@@ -51,7 +51,7 @@ class MissingPermissions(Exception):
 
 
 async def rights_for(client: KubeClient, lease: Key | None = None) -> tuple[Permission, ...]:
-    """What the controller needs on this cluster; None: it leads without a Lease. Raises ApiError."""
+    """Permissions that the controller needs on this cluster; `lease` None: without leader election. Raises ApiError."""
     claims = CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else ()
     budgets = NODE_BUDGET_RIGHTS if await is_served(client, (NODE_BUDGETS,)) else ()
     return RIGHTS + claims + budgets + (() if lease is None else lease_rights(lease))

@@ -1,4 +1,4 @@
-"""Which nodes gracectl answers for, and how patiently it waits for their instances. Defaults are pinned by a test."""
+"""Settings of the controllers. Defaults are pinned by a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_CONTROL_PLANE = LabelSelector(
 
 
 class InstanceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Waiting for an instance to end: how often the provider is asked, and how a failed call backs off (seconds)."""
+    """Polling of the provider for an instance that terminates, and backoff of failed calls (seconds)."""
 
     poll_initial_seconds: Seconds = 0.5
     poll_maximum_seconds: Seconds = 10.0
@@ -28,18 +28,18 @@ class InstanceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class KarpenterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where the Lease of a Karpenter may be, beside the namespace of our own: while it is fresh, we do not act."""
+    """Namespaces of Karpenter's Lease, beside our own: while it is fresh, gracectl does not act."""
 
     namespaces: tuple[Namespace, ...] = ("kube-system", "karpenter")
 
 
 class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What the controllers of node terminations need to know."""
+    """Settings of node terminations."""
 
     node_selector: LabelSelector = NOT_CONTROL_PLANE
     workers: Count = 100
-    """Nodes that are looked at in the same moment; terminations under way are not limited."""
+    """Nodes that are reconciled concurrently; terminations in progress are not limited."""
     status_interval_seconds: Seconds = 10.0
-    """The condition that says what a drain waits for is written at most this often."""
+    """The condition that names what blocks a drain is written at most this often."""
     instance: InstanceSettings = InstanceSettings()
     policy: PolicySettings = PolicySettings()

@@ -38,10 +38,7 @@ from gracectl.model.times import format_time
 pytestmark = pytest.mark.anyio
 
 CRITICAL = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
-MESSAGE = (
-    "all pods are gone but those that stay with the node; it is kept so until somebody gives it back: gracectl "
-    "uncordon n1, or kubectl uncordon n1"
-)
+MESSAGE = "drained, but for pods that stay with the node; to return it: gracectl uncordon n1, or kubectl uncordon n1"
 
 
 async def test_a_node_is_cordoned_drained_and_kept() -> None:

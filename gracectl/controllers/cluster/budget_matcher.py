@@ -18,16 +18,16 @@ from gracectl.policy.budgets import matching_budgets
 from gracectl.runtime.slices import Sliced
 
 SLICE: Final = 20_000
-"""Labels or requirements that one slice looks at: one or two milliseconds."""
+"""Labels or requirements per slice: one or two milliseconds."""
 
 MEMO_BYTES: Final = 32 * 1024 * 1024
-"""Of label maps that the memo may keep alive; beyond that it is cleared."""
+"""Bytes of label maps that the memo may keep alive; beyond that it is cleared."""
 
 PATIENCE: Final = 10_000
 """Slices for which a search waits for another one that has unpacked labels."""
 
 BY_NAMESPACE: Final = "namespace"
-"""The index of the cache of budgets."""
+"""Index of the budget cache."""
 
 Names = tuple[str, ...]
 Search = Generator[int, None, tuple[PodDisruptionBudget, ...]]
@@ -35,7 +35,7 @@ BudgetsByPod = Mapping[str, tuple[PodDisruptionBudget, ...]]
 
 
 class BudgetMatcher:
-    """Follows the cache of budgets for as long as that lives."""
+    """Matcher that follows the budget cache while that lives."""
 
     def __init__(self, budgets: Cache[PodDisruptionBudget]) -> None:
         self._budgets = budgets
@@ -46,11 +46,11 @@ class BudgetMatcher:
 
     @property
     def remembered_bytes(self) -> int:
-        """Of label maps that the memo keeps alive, roughly."""
+        """Bytes of label maps that the memo keeps alive, roughly."""
         return self._bytes
 
     def by_pod(self, pods: Iterable[Pod]) -> Sliced[BudgetsByPod]:
-        """By pod UID, the budgets that select it, in their current state: one, or the first two. Pods without one are
+        """Budgets that select each pod, by pod UID, in their current state: one, or the first two; pods without one are
         missing."""
         spent = 0
         found: dict[str, tuple[str, Names]] = {}
@@ -115,8 +115,8 @@ class BudgetMatcher:
 
 
 class _Namespace:
-    """The budgets of a namespace in the order of their names, as far as selectors are concerned, and the memo: names of
-    budgets by the identity of the label map."""
+    """Budgets of a namespace, ordered by name, with their selectors; and the memo: names of budgets by identity of the
+    label map."""
 
     def __init__(self, budgets: tuple[PodDisruptionBudget, ...]) -> None:
         self.budgets = budgets
@@ -133,7 +133,7 @@ class _Namespace:
         return names if (tracked() if isinstance(tracked, weakref.ref) else tracked) is labels else None
 
     def remember(self, labels: Mapping[str, str], names: Names) -> int:
-        """Returns the bytes that it keeps alive, roughly."""
+        """Remember an answer; returns the bytes that it keeps alive, roughly."""
         if isinstance(labels, PackedLabels):
             self._memo[id(labels)] = (weakref.ref(labels), names)
             size = 400

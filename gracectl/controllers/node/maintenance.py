@@ -1,8 +1,8 @@
-"""A node that is drained for maintenance and stays: it is asked for, cordoned, drained, rests, and is given back.
+"""Maintenance of a node: it is cordoned, drained, and stays until it is returned.
 
-The steps of a termination, as far as pods are concerned, and then none: nobody is deleted, there is no deadline, and
-neither instance nor finalizer nor claim is touched (ADR 0014). Invariant: the record of what was put on the node goes
-last, so whoever takes over from us at any moment knows what is still to be taken off.
+The steps of a termination as far as pods are concerned: no deadline, no deletions, and neither instance nor finalizer
+nor claim is touched (ADR 0014). Invariant: the record of what was put on the node is removed last, so that any later
+process knows what is still to be removed.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from gracectl.policy.maintenance import (
 from gracectl.runtime.workers import Requeue
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED)
-"""The conditions that a kept node has from us."""
+"""Conditions that a node in maintenance has from us."""
 
 
 def request(node: Node, now: float) -> MergePatch | None:
-    """The patch that asks to drain a node and to keep it so (`now`: Unix seconds); None when that is asked for already,
-    or when the node is being deleted."""
+    """Patch that requests maintenance (`now`: Unix seconds); None if it is requested already, or the node is being
+    deleted."""
     if node.deletion_timestamp is not None or is_maintenance_requested(node):
         return None
     asked = {"metadata": {"annotations": {names.KEEP_DRAINED: format_time(now)}}}
-    # Somebody has uncordoned it, and nobody has taken note of that yet: this request must not go with the last one.
+    # It was uncordoned, which the controller has not seen yet: this request must not be removed with the last one.
     return MergePatch({**asked, "spec": {"unschedulable": True}} if is_uncordoned(node) else asked)
 
 
 def withdrawal(node: Node) -> MergePatch | None:
-    """The patch that gives a node back: the request is taken off, and the node is schedulable, as after `kubectl
-    uncordon`. None when it is so already, or when the node is being deleted, which nobody can take back."""
+    """Patch that ends the maintenance: removes the request, and makes the node schedulable, as `kubectl uncordon` does.
+    None if there is nothing to change, or the node is being deleted."""
     patch: dict[str, dict[str, object]] = {}
     if node.deletion_timestamp is None and names.KEEP_DRAINED in node.annotations:
         patch["metadata"] = {"annotations": {names.KEEP_DRAINED: None}}
@@ -66,7 +66,7 @@ def withdrawal(node: Node) -> MergePatch | None:
 
 
 class MaintenanceState(NodeState):
-    """The memory of a node that is kept drained, until nothing of that is left on it."""
+    """State of the maintenance of a node, until nothing of it is left on the node."""
 
     kind = "kept"
     fate = "is drained for maintenance"
@@ -79,23 +79,23 @@ class MaintenanceState(NodeState):
         self.is_resumed = drained is not None
         self.is_resting = drained is not None and drained.status == names.TRUE
         self.is_returned = False
-        """Its return was begun; a state that asks for it may be from before that."""
-        self.scope: anyio.CancelScope | None = None  # of the walk that is under way, or was last
+        """Its return was begun; a request for maintenance that the watch shows may be older."""
+        self.scope: anyio.CancelScope | None = None  # of the run in progress, or the last one
 
     @property
     def drained_condition(self) -> tuple[str, str]:
-        """See Termination."""
+        """See NodeState."""
         return KEPT, (
-            "all pods are gone but those that stay with the node; it is kept so until somebody gives it back: "
+            "drained, but for pods that stay with the node; to return it: "
             f"gracectl uncordon {self.node.name}, or kubectl uncordon {self.node.name}"
         )
 
     def matches_node(self, node: Node) -> bool:
-        """See Termination."""
+        """See NodeState."""
         return node.uid == self.uid and is_in_maintenance(node)
 
     def begin_anew(self, now: float) -> None:
-        """It was given back, and is asked for once more: that is another drain."""
+        """It was returned, and maintenance is requested again: start over."""
         self.plan = self.protected_pods = self.cordoned_at = self.stalled_since = None
         self.next_cordon = 0.0
         self.recordon.reset()
@@ -105,65 +105,66 @@ class MaintenanceState(NodeState):
         self.forget_steps(now)
 
 
-async def cordon_for_maintenance(context: StepContext, kept: MaintenanceState) -> Answer:
+async def cordon_for_maintenance(context: StepContext, state: MaintenanceState) -> Answer:
     """Cordon a node that stays, and record on it, in the same write, what its return is to take off."""
     # The return of the node interrupts it.
-    write = partial(write_marks, context, kept, missing_on_kept)
-    return await apply_cordon(context, kept, missing_on_kept, write, is_requested=is_maintenance_requested)
+    write = partial(write_marks, context, state, missing_on_kept)
+    return await apply_cordon(context, state, missing_on_kept, write, is_requested=is_maintenance_requested)
 
 
-async def rest(context: StepContext, kept: MaintenanceState) -> Answer:
-    """Nothing is left to be done until somebody gives the node back, or a late pod comes."""
-    _, message = kept.drained_condition
-    if not kept.is_resting:
-        kept.is_resting = True
-        emit_event(context, kept.objects, names.EventReason.DRAINED, message)
+async def rest(context: StepContext, state: MaintenanceState) -> Answer:
+    """The node is drained: wait for its return, or a late pod."""
+    _, message = state.drained_condition
+    if not state.is_resting:
+        state.is_resting = True
+        emit_event(context, state.objects, names.EventReason.DRAINED, message)
     return Wait(math.inf, message)
 
 
-async def uncordon(context: StepContext, kept: MaintenanceState) -> Answer:
-    """Take off in one write what the cordon has put on the node, and the request; nobody is asked to leave any more."""
-    cancel_drain(context, kept.node.name)
-    kept.is_returned = True
-    before = kept.node
+async def uncordon(context: StepContext, state: MaintenanceState) -> Answer:
+    """Remove in one write what the cordon has put on the node, and the request; cancel the drain."""
+    cancel_drain(context, state.node.name)
+    state.is_returned = True
+    before = state.node
 
     def needed(node: Node) -> JsonPatch | None:
         is_ill = bool(unhealthy_conditions(node, context.settings.policy.health))
         return superfluous(node, format_time(context.clock.now()) if is_ill else None)
 
     if needed(before):
-        after = await patch_with_retry(context.client, kept.tracked.cancellable, before, needed)
+        after = await patch_with_retry(context.client, state.tracked.cancellable, before, needed)
         if after is None:
             return Release("the node is gone")
-        kept.tracked.wrote(after)
+        state.tracked.wrote(after)
         if not is_maintenance_ending(after):
-            return Wait(0.0, "nobody asks for its return any more")
-        emit_event(context, kept.objects, names.EventReason.UNCORDONED, _words(before, after))
+            return Wait(0.0, "its return is not requested any more")
+        emit_event(context, state.objects, names.EventReason.UNCORDONED, _words(before, after))
     return Proceed()
 
 
 def _words(before: Node, after: Node) -> str:
-    """What people are told of a node that was given back: why, and what keeps pods or traffic from it all the same."""
+    """Message about a returned node: why, and what still keeps pods or traffic from it."""
     is_by_hand = names.KEEP_DRAINED in before.annotations
-    why = "somebody has uncordoned it" if is_by_hand else f"annotation {names.KEEP_DRAINED} was taken off"
+    why = "it was uncordoned" if is_by_hand else f"annotation {names.KEEP_DRAINED} was removed"
     left = " and ".join(SPELT[mark] for mark in marks_on(after))
-    return f"is no longer kept drained: {why}{f'; it keeps {left}, which gracectl has not put there' if left else ''}"
+    return f"maintenance ended: {why}{f'; it keeps {left}, which gracectl has not set' if left else ''}"
 
 
-async def clean_up(context: StepContext, kept: MaintenanceState) -> Answer:
-    """Our conditions come off, and then the record: as long as it stands, a successor of ours would do all this."""
-    await remove_conditions(context, kept.tracked, OURS)
-    after = await patch_with_retry(context.client, kept.tracked.cancellable, kept.node, forgotten)
+async def clean_up(context: StepContext, state: MaintenanceState) -> Answer:
+    """Remove our conditions, and then the record, which tells a later process to do so."""
+    await remove_conditions(context, state.tracked, OURS)
+    after = await patch_with_retry(context.client, state.tracked.cancellable, state.node, forgotten)
     if after is not None:
-        kept.tracked.wrote(after)
+        state.tracked.wrote(after)
     return Proceed()
 
 
 def missing_on_kept(node: Node) -> JsonPatch | None:
-    """What is still needed on a node that is kept, with the record of it; None also when it is not to be kept any more.
+    """Patch that adds the missing marks and the record of them; None if none is missing, or maintenance is not
+    requested.
 
-    A taint or label that was there before is somebody else's. That the node is unschedulable is recorded whoever has
-    made it so: an uncordon makes it schedulable, as kubectl's does.
+    A taint or label that was there before is not recorded, as it is not ours. That the node is unschedulable always is:
+    an uncordon makes it schedulable, as kubectl's does.
     """
     if not is_maintenance_requested(node):
         return None
@@ -176,10 +177,10 @@ def missing_on_kept(node: Node) -> JsonPatch | None:
 
 
 def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
-    """What is to come off a node that is given back: what is recorded, and the request; None also when it is not (any
-    more). The record stays, empty: our conditions are still there.
+    """Patch that removes the recorded marks and the request; None if there are none, or the node is not being returned.
+    The record stays, empty: our conditions are still there.
 
-    `since`: the instant to count its health from; None if it is well.
+    `since`: the instant to count its health from; None if it is healthy.
     """
     if not is_maintenance_ending(node):
         return None
@@ -198,7 +199,7 @@ def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
 
 
 def forgotten(node: Node) -> JsonPatch | None:
-    """The patch that takes the empty record off a node that was given back; None when that is not so (any more)."""
+    """Patch that removes the empty record of a returned node; None if it has none."""
     if not is_maintenance_ending(node) or node.annotations[names.CORDONED]:
         return None
     return JsonPatch([without(names.CORDONED)])
@@ -216,55 +217,55 @@ GIVING_BACK: Steps = (Step("uncordon", uncordon), Step("conditions", clean_up))
 
 
 def steps_of(node: Node) -> Steps:
-    """What a node asks for."""
+    """The steps that the node requests."""
     if is_maintenance_requested(node):
         return KEEPING
     return GIVING_BACK if is_maintenance_ending(node) else ()
 
 
 class MaintenancePipeline:
-    """Walks the steps of all such nodes."""
+    """Runs the steps of all nodes in maintenance."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
 
-    async def run(self, kept: MaintenanceState) -> Requeue | None:
-        """Bring the node as far as it comes now; when to look at it again. Raises ApiError."""
-        with anyio.CancelScope() as kept.scope:
-            if kept.is_returned and is_maintenance_requested(kept.node) and not await self._read(kept):
+    async def run(self, state: MaintenanceState) -> Requeue | None:
+        """Bring the node as far as it comes now; returns when to call again. Raises ApiError."""
+        with anyio.CancelScope() as state.scope:
+            if state.is_returned and is_maintenance_requested(state.node) and not await self._read(state):
                 return None  # the watch will show what is there
-            answer = await run_steps(steps_of(kept.node), kept, self._run_step, self._context, report_step_failure)
+            answer = await run_steps(steps_of(state.node), state, self._run_step, self._context, report_step_failure)
             return requeue(answer)
-        return None  # broken off by a change that has put the node on the queue, too
+        return None  # interrupted by an event that has queued the node, too
 
-    def interrupt(self, kept: MaintenanceState, node: Node) -> None:
-        """Break off the walk that is under way if this newer state of the node does not ask for it."""
-        if kept.scope is not None and (node.uid != kept.uid or steps_of(node) is not steps_of(kept.node)):
-            kept.scope.cancel()
+    def interrupt(self, state: MaintenanceState, node: Node) -> None:
+        """Interrupt the run in progress if this newer state of the node requests other steps."""
+        if state.scope is not None and (node.uid != state.uid or steps_of(node) is not steps_of(state.node)):
+            state.scope.cancel()
 
-    async def _read(self, kept: MaintenanceState) -> bool:
+    async def _read(self, state: MaintenanceState) -> bool:
         """Read the node from the server; False if it is gone.
 
         It was returned, and shows a request for maintenance: another one, or the watch is late, and pods would be
         evicted from a node that takes them again.
         """
         try:
-            node = await self._context.client.get(NODES, kept.node.key)
+            node = await self._context.client.get(NODES, state.node.key)
         except NotFound:
             return False
-        if node.uid != kept.uid:
+        if node.uid != state.uid:
             return False
-        kept.tracked.wrote(node)
+        state.tracked.wrote(node)
         if is_maintenance_requested(node):
-            kept.begin_anew(self._context.clock.now())
+            state.begin_anew(self._context.clock.now())
         return True
 
-    async def _run_step(self, step: Step[MaintenanceState], kept: MaintenanceState) -> Answer:
-        """Run a step, unless the node asks for others by now: an answer to a write of ours may tell that first."""
-        assert kept.scope is not None
-        if kept.scope.cancel_called or step not in steps_of(kept.node):
-            return Wait(0.0, "somebody wants something else of it")
-        answer = await step.run(self._context, kept)
-        if kept.plan is not None and kept.plan.left:
-            kept.is_resting = False  # a late pod
+    async def _run_step(self, step: Step[MaintenanceState], state: MaintenanceState) -> Answer:
+        """Run a step, unless the node requests others by now: the response to a write may show that first."""
+        assert state.scope is not None
+        if state.scope.cancel_called or step not in steps_of(state.node):
+            return Wait(0.0, "other steps are requested")
+        answer = await step.run(self._context, state)
+        if state.plan is not None and state.plan.left:
+            state.is_resting = False  # a late pod
         return answer
