@@ -1,1 +1,1 @@
-"""Floor 2: the Kubernetes API: credentials, requests, typed errors, list and watch, caches, events."""
+"""Kubernetes API: credentials, requests, typed errors, list and watch, caches, Events."""

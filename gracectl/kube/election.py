@@ -238,7 +238,7 @@ class Election:
     def _needs_attention(self, holder: str) -> bool:
         return holder != self._settings.identity if self._is_leading else not holder
 
-    # Standing by.
+    # Standby.
 
     async def _acquire(self) -> None:
         """Return when the lease is ours, and the fence open."""
@@ -422,5 +422,5 @@ class Election:
     def _log_holder(self) -> None:
         holder = self._lock.holder
         if holder and holder != self._logged_holder:
-            logger.info("standing by: %s leads", holder, extra=self._log_keys)
+            logger.info("standby: %s leads", holder, extra=self._log_keys)
         self._logged_holder = holder

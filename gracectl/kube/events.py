@@ -1,12 +1,12 @@
-"""Kubernetes Events, written beside the work and never in its way.
+"""Recorder of Kubernetes Events, which never blocks the work.
 
-core/v1 and not events.k8s.io: aggregation is a plain patch of `count` and `lastTimestamp`, which `kubectl
-describe` shows.
+core/v1 and not events.k8s.io: aggregation is a plain patch of `count` and `lastTimestamp`, which `kubectl describe`
+shows.
 
 Invariants: `record` never blocks and never fails; the backlog is bounded, and so is what is remembered of a window
-(what does not fit is dropped, counted, and told in the log); at most one write per object, reason and `news` in
-`window` seconds, never a LIST to deduplicate: the first is written at once, repeats are counted and written with the
-total when the window ends, or at shutdown. An Event that cannot be written is dropped.
+(what does not fit is dropped, counted and logged); at most one write per object, reason and `news` in `window`
+seconds, never a LIST to deduplicate: the first is written at once, repeats are counted and written with the total
+when the window ends, or at shutdown. An Event that cannot be written is dropped.
 """
 
 from __future__ import annotations
@@ -57,17 +57,18 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`window` and `farewell` (the time for last writes at shutdown) in seconds; `backlog`: Events that may wait to be
-    written; `remembered`: those whose repeats are waited for, half a KiB each."""
+    """`window` and `flush` (the time for last writes at shutdown) in seconds; `backlog`: Events that may wait to
+    be written; `remembered`: Events whose repeats are awaited, half a KiB each.
+    """
 
     window: float = 300.0
     backlog: int = 1000
     remembered: int = 50_000
-    farewell: float = 5.0
+    flush: float = 5.0
 
 
 class EventStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded, and what became of it: written (POST or PATCH), merged into another, dropped, failed."""
+    """Events recorded, and their results: written (POST or PATCH), merged into another, dropped, failed."""
 
     recorded: int
     written: int
@@ -164,13 +165,13 @@ class EventRecorder:
         series.type = type
 
     async def run(self) -> None:
-        """Write Events until cancelled; then write what is still owed, for at most `farewell` seconds."""
+        """Write Events until cancelled; then write what is left, for at most `flush` seconds."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._write_what_is_due)
                 tasks.start_soon(self._close_windows)
         finally:
-            with anyio.move_on_after(self._settings.farewell, shield=True):
+            with anyio.move_on_after(self._settings.flush, shield=True):
                 for series in tuple(self._series.values()):
                     if series.count > series.written:
                         await self._write(series)
@@ -181,7 +182,7 @@ class EventRecorder:
         return bool(self._due or self._writing)
 
     def statistics(self) -> EventStatistics:
-        """What has become of everything recorded so far."""
+        """Results of everything recorded so far."""
         return EventStatistics(
             recorded=self._recorded,
             written=self._written,

@@ -277,11 +277,11 @@ def _check_address(cluster: _Entry, place: str) -> None:
 
 
 def _check_plain(cluster: _Entry, place: str) -> None:
-    """An exec plugin is told all that is written about the cluster, as JSON."""
+    """All that is known of the cluster, as JSON for an exec plugin."""
     try:
         json.dumps(cluster.value)
     except (TypeError, ValueError, RecursionError) as error:
-        problem = f"cannot be told to the exec plugin (provideClusterInfo): {error}"
+        problem = f"cannot be passed to the exec plugin (provideClusterInfo): {error}"
         raise CredentialsError(problem, source=cluster.source, field=place, remedy="correct the file") from error
 
 

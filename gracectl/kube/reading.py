@@ -77,8 +77,8 @@ async def read_first_served(
 async def is_absent(client: KubeClient, versions: tuple[Resource[T], ...], refusal: ApiError) -> bool:
     """Whether a server that would not list one of these versions serves none of them.
 
-    Who lacks the right is not told so, but refused: then the server's discovery is asked. Where that does not answer,
-    the refusal stands.
+    Without permission the response is a refusal in any case: then the server's discovery is read. Where that fails, the
+    refusal stands.
     """
     if not isinstance(refusal, Forbidden):
         return isinstance(refusal, NotServed)

@@ -366,7 +366,7 @@ class Reflector(Generic[T]):
             raise Undecodable(f"{event.type} of {self._followed}: {error}") from error
 
     async def _fail(self, problem: Exception | str) -> None:
-        """Raise what only a change of configuration can mend; log anything else and pause."""
+        """Raise what only a change of configuration can fix; log anything else and pause."""
         if isinstance(problem, _CONFIGURATION) and not self._proven:
             raise problem
         self._failures += 1

@@ -1,4 +1,4 @@
-"""How far the server's clock is from ours, learnt from the `Date` of its answers.
+"""Offset of the server's clock from ours, learnt from the `Date` of its responses.
 
 Deadlines are instants of the server. `Date` has whole seconds and several servers may answer, so one answer says
 little: the median of a few says enough, and anything below `TOLERANCE` is taken for noise, not for a difference.
@@ -68,7 +68,7 @@ class SkewEstimate:
         self._refusals = 0
 
     def statistics(self) -> SkewStatistics:
-        """What is believed, and what is not."""
+        """Offsets that are believed, and refused."""
         return SkewStatistics(
             offset=self._offset, largest=self._largest, refused=self._refused, refusals=self._refusals
         )
@@ -104,7 +104,7 @@ class SkewEstimate:
                 self._adjust(offset)
 
     def _is_possible(self, sample: float, missed: float) -> bool:
-        """Whether the server may be so far ahead; the first that may not, and the first that may again, are told."""
+        """Whether the server may be so far ahead; the first that may not, and the first that may again, are logged."""
         if min(abs(sample), abs(sample - missed)) <= self._largest:
             if self._refused is not None:
                 logger.info("the API server's clock: near ours again: its Date headers are believed again")

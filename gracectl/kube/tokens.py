@@ -1,4 +1,4 @@
-"""What goes into the Authorization header, and how it is renewed.
+"""Authorization headers, and how they are renewed.
 
 Every source keeps what it last had until it has something better, and can be asked to renew when the server refused it.
 Times are the server's (`Clock.now`), because it is the server that expires a token.

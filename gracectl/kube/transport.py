@@ -1,4 +1,4 @@
-"""What crosses the wire, apart from how: a request is a value, and a transport is anything that can send one.
+"""Transports: a request is a value, and a transport is anything that can send one.
 
 Building a request (`requests.py`) knows Kubernetes and no sockets; sending one (`http.py`, or an in-process
 API server) knows sockets and no Kubernetes. A new way to reach a server is one small class with two methods.
@@ -54,7 +54,7 @@ class Stream(Protocol):
         """The headers, with lower-case names."""
 
     def lines(self) -> AsyncGenerator[bytes, None]:
-        """The body line by line; ends when the server ends it. A line that is too long is a `lines.OversizeLine`.
+        """The body line by line; ends when the server ends it. A line that is too long is a `watch.OversizeLine`.
 
         Raises `errors.Unreachable` when the connection breaks.
         """

@@ -47,7 +47,7 @@ API server gives its webhooks.
 """
 
 FIRST_RETRY, LAST_RETRY = 0.005, 0.2
-"""Seconds before a budget that somebody else has written meanwhile is written again."""
+"""Seconds before a budget that was changed meanwhile is written again."""
 
 RETRY_AFTER_SECONDS = 1
 """A budget that has just changed is counted within this time."""

@@ -1,1 +1,1 @@
-"""Floor 1: pure decisions. Given an immutable view of a node and an instant, what may happen now, and why not more."""
+"""Pure decisions: given an immutable view of a node and an instant, what may happen now, and what blocks the rest."""

@@ -1,7 +1,7 @@
 """Verdict of a NodeDisruptionBudget about the termination of one node.
 
 A node is available while it is Ready and not deleted. Terminating one that is not changes no count, and is always
-allowed. The budget's status is the ledger, as it is for PodDisruptionBudgets: an admission writes the node into
+allowed. The budget's status keeps the count, as it does for PodDisruptionBudgets: an admission writes the node into
 `disruptedNodes` and subtracts it from what is available and allowed in the same write, under the budget's version;
 the controller counts anew as soon as the deletion is seen, or after too long. Source: Karpenter's graceful
 termination design.

@@ -94,9 +94,9 @@ def shutdown_warnings(node: Node) -> Iterator[PlanWarning]:
     """Whether the machine of a node shuts down, as its agent says."""
     condition = condition_of(node.conditions, names.SHUTTING_DOWN)
     if condition is not None and condition.status == names.TRUE:
-        told = harmless(condition.message, LONGEST_MESSAGE)
+        reported = harmless(condition.message, LONGEST_MESSAGE)
         yield PlanWarning(
-            WarningKind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent on it ends its pods: {told}"
+            WarningKind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent on it deletes its pods: {reported}"
         )
 
 

@@ -35,16 +35,16 @@ class Wave(msgspec.Struct, frozen=True):
 class DrainOrder(msgspec.Struct, frozen=True):
     """Waves of a node, the first one first; a pod's wave is an index into them.
 
-    `floors`: the least priority of each wave; empty where waves are decided by class and owner.
+    `lowest_priorities`: the least priority of each wave; empty where waves are decided by class and owner.
     """
 
     waves: tuple[Wave, ...]
-    floors: tuple[int, ...] = ()
+    lowest_priorities: tuple[int, ...] = ()
 
     @property
     def is_timed(self) -> bool:
         """Whether it says how long pods have when the machine shuts down."""
-        return bool(self.floors) and self.total > 0
+        return bool(self.lowest_priorities) and self.total > 0
 
     @property
     def total(self) -> float:
@@ -56,8 +56,8 @@ class DrainOrder(msgspec.Struct, frozen=True):
 
         Source: KEP-2712 and the kubelet's grouping (oracle shutdown-groups); no priority is 0.
         """
-        if self.floors:
-            return max(bisect_right(self.floors, pod.priority or 0) - 1, 0)
+        if self.lowest_priorities:
+            return max(bisect_right(self.lowest_priorities, pod.priority or 0) - 1, 0)
         return (2 if is_critical(pod) else 0) + (1 if is_daemon(pod) else 0)
 
 
@@ -79,23 +79,24 @@ def by_priority(periods: Sequence[tuple[int, float]]) -> DrainOrder:
     if not periods:
         raise ValueError("there is no range")
     ranges = sorted(periods)
-    floors = tuple(floor for floor, _ in ranges)
-    for floor in floors:
-        if floors.count(floor) > 1:
-            raise ValueError(f"priority {floor} is given twice")
+    lowest = tuple(priority for priority, _ in ranges)
+    for priority in lowest:
+        if lowest.count(priority) > 1:
+            raise ValueError(f"priority {priority} is given twice")
     waves = []
-    for number, (floor, period) in enumerate(ranges):
-        words = _words(floor, floors[number + 1] if number + 1 < len(floors) else None, is_lowest=number == 0)
+    for number, (priority, period) in enumerate(ranges):
+        next_lowest = lowest[number + 1] if number + 1 < len(lowest) else None
+        words = _words(priority, next_lowest, is_lowest=number == 0)
         waves.append(Wave(words, f"the pods of {words}", period))
-    return DrainOrder(tuple(waves), floors)
+    return DrainOrder(tuple(waves), lowest)
 
 
-def _words(floor: int, following: int | None, *, is_lowest: bool) -> str:
+def _words(lowest: int, following: int | None, *, is_lowest: bool) -> str:
     if is_lowest:
         return "any priority" if following is None else f"priority below {following}"
     if following is None:
-        return f"priority {floor} and above"
-    return f"priority {floor}" if following == floor + 1 else f"priority {floor} to {following - 1}"
+        return f"priority {lowest} and above"
+    return f"priority {lowest}" if following == lowest + 1 else f"priority {lowest} to {following - 1}"
 
 
 def is_critical(pod: Pod) -> bool:

@@ -240,7 +240,7 @@ def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_
         assert [each.kind for each in found.obstacles] == expected
     (caution,) = standing(msgspec.structs.replace(node, conditions=(says,))).obstacles
     assert caution.message == (
-        "its machine shuts down, and the agent on it ends its pods: priority 0: it is the turn of 1 pod"
+        "its machine shuts down, and the agent on it deletes its pods: priority 0: it is the turn of 1 pod"
     )
 
 

@@ -121,7 +121,7 @@ def _caution(caution: Caution) -> CautionReport:
 def _range(each: RehearsedRange, told: Rehearsed) -> RangeReport:
     return RangeReport(
         name=each.wave.name,
-        least_priority=told.seen.order.floors[each.number],
+        least_priority=told.seen.order.lowest_priorities[each.number],
         period_seconds=each.wave.period,
         available_seconds=each.period,
         begins_seconds=each.begins,

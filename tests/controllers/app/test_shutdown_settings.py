@@ -60,10 +60,10 @@ def test_a_group_may_have_an_order_of_its_own_or_none(tmp_path: Path) -> None:
     )
     both = read(tmp_path, text).shutdown
     assert both.knows_shutdowns
-    assert not both.order_of({}).floors
+    assert not both.order_of({}).lowest_priorities
     assert both.order_of({"pool": "db"}) == by_priority([(0, 300)])
     gated = read(tmp_path, text + GATE_OFF).shutdown
-    assert not gated.order_of({"pool": "db"}).floors
+    assert not gated.order_of({"pool": "db"}).lowest_priorities
     assert gated.order_of({"pool": "web"}) == by_priority([(0, 60), (2_000_000_000, 0)])
 
 

@@ -187,8 +187,8 @@ async def test_what_is_owed_is_written_at_shutdown() -> None:
     assert desk.written == [(0.0, "POST", 1), (1.0, "PATCH", 2), (1.0, "POST", 1)]
 
 
-async def test_a_server_that_hangs_holds_up_the_end_for_the_farewell_at_most() -> None:
-    desk = Desk(EventSettings(farewell=5.0))
+async def test_a_server_that_hangs_holds_up_the_end_for_the_flush_at_most() -> None:
+    desk = Desk(EventSettings(flush=5.0))
     async with desk.open():
         desk.recorder.record(POD, "Evicted", "m")
         desk.recorder.record(NODE, "Draining", "m")
@@ -232,7 +232,7 @@ async def test_what_is_remembered_of_a_window_is_bounded(caplog: pytest.LogCaptu
 
 
 async def test_a_storm_while_the_server_is_silent_takes_no_more_than_the_backlog() -> None:
-    desk = Desk(EventSettings(backlog=50, farewell=0.0))
+    desk = Desk(EventSettings(backlog=50, flush=0.0))
     desk.transport.answers.extend([10_000.0] * 200)
     async with desk.open():
         for number in range(5000):

@@ -209,9 +209,9 @@ def test_the_longest_protection_that_an_administrator_grants_counts_here_too() -
 def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() -> None:
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
     assert explain_blockers(voluntary_blockers(pods, {}, NOW, SETTINGS)) == (
-        'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); to let the '
-        "node, take do-not-disrupt off the pod, or give the node a terminationGracePeriod (in nodeGroups, if its "
-        "claim has none), or delete it"
+        'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); to '
+        "terminate the node, take do-not-disrupt off the pod, or give the node a terminationGracePeriod (in "
+        "nodeGroups, if its claim has none), or delete it"
     )
     message = explain_blockers(voluntary_blockers([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
     assert message.startswith(

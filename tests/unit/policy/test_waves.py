@@ -27,7 +27,7 @@ def read(name: str) -> Any:
 
 
 def periods(order: DrainOrder) -> list[tuple[int, float]]:
-    return [(floor, wave.period) for floor, wave in zip(order.floors, order.waves, strict=True)]
+    return [(floor, wave.period) for floor, wave in zip(order.lowest_priorities, order.waves, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -207,5 +207,5 @@ def test_a_range_has_a_name_for_people() -> None:
 def test_a_pod_is_in_the_highest_range_at_or_below_its_priority(floors: list[int], priority: int | None) -> None:
     order = by_priority([(floor, 1.0) for floor in floors])
     below = [floor for floor in floors if floor <= (priority or 0)]
-    assert order.floors[order.wave_of(a_pod(priority=priority))] == max(below, default=min(floors))
-    assert all(a < b for a, b in pairwise(order.floors))
+    assert order.lowest_priorities[order.wave_of(a_pod(priority=priority))] == max(below, default=min(floors))
+    assert all(a < b for a, b in pairwise(order.lowest_priorities))
