@@ -44,7 +44,7 @@ async def replicas(story: Story, number: int, **admission: Any) -> AsyncIterator
                 started.append(await story.controller(admission=settings))
             for program in started:
                 # A Service leads to nobody who is not ready; this balancer does.
-                await program.until_said("is shown, good until")
+                await program.until_said("in use, valid until")
             await _until_asked(story)
             yield started
         finally:

@@ -345,7 +345,7 @@ async def test_half_open_and_idle_connections_to_what_it_serves(story: Story) ->
     settings: Any = {"metrics": {"listen": f"{HOST}:{metrics}"}, "admission": {"listen": f"{HOST}:{webhook}", **own}}
     try:
         siege = await besieged(story, Attack({}, 0, lambda number: {}), **settings)
-        await siege.program.until_said("is shown, good until", PATIENCE)
+        await siege.program.until_said("in use, valid until", PATIENCE)
         async with flood(metrics, webhook) as sent:
             await siege.end()
             with anyio.fail_after(PATIENCE):

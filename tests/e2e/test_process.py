@@ -131,7 +131,7 @@ async def test_probes_and_metrics_of_the_process(story: Story) -> None:
     listen = f"127.0.0.1:{free_port()}"
     wire = await story.wire()
     controller = await story.controller(through=wire, metrics={"listen": listen}, probes={"listen": listen})
-    await controller.until_said("/readyz is served")
+    await controller.until_said("/readyz: serving at")
     hold = wire.hold("request")
     await one_pod_on_a_deleted_node(story)
     await reached(hold)
