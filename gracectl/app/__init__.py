@@ -1,1 +1,1 @@
-"""The composition roots: each builds a whole program from the settings and runs its parts as one."""
+"""Composition roots: each builds a program from the settings and runs its components."""

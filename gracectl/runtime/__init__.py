@@ -1,1 +1,1 @@
-"""Floor 2: work queue, clock, rate limiter, backoff, supervised tasks. Knows nothing of Kubernetes."""
+"""Work queue, clock, rate limiter, backoff, supervised components. Independent of Kubernetes."""

@@ -1,1 +1,1 @@
-"""Floor 2: logs, and later metrics and traces."""
+"""Metrics, traces, logs, and the servers of metrics and probes."""

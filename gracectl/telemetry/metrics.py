@@ -1,8 +1,8 @@
-"""Every metric that gracectl shows, once: name, type, labels, help text.
+"""Catalogue of all metrics: name, type, labels, help text.
 
-Dashboards and alerts are made of these names, so a test pins them, and no other module spells one. What a label can
-say is bounded by what its samples are made from (enumerations, never names of objects). Invariant: nothing here counts;
-the parts do, and say how much in their frozen statistics, which are read when somebody asks.
+Dashboards and alerts use these names, so a test pins them, and no other module spells one. The values of a label are
+bounded (enumerations, never names of objects). Invariant: nothing here counts; components do, in frozen statistics that
+are read at each scrape.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ANSWERS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One entry of the catalogue. `buckets`: of a histogram, their upper bounds in growing order, without infinity."""
+    """Entry of the catalogue. `buckets`: upper bounds of a histogram, ascending, without infinity."""
 
     name: str
     type: Literal["gauge", "counter", "histogram"]
@@ -36,7 +36,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What a metric says now for these values of its labels."""
+    """Value of a metric for these values of its labels."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -63,7 +63,7 @@ def _entered(metric: Metric) -> Metric:
     return metric
 
 
-# Ends of nodes and claims.
+# Terminations of nodes and claims.
 
 TERMINATIONS: Final = _gauge(
     "terminations",
@@ -239,7 +239,7 @@ PROTECTION_HELD: Final = _histogram(
     "removed, pod left on its own, or deleted for the deadline.",
 )
 
-# The provider.
+# Provider.
 
 PROVIDER_CALLS: Final = _counter(
     "provider_calls_total",
@@ -273,7 +273,7 @@ ADMISSION_CERTIFICATE: Final = _gauge(
     help="End of the serving certificate's validity (Unix time); 0 without a certificate.",
 )
 
-# The API server, and what is known of the cluster.
+# API server and caches.
 
 API_REQUESTS: Final = _counter(
     "api_requests_total",
@@ -345,7 +345,7 @@ LOOP_LAG: Final = _histogram(
     help="Lag of the event loop, measured twice a second.",
 )
 
-# The machine of a node: what its agent knows.
+# Shutdowns of machines, by the agent.
 
 SHUTDOWN_LOCK: Final = _gauge(
     "shutdown_lock_held",
@@ -371,7 +371,7 @@ SHUTDOWN_ENDED: Final = _gauge(
 )
 SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown under way waits for now.")
 
-# The process, and what it tells.
+# Leadership and process.
 
 LEADER: Final = _gauge("leader", help="1 on the leader, 0 on a standby replica.")
 LEASE_TERMS: Final = _counter("lease_terms_total", help="Terms of leadership of this process.")
@@ -414,4 +414,4 @@ BUILD_INFO: Final = _gauge(
 )
 
 CATALOGUE: Final = tuple(_catalogue)
-"""In the order in which they are shown."""
+"""In the order of the exposition."""
