@@ -177,8 +177,6 @@ class DisruptionController:
             self._show_pending(key, candidate.managed, stop.pending)
         return stop.requeue
 
-    # -- the checks, in their order ------------------------------------------------------------------------------------
-
     def _disruption_of(self, candidate: DisruptionCandidate) -> Disruption:
         self._report_invalid_expiry(candidate)
         now, status = self._context.clock.now(), self._status_of(candidate)
@@ -210,8 +208,10 @@ class DisruptionController:
             self._events.circuit_breaker_open(candidate, status, counts, sick[0])
         return others
 
+    # -- the checks, in their order ------------------------------------------------------------------------------------
+
     async def _check_forced_deadline(self, disruption: Disruption) -> Stop | None:
-        """A deadline that was forced for a termination that is not due any more is restored."""
+        """Stop and restore the deadline if it was forced, and force no longer applies."""
         tracked = disruption.candidate.tracked
         if disruption.is_forced or not has_forced_deadline(tracked.latest):
             return None
@@ -220,7 +220,7 @@ class DisruptionController:
         return Stop(requeue=Requeue(RESTORED_SECONDS))
 
     async def _check_triggers(self, disruption: Disruption) -> Stop | None:
-        """Nothing is due."""
+        """Stop if nothing is due."""
         if disruption.due:
             return None
         self._pace.release(disruption.key)
@@ -229,7 +229,7 @@ class DisruptionController:
         return Stop(requeue=self._at(disruption.next_trigger))
 
     async def _check_pods(self, disruption: Disruption) -> Stop | None:
-        """Pods are protected, or their budgets block; or several claims contest the node."""
+        """Stop if pods are protected or their budgets block, or if several claims contest the node."""
         candidate, status, due = disruption.candidate, disruption.status, disruption.due
         blockers = () if disruption.is_forced else await self._blockers_of(candidate)
         self._events.protections_elapsed(candidate, status, due, blockers)
@@ -262,12 +262,14 @@ class DisruptionController:
         return tuple(chain.from_iterable(found))
 
     async def _check_request(self, disruption: Disruption) -> Stop | None:
-        """The DELETE is accepted already; the watch will show it."""
+        """Stop if the server has accepted the DELETE of this version already."""
         return Stop() if is_accepted(disruption.candidate, disruption.status) else None
 
     async def _check_finalizer_and_retry(self, disruption: Disruption) -> Stop | None:
-        """A DELETE was refused a short while ago; or our finalizer is missing, without which the node would be gone at
-        once, with its pods: the finalizer controller adds it, and the watch shows that."""
+        """Stop if a DELETE was refused a short while ago, or our finalizer is missing.
+
+        Without it the node would be gone at once, with its pods; the finalizer controller adds it, which wakes the key.
+        """
         pause = disruption.status.next_try - self._context.clock.monotonic()
         if pause <= 0 and names.FINALIZER in disruption.candidate.tracked.latest.finalizers:
             return None
@@ -275,7 +277,7 @@ class DisruptionController:
         return Stop(requeue=Requeue(pause) if pause > 0 else None)
 
     async def _check_slot(self, disruption: Disruption) -> Stop | None:
-        """As many terminations are in progress as the pace permits."""
+        """Stop if as many terminations are in progress as the pace permits."""
         candidate, status, due = disruption.candidate, disruption.status, disruption.due
         created = min([candidate.tracked.latest.created, *(node.created for node in candidate.nodes)])
         rank = rank_of(due, created, candidate.key.name, has_failed=status.has_failed)
