@@ -80,12 +80,12 @@ async def perform(order: Order, folder: Path, view: View) -> Result:
 
 async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None) -> Result:
     deadline = anyio.current_time() + order.guard
-    world = demo_plan(nodes=order.nodes, pods=order.pods, seed=order.seed)
-    view.say(f"Starting an embedded cluster of {order.nodes} nodes and {world.all_pods} pods …")
+    plan = demo_plan(nodes=order.nodes, pods=order.pods, seed=order.seed)
+    view.say(f"Starting an embedded cluster of {order.nodes} nodes and {plan.all_pods} pods …")
     kubeconfig = folder / "kubeconfig"
     async with served(kubeconfig, speed=order.speed, seed=order.seed) as (cluster, url):
         with anyio.CancelScope(deadline=deadline) as building:
-            await world.build(cluster)
+            await plan.build(cluster)
         if building.cancelled_caught:
             empty = Result(seconds=0.0, seed=order.seed, speed=order.speed, ok=False)
             return judged(empty, f"the embedded cluster was not ready after {order.guard:.0f} s")

@@ -64,7 +64,7 @@ FAIRNESS = 64
 
 
 class ApiServer:
-    """An API server in memory. `registry`, `store` and `faults` are open to the world around it and to tests."""
+    """An API server in memory. `registry`, `store` and `faults` are open to the controllers and to tests."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ApiServer:
         self._compose()
 
     def _compose(self) -> None:
-        """Say who answers what is not simply stored."""
+        """Connect the handlers of what is not simply stored."""
         evictions = Evictions(self.store, self.stamps, self._deleter, self._admission, self._bodies)
         self._verbs.answer_at("pods", "eviction", POST=evictions)
         self._verbs.answer_at("pods", "binding", POST=Bindings(self.store, self.stamps, self._bodies, self._admission))

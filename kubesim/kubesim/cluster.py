@@ -1,4 +1,4 @@
-"""The embedded cluster as one thing: the API server, the world around it, and the cloud under it.
+"""A simulated cluster: the API server, the controllers and kubelets around it, and the cloud under it.
 
 Runs on the real clock or on virtual time; without sockets, or behind the HTTP face of `kubesim.http` (the caller's
 to open). Every part is a client of the server like any other: switched off here, it can be run from elsewhere instead.
@@ -35,7 +35,7 @@ from kubesim.server.calls import User
 
 PROVIDER_ID = "sim:///zone-a/"
 USER = "kubesim"
-"""As whom the world asks the server: its user agent, and its user name where there are tokens."""
+"""User agent of the controllers and kubelets, and their user name where there are tokens."""
 
 
 class ClusterOptions(PartOptions, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddedCluster:
-    """An API server (`server`), its world, and the instances under it (`cloud`). Nothing happens before `run`."""
+    """An API server (`server`), its controllers, and the instances under it (`cloud`). Nothing happens before `run`."""
 
     def __init__(
         self, clock: Clock, options: ClusterOptions | None = None, *, webhooks: WebhookCaller | None = None
@@ -128,13 +128,13 @@ class EmbeddedCluster:
         return [*parts, *made]
 
     def _kubelet_settings(self) -> KubeletSettings:
-        """Where nobody attaches volumes, nobody can wait for them."""
+        """Without the controllers that attach volumes, kubelets do not wait for them."""
         settings = self.options.kubelet
         volumes = settings.volumes and {"provisioner", "attachments"} <= self.options.parts
         return msgspec.structs.replace(settings, volumes=volumes)
 
     def _taint_new_nodes(self) -> None:
-        """Nobody may be bound to a node between its creation and the first look of the node lifecycle controller."""
+        """No pod may be bound to a node before the node lifecycle controller has seen it."""
         nodes = self.server.registry.find("", "v1", "nodes")
         assert nodes is not None
         self.server.registry.add(msgspec.structs.replace(nodes, strategy=NodeStrategy(new_are_tainted=True)))
@@ -203,7 +203,7 @@ class EmbeddedCluster:
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def pods(self) -> list[JsonObject]:
-        """All pods there are, as the world sees them."""
+        """All pods, as the controllers see them."""
         return self._pods.values()
 
     @property

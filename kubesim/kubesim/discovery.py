@@ -1,6 +1,6 @@
-"""What a client reads before it speaks: version, groups, resources, health (recording discovery).
+"""Discovery: version, groups, resources, health (recording discovery).
 
-A core-group resource list carries no apiVersion; groups and paths that nobody serves are 404 in plain text. Clients of
+A core-group resource list carries no apiVersion; groups and paths that are not served are 404 in plain text. Clients of
 today ask for all groups and resources at once (aggregated discovery); those of the recordings' time read list by list.
 """
 

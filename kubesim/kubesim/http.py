@@ -1,4 +1,4 @@
-"""The HTTP face of an API server: translates, and nothing else.
+"""HTTP for an API server: translates, and nothing else.
 
 aiohttp gives every request to `ApiServer.handle` and writes the answer; a watch is written one JSON object per line.
 The Date header comes from the server's clock, which may be off on purpose. A ConnectionLost breaks the connection for
@@ -87,7 +87,7 @@ class HttpFace:
                     await outgoing.write(event.line)
                 await outgoing.write_eof()
             except ConnectionResetError:
-                pass  # the client has gone; nobody is left to tell
+                pass  # the client has gone
             finally:
                 self._watches.discard(scope)
                 with anyio.CancelScope(shield=True):
@@ -112,7 +112,7 @@ async def read(incoming: web.BaseRequest) -> Request:
 
 
 def subject_of(incoming: web.BaseRequest) -> Subject | None:
-    """Whose certificate the client has shown, where the TLS context asks for one; it has been verified."""
+    """The subject of the client's certificate, where the TLS context asks for one; it has been verified."""
     shown = incoming.transport.get_extra_info("peercert") if incoming.transport is not None else None
     if not shown:
         return None

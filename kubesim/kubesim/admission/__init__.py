@@ -1,1 +1,1 @@
-"""Dynamic admission: webhooks that are asked before something is written or deleted."""
+"""Admission webhooks: called before something is written or deleted."""

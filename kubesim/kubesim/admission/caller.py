@@ -1,4 +1,4 @@
-"""How a webhook is reached: a Protocol, and the caller that finds webhooks in this process (for virtual time).
+"""Callers of webhooks: the Protocol, and the one for webhooks in this process (for virtual time).
 
 A caller only carries bytes: it knows nothing of reviews, and its deadline is its caller's. What goes wrong on the way
 is a `CallFailed` in Go's words.
@@ -32,7 +32,7 @@ class WebhookCaller(Protocol):
     """Reaches webhooks. Belongs to one server, which closes it."""
 
     async def post(self, client: Client, url: str, body: bytes) -> Reply:
-        """POST JSON to a webhook; `url` is the client's, with its query. Raises CallFailed when nobody answers."""
+        """POST JSON to a webhook; `url` is the client's, with its query. Raises CallFailed when there is no answer."""
         ...
 
     async def aclose(self) -> None:
@@ -56,7 +56,7 @@ class InProcessWebhooks:
         self._handlers[url.rstrip("/")] = handler
 
     def remove(self, url: str) -> None:
-        """Nobody answers at `url` any more. Raises KeyError if nobody did."""
+        """Remove the webhook at `url`. Raises KeyError if there is none."""
         del self._handlers[url.rstrip("/")]
 
     async def post(self, client: Client, url: str, body: bytes) -> Reply:
@@ -74,7 +74,7 @@ class InProcessWebhooks:
 
 
 def post_failed(url: str, why: str) -> str:
-    """The text of a call that found nobody, or took too long."""
+    """The text of a call that was not answered, or took too long."""
     return f'failed to call webhook: Post "{url}": {why}'
 
 

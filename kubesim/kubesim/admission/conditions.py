@@ -1,4 +1,4 @@
-"""Match conditions: CEL expressions that spare a webhook what is none of its business.
+"""Match conditions of webhooks: CEL expressions.
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions
 """

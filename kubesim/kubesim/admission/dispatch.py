@@ -1,4 +1,4 @@
-"""The webhooks' place in a write: asked before it, one after another where they may change it, all at once where not.
+"""Dispatch to webhooks: mutating ones one after another, validating ones all at once.
 
 Invariants: a mutating webhook sees what the one before it left; one that said IfNeeded is asked a second time when
 another changed the object after it; validating webhooks are all asked, whatever the others say, and the first refusal
@@ -64,7 +64,7 @@ class Reinvocation:
         self.changed = False
 
     def note(self, webhook: Webhook, *, changed: bool) -> None:
-        """A webhook was asked; whoever was asked before a change may be asked again."""
+        """A webhook was called; those called before a change may be called again."""
         if changed:
             self.changed = True
             self.again |= self._asked

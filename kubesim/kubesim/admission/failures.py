@@ -1,4 +1,4 @@
-"""How a webhook's no, and its failures, are told to the client (recordings admission, admission-nodes).
+"""Denials and failures of webhooks, as the client is told of them (recordings admission, admission-nodes).
 
 A denial is the webhook's own Status under a prefix; everything that goes wrong is a 500 with the message twice. Only a
 `CallFailed` is subject to the failurePolicy: a patch that does not apply fails the write even under Ignore.

@@ -62,7 +62,7 @@ class HttpsCaller:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            # A webhook may take its timeoutSeconds, and who asks has the clock: no deadlines of aiohttp's own.
+            # A webhook may take its timeoutSeconds, and the caller has the clock: no deadlines of aiohttp's own.
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=None))
         return self._session
 

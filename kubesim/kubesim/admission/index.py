@@ -1,4 +1,4 @@
-"""Which webhooks there are, by the configurations in the store, and whether any of them may concern a write.
+"""Index of the webhooks in the store, and whether any of them may concern a write.
 
 Invariant: the index is that of the store at the moment of the question. It is rebuilt when one of the two tables has
 changed, which the sum of their positions tells (they only grow); until then the answer for a place and an operation is

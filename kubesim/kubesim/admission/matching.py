@@ -1,4 +1,4 @@
-"""Which webhooks a write must be told to: rules, selectors, match conditions (kube-apiserver's ShouldCallHook).
+"""Matching of webhooks: rules, selectors, match conditions (kube-apiserver's ShouldCallHook).
 
 A rule that names another version or group of the same stored objects matches too, where the webhook says Equivalent;
 the webhook is then shown the object in that version.

@@ -1,6 +1,6 @@
-"""What a webhook answered: decoded as Go would, verified as kube-apiserver does; anything else is a `CallFailed`.
+"""Responses of webhooks: decoded as Go would, verified as kube-apiserver does; anything else is a `CallFailed`.
 
-The wording was looked up on a real server (1.33). Audit annotations are read by nobody: nobody audits here.
+The wording was looked up on a real server (1.33). Audit annotations are not kept: there is no audit log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AdmissionReviews: what a webhook is told (recordings admission, finalizer-race).
+"""AdmissionReviews as they are sent to webhooks (recordings admission, finalizer-race).
 
 A review is built whole from the write and from the object as the webhook's rules name it. Reviews of v1 and of v1beta1
 differ in nothing but the apiVersion.
@@ -85,7 +85,7 @@ def namespace_of(write: Write, new: JsonObject | None) -> str:
 
 
 def user_info(user: User) -> JsonObject:
-    """Who asks."""
+    """The user of the request."""
     info: JsonObject = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid

@@ -1,4 +1,4 @@
-"""Where a webhook behind a Service is found: an embedded cluster has no service network.
+"""Addresses of webhooks behind Services: a simulated cluster has no service network.
 
 The Service's Endpoints or EndpointSlices are used where there are any, as a real server with aggregator routing does;
 else the address in the Service's annotation `kubesim/url`; else the call fails as it does there.
@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 
 class NoAddress(Exception):
-    """Nobody knows where a Service is; the text says why, as kube-apiserver does."""
+    """The address of a Service is unknown; the text says why, as kube-apiserver does."""
 
 
 class Services:

@@ -1,4 +1,4 @@
-"""What a webhook is shown of a stored object, and what its changes mean for it.
+"""Objects as webhooks see them, in the version of their rules, and back.
 
 A webhook sees the object in the version that its rules name; of a scale it sees a Scale; an Eviction or a Binding is
 no stored object and has one version.

@@ -1,6 +1,6 @@
-"""What a webhook configuration must not say, in kube-apiserver's words and order.
+"""Validation of webhook configurations, in kube-apiserver's words and order.
 
-Source: ValidateValidatingWebhookConfiguration and its mutating sister of Kubernetes 1.33, whose answers were looked up
+Source: ValidateValidatingWebhookConfiguration and its mutating twin of Kubernetes 1.33, whose answers were looked up
 on a real server.
 """
 

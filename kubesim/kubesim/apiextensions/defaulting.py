@@ -1,4 +1,4 @@
-"""What a schema makes of an object: unknown fields go, defaults come, names stand in order.
+"""Pruning and defaulting by a schema: unknown fields go, defaults come, names stand in order.
 
 Invariant: the result shares with what it was made from whatever did not change, and the object as it was is never
 touched. `metadata` is the server's own and is read as Go reads an ObjectMeta, in embedded objects too.

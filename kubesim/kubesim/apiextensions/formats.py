@@ -1,4 +1,4 @@
-"""What strings of a format look like, as far as schemas of custom resources are held to it.
+"""String formats of schemas, as far as a real server checks them.
 
 Other formats (int32 and int64 among them) are notes to the reader and check nothing:
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation

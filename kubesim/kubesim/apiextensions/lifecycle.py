@@ -1,4 +1,4 @@
-"""The life of definitions: their names are looked at, their endpoints come, change and go.
+"""Lifecycle of definitions: their names are accepted, their endpoints come, change and go.
 
 All of it happens on the server's agenda, a moment after the write that calls for it, so that a watch of a definition
 sees its conditions arrive one by one (recording crds). Every step looks at what is stored and does what is missing:
@@ -72,7 +72,7 @@ class DefinitionController:
         registry.add(definition_resource(self._changed))
 
     def connect(self, deleter: Deleter, scales: Subresource, verbs: Verbs) -> None:
-        """Say who deletes objects, who answers for scales, and who is told of that."""
+        """Connect the deleter, the scales and the verbs."""
         self._deleter = deleter
         self._scales = scales
         self._verbs = verbs
@@ -88,7 +88,7 @@ class DefinitionController:
 
     def _changed(self, name: str) -> None:
         """A definition is about to be written. All steps that may follow are put down now, since each is counted from
-        the write, and not from when somebody looks."""
+        the write, and not from the next request."""
         self._timers.later(0.0, lambda: self._look(name))
         self._timers.later(NAMING_SECONDS, lambda: self._name(name))
         self._timers.later(NAMING_SECONDS + ESTABLISHING_SECONDS, lambda: self._establish(name))
@@ -109,7 +109,7 @@ class DefinitionController:
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def _name(self, name: str) -> None:
-        """Accept the names that nobody else in the group has."""
+        """Accept the names that are free in the group."""
         raw = self._table.get("", name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             return

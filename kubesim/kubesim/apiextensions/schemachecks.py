@@ -1,4 +1,4 @@
-"""What a definition's schema may say at all, node by node, and whether its rules compile.
+"""Validation of a definition's schema, node by node, and of its rules.
 
 The rules of a node are compiled only where nothing is wrong with the schema at it or below it: an error about a rule
 would be noise there.

@@ -19,7 +19,7 @@ NEW_STATUS: Final = {"conditions": None, "acceptedNames": {"plural": "", "kind":
 
 
 class DefinitionStrategy(Strategy):
-    """CustomResourceDefinitions. Whoever keeps the endpoints is told of every change."""
+    """CustomResourceDefinitions. The controller of the endpoints is told of every change."""
 
     unconditional_update = False
     status_writes_metadata = False

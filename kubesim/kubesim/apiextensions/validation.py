@@ -1,4 +1,4 @@
-"""What may be wrong with a CustomResourceDefinition, in the words and the order of the real server.
+"""Validation of CustomResourceDefinitions, in the words and the order of the real server.
 
 What all versions have in common is looked at once, under the name that it had when definitions had one version:
 `spec.validation`, `spec.subresources`.

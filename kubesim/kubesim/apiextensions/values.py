@@ -1,4 +1,4 @@
-"""Whether a value is what its schema says, fault by fault, in the words and the order of kube-openapi's validator.
+"""Validation of values against schemas, in the words and the order of kube-openapi's validator.
 
 The order: type, then anyOf, oneOf, allOf and not, then what the type allows (length, format, range, items), enum, and
 last properties and what is required. On updates what did not change is not held against the writer (ratcheting,

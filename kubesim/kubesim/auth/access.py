@@ -1,6 +1,6 @@
-"""Whether a request may go on: who asks, as whom, and whether roles allow it (recording auth).
+"""Access to the server: authentication, impersonation, authorization (recording auth).
 
-Invariant: where no tokens are asked for and a request names nobody, nothing is looked up at all. 401 comes before 403,
+Invariant: where no tokens are asked for and a request has no user, nothing is looked up at all. 401 comes before 403,
 403 before any 404.
 """
 
@@ -44,7 +44,7 @@ class Access:
         self.token_requests = TokenRequests(store, stamps, accounts, bodies)
 
     def check(self, request: Request) -> User:
-        """Who asks, in whose name the request is answered. Raises Refusal (401, 403)."""
+        """The user in the name of which the request is answered. Raises Refusal (401, 403)."""
         headers = request.headers
         impersonated = is_impersonated(headers)
         if self._authentication.is_open and not (

@@ -1,4 +1,4 @@
-"""What a request tries, as access control words it, and how it is told that it may not (recording auth).
+"""Attributes of a request as authorization sees them, and the words of its refusal (recording auth).
 
 Read from method, path and query alone: nothing need exist, not even the resource, so a 403 comes before any 404.
 """

@@ -1,8 +1,8 @@
-"""Who asks: client certificates, bearer tokens, those of ServiceAccounts, nobody (recording auth).
+"""Authentication: client certificates, bearer tokens, those of ServiceAccounts, anonymous (recording auth).
 
-Where tokens are asked for, no token is system:anonymous, who may do next to nothing, and one that nobody knows is 401
-everywhere. Where none are asked for (`tokens` is None) everybody comes as the administrator, but who shows a
-certificate, or the token of a ServiceAccount, is who that says: so a role can be tried out on an open server, too.
+Where tokens are asked for, no token is system:anonymous, which may do next to nothing, and an unknown one is 401
+everywhere. Where none are asked for (`tokens` is None) every client is the administrator, but one with a
+certificate, or the token of a ServiceAccount, is what that says: so a role can be tried out on an open server, too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED,))
 AUDIENCES: Final = (ISSUER,)
-"""For whom a token must have been made so that this server takes it."""
+"""The audience of tokens that this server takes."""
 
 INVALID: Final = "invalid bearer token"
 
 
 class Identity(NamedTuple):
-    """Whose a token is and for which audiences, or what is wrong with it."""
+    """The user of a token and its audiences, or what is wrong with it."""
 
     user: User | None
     audiences: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
 
 
 class Authentication:
-    """Finds out who asks."""
+    """Finds the user of a request."""
 
     def __init__(self, tokens: Mapping[str, str | User] | None, accounts: AccountTokens) -> None:
         """`tokens`: users by bearer token; a bare name is a superuser. None: no token is asked for."""
@@ -46,7 +46,7 @@ class Authentication:
         """No token is asked for."""
 
     def user_of(self, request: Request) -> User:
-        """Who sent a request; a certificate goes before a token. Raises Refusal (401)."""
+        """The user of a request; a certificate goes before a token. Raises Refusal (401)."""
         if request.certificate is not None and request.certificate.name:
             name, organisations = request.certificate
             return authenticated(User(name, groups=organisations))
@@ -65,7 +65,7 @@ class Authentication:
         return user
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identity:
-        """Whose a token is, if it was made for one of `audiences`."""
+        """The user of a token, if it was made for one of `audiences`."""
         user = self._static.get(token)
         if user is not None:
             meant = tuple(audience for audience in audiences if audience in AUDIENCES)
@@ -85,7 +85,7 @@ def known_user(user: str | User) -> User:
 
 
 def authenticated(user: User) -> User:
-    """A user of whom is known who it is, and whose groups say so."""
+    """An authenticated user, with the group that says so."""
     if AUTHENTICATED in user.groups:
         return user
     return msgspec.structs.replace(user, groups=(*user.groups, AUTHENTICATED))

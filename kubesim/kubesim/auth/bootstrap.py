@@ -185,7 +185,7 @@ def at(urls: Sequence[str], verb: str) -> JsonObject:
 
 
 def created(kind: str, object_: JsonObject, now: str) -> JsonObject:
-    """The object as it is stored, but for its version. Uids follow from names: nobody else's chance is used up."""
+    """The object as it is stored, but for its version. Uids follow from names, so that no chance is used up."""
     metadata = object_["metadata"]
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{API_VERSION}/{kind}/{metadata['name']}"))
     metadata = {"name": metadata["name"], "uid": uid, "creationTimestamp": now, **metadata}

@@ -1,5 +1,5 @@
-"""Nobody gives away what they do not have: who writes a role must hold its rules, who writes a binding its role's, and
-who creates something by PUT or by server-side apply must be allowed to create it.
+"""Escalation checks: the author of a role must hold its rules, the author of a binding those of its role, and what is
+created by PUT or by server-side apply needs the right to create it.
 
 The verbs `escalate` (on roles) and `bind` (on the role that is bound) are the way round; superusers need neither. As in
 kube-apiserver the check comes before the kind's own validation, and does not mind a write of owners and finalizers

@@ -1,7 +1,7 @@
-"""Asking as somebody else: the Impersonate-* headers (recording auth; `kubectl --as`).
+"""Impersonation: the Impersonate-* headers (recording auth; `kubectl --as`).
 
 Each thing that is impersonated (user, account, group, uid, extra value) is a right of its own, the verb `impersonate`,
-held by the one who really asks. Headers that came more than once hold their values with commas between.
+held by the authenticated user. Headers that came more than once hold their values with commas between.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class NoUser(Exception):
 
 
 def is_impersonated(headers: Mapping[str, str]) -> bool:
-    """Whether a request is made as somebody else."""
+    """Whether a request impersonates."""
     return USER in headers or GROUP in headers or UID in headers
 
 
 class Impersonation:
-    """Who a request is to come from, according to its headers."""
+    """The impersonated user, according to the headers."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         """Raises NoUser."""
@@ -50,7 +50,7 @@ class Impersonation:
             raise NoUser
 
     def attempts(self) -> Iterator[Attempt]:
-        """What the one who really asks must be allowed to do."""
+        """What the authenticated user must be allowed to do."""
         account = account_of(self._name)
         if account:
             namespace, name = account
@@ -67,7 +67,7 @@ class Impersonation:
 
     @property
     def user(self) -> User:
-        """As whom the request is to be answered."""
+        """The user as which the request is answered."""
         groups = self._groups
         account = account_of(self._name)
         if account and not groups:

@@ -1,4 +1,4 @@
-"""Who may do what, as the stored roles and bindings say (rbac.authorization.k8s.io/v1).
+"""Authorization by the stored roles and bindings (rbac.authorization.k8s.io/v1).
 
 Invariant: an answer always reflects the newest roles and bindings. What a user's bindings come to is worked out once
 and kept until one of the four tables changes; a question that names no single object is then one look into a dict.
@@ -37,7 +37,7 @@ class Decision(NamedTuple):
 
 class Held(NamedTuple):
     """Rules that a user holds in one namespace (or everywhere): each with the binding it comes from, and the roles
-    that bindings name but nobody has made."""
+    that bindings name but that do not exist."""
 
     rules: tuple[tuple[Rule, str], ...]
     missing: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Questions about access, answered and never stored: may I, may they, what may I, who am I, whose token is this
+"""Access and token reviews: answered and never stored
 (recording auth; groups authorization.k8s.io and authentication.k8s.io).
 """
 

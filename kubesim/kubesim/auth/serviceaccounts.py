@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts: what is in one, and whether it is still good.
+"""Tokens of ServiceAccounts: their claims and their validity.
 
 A token has the shape of the real one (a JWT with the same claims) so that clients may look into it; it is signed with a
 key of this server alone. What it says is kept once it has been read; whether its time, its account and the object that
@@ -49,7 +49,7 @@ class Bound(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a token of ours says: when it expires, for whom it was made, whose it is, and about what (the claims of
+    """What a token of ours says: when it expires, its audiences, its account, and its object (the claims of
     Kubernetes)."""
 
     expires: int
@@ -102,7 +102,7 @@ class AccountTokens:
         return True
 
     def read(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]]:
-        """Whose token it is, and for which of `audiences` it was made. Raises BadToken, also if it is not ours."""
+        """The account of the token, and those of `audiences` it is for. Raises BadToken, also if it is not ours."""
         if not self.is_ours(token):
             raise BadToken("the token is somebody else's")
         said = self._said[token]

@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class ApiClient(Protocol):
-    """An API server as the world sees it."""
+    """An API server as its clients see it."""
 
     async def call(
         self,
@@ -115,7 +115,7 @@ class InProcess:
 
 
 class OverHttp:
-    """Any API server over HTTP, with the session and credentials of the caller (who closes the session)."""
+    """Any API server over HTTP, with the session and credentials of the caller, which closes the session."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ async def follow(api: ApiClient, path: str, query: Mapping[str, str], clock: Clo
                         known[key] = event.object
                     yield event
         except (Disconnected, Refused) as error:
-            logger.debug("the world lost sight of %s: %s", path, error)
+            logger.debug("watch of %s lost: %s", path, error)
         await clock.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -95,7 +95,7 @@ class Cloud:
         self._failures[id_] = times
 
     def terminate(self, id_: str) -> None:
-        """End an instance, as if somebody had pressed the button: no protection, no failure. Raises KeyError."""
+        """End an instance, as if it had lost power: no protection, no failure. Raises KeyError."""
         if self._instances[id_].state == "running":
             self._become(id_, "shutting-down")
             due = self._pace.clock.monotonic() + self._pace.real(self._settings.terminate_delay)

@@ -36,7 +36,7 @@ class RoleAggregation(Controller[str]):
         try:
             rules = self._gathered(role)
         except SelectorError:
-            return  # as the real one: the role stays as it is until somebody mends its selector
+            return  # as the real one: the role stays as it is until its selector is mended
         if rules == (role.get("rules") or []):
             return
         body = {"metadata": {"resourceVersion": role["metadata"]["resourceVersion"]}, "rules": rules}

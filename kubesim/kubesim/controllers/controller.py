@@ -1,4 +1,4 @@
-"""The loop that every controller of the world runs: keys in, `reconcile`, and again later when the server refused."""
+"""The base of all controllers: keys in, `reconcile`, and again later when the server refused."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Deployments(Controller[Key]):
         self._pods.subscribe(self._pod_changed)
 
     def _pod_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
-        """Recreate waits for pods to be gone, and nobody else tells of that: they have long ceased to count."""
+        """Recreate waits for pods to be gone; the ReplicaSet has ceased to count them by then."""
         owner = controller_of(old) if old is not None and new is None else None
         if old is None or owner is None or owner["kind"] != "ReplicaSet":
             return

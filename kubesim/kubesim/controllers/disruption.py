@@ -41,7 +41,7 @@ from kubesim.server.selectors import LabelSelector, read_selector, selects
 from kubesim.values import format_micro_time, format_time, parse_time, scaled_value
 
 DELETION_TIMEOUT = 120.0
-"""Seconds (simulated) for which an evicted pod counts as disrupted although nobody has deleted it."""
+"""Seconds (simulated) for which an evicted pod counts as disrupted although it was not deleted."""
 
 SCALED = (REPLICA_SETS, REPLICATION_CONTROLLERS, DEPLOYMENTS, STATEFUL_SETS)
 """The kinds that say how many pods they want."""
@@ -199,7 +199,7 @@ class Disruption(Controller[Key]):
         if before == {"disruptedPods": {}, **status}:
             return
         path = path_of(BUDGETS, *key_of(budget), "status")
-        # 409: somebody (an eviction) wrote first; the event of that write brings the key back.
+        # 409: another client (an eviction) wrote first; the event of that write brings the key back.
         code, answer = await self.ask("PUT", path, {**budget, "status": status}, allow=(404, 409))
         if code == 200:
             self._budgets.remember(answer)

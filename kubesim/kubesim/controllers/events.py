@@ -1,4 +1,4 @@
-"""How the parts of the world say what they did: core/v1 Events, written as client-go's recorder writes them.
+"""Events of the controllers and kubelets (core/v1), written as client-go's recorder writes them.
 
 Invariant: an Event is never worth a failure. What the server refuses (a namespace that is going, a missing right) is
 dropped, and a thing said again within the life of its Event raises the count instead of making another.

@@ -1,4 +1,4 @@
-"""What outlives its owner, and what outlives its node: the garbage collector and PodGC.
+"""The garbage collector and PodGC: what outlives its owner, and what outlives its node.
 
 Invariant: nothing is deleted on the word of a view alone. Before a dependent or an orphaned pod goes, the server itself
 is asked whether the owner (the node) is really gone, and the DELETE carries the uid.
@@ -32,7 +32,7 @@ REMEMBERED_DEATHS = 10_000
 
 
 class Fate(Enum):
-    """What has become of an owner: there; going, and waiting for its dependents; gone; nobody can tell."""
+    """What has become of an owner: there; going, and waiting for its dependents; gone; unknown."""
 
     SOLID = auto()
     WAITING = auto()
@@ -125,7 +125,7 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
         if not {ORPHAN, FOREGROUND} & set(finalizers):
             return
         if not all(informer.synced.is_set() for informer in self._watched.values()):
-            self.after(key, AGAIN)  # There may be dependents that nobody has seen yet.
+            self.after(key, AGAIN)  # There may be dependents that have not been seen yet.
         elif ORPHAN in finalizers:
             for dependent in self._dependents(object_):
                 await self._disown(dependent, {object_["metadata"]["uid"]})
@@ -184,7 +184,7 @@ class GarbageCollector(Controller[tuple[str, str, str]]):
         await self._patch(key, object_, {"finalizers": left})
 
     async def _patch(self, key: tuple[str, str, str], object_: JsonObject, metadata: JsonObject) -> None:
-        # The version guards what somebody else adds at this moment.
+        # The version guards what another client adds at this moment.
         guards = {each: object_["metadata"][each] for each in ("uid", "resourceVersion")}
         patch = {"metadata": {**guards, **metadata}}
         status, _ = await self.ask("PATCH", path_of(*key), patch, content_type=MERGE, allow=(404, 409, 422))
@@ -202,7 +202,7 @@ ORPHANED: Final = {
 
 class PodGarbage(Controller[Key]):
     """Removes pods whose node is gone, after a quarantine in which it might come back; and terminating pods whose node
-    somebody has declared out of service (PodGC). Keys: pods.
+    is declared out of service (PodGC). Keys: pods.
 
     It looks at fixed instants, every LOOK seconds from its beginning: an orphan is first seen at one of them, and goes
     at the first one after its quarantine. So it takes 40 to 60 s (recording nodes-orphans).
@@ -265,7 +265,7 @@ class PodGarbage(Controller[Key]):
             await self._remove(pod, ORPHANED)
 
     async def _remove(self, pod: JsonObject, why: JsonObject | None = None) -> None:
-        """Since 1.26 it first writes that the pod has failed (nobody else can), and why."""
+        """Since 1.26 it first writes that the pod has failed, and why."""
         if not is_finished(pod):
             said = {**why, "lastTransitionTime": format_time(self.pace.clock.now())} if why else None
             status = {"phase": "Failed", **({"conditions": [said]} if said else {})}
@@ -291,6 +291,6 @@ def _owner_uids(object_: JsonObject) -> tuple[str, ...]:
 
 
 def _propagation(object_: JsonObject) -> str:
-    """How an object is deleted that nobody owns any more: as its own finalizers want it."""
+    """Options for the deletion of an object without owners: as its own finalizers want it."""
     finalizers = object_["metadata"].get("finalizers") or ()
     return "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"

@@ -60,6 +60,6 @@ class Heartbeats:
             patch = {"metadata": {"ownerReferences": body["metadata"]["ownerReferences"]}, "spec": body["spec"]}
         status, _ = await ask(self._api, "PATCH", path, patch, content_type=MERGE, allow=(404,))
         if status == 404:
-            # 404 again where nobody has made the namespace; 409 if another heartbeat was faster.
+            # 404 again where there is no namespace; 409 if another heartbeat was faster.
             await ask(self._api, "POST", path_of(LEASES, LEASE_NAMESPACE), body, allow=(404, 409))
         self._leased[name] = uid, seconds

@@ -1,4 +1,4 @@
-"""What the world knows of one kind of object: a cache that follows the server, and says what changed.
+"""Informers: a cache of one kind of object that follows the server and notifies subscribers of changes.
 
 Invariant: a view never goes back in time. An object learnt from the answer to one's own write (`remember`) is not
 undone by older events that arrive later, and what was deleted does not rise again. That is what lets a controller count
@@ -150,7 +150,7 @@ class Informer:
 
 
 class Informers:
-    """The views that the parts of a world share: a kind is watched once, however many look at it."""
+    """The informers that controllers share: a kind is watched once."""
 
     def __init__(self, api: ApiClient, clock: Clock) -> None:
         self.api = api

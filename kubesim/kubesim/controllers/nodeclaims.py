@@ -1,7 +1,7 @@
 """NodeClaims as Karpenter leaves them once their nodes have joined: the machine is launched, the node registered and
 initialized, and both carry the same labels.
 
-Pure: what is made here, the cluster puts in together with the node. Nobody in this world acts on a claim.
+Pure: what is made here, the cluster puts in together with the node. No controller of this package acts on a claim.
 """
 
 from __future__ import annotations

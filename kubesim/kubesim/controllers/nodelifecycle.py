@@ -87,7 +87,7 @@ class NodeLifecycle(Controller[str]):
         return max(self._grace, float(told))
 
     async def _give_up(self, node: JsonObject) -> JsonObject | None:
-        """Say that nobody knows how the node is; returns it as it then is."""
+        """Set the node's conditions to Unknown; returns the node as it then is."""
         now = format_time(self.pace.clock.now())
         conditions = []
         for type_ in ("Ready", *PRESSURES):

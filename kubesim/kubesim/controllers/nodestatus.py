@@ -22,7 +22,7 @@ PRESSURES: Final = {
 
 def stretch(nodes: int) -> float:
     """How much longer than a real one a kubelet pauses between heartbeats, so that all together write no more than
-    twenty Leases a second: 1 up to 200 nodes, 25 with 5,000. Its Lease's duration is as much longer, so nobody is
+    twenty Leases a second: 1 up to 200 nodes, 25 with 5,000. Its Lease's duration is as much longer, so no node is
     thought to be lost for it.
     """
     return max(1.0, nodes / MANY_NODES)

@@ -1,4 +1,4 @@
-"""What the world reads from an object: pure questions, asked the way the real controllers ask them."""
+"""Pure questions about objects, asked the way the real controllers ask them."""
 
 from __future__ import annotations
 

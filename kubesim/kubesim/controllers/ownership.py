@@ -48,7 +48,7 @@ class Ownership:
         informers.of(DEFINITIONS).subscribe(self._definition_changed)
 
     def find(self, reference: JsonObject) -> Collection | None:
-        """Where the owner that a reference names would be, None: nobody knows."""
+        """Where the owner that a reference names would be; None if unknown."""
         group_kind = group_kind_of(reference)
         return BUILT_IN.get(group_kind) or self._custom.get(group_kind)
 

@@ -1,4 +1,4 @@
-"""How fast the world lives: its clock, and the factor by which every delay of it is shortened."""
+"""Pace of a cluster: its clock, and the factor by which every delay is shortened."""
 
 from __future__ import annotations
 

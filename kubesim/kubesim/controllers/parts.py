@@ -1,4 +1,4 @@
-"""The parts of the world: what lives around an API server, and how each is made. Any of them can be left out."""
+"""The controllers that run around an API server, by name, and how each is made. Any of them can be left out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PartOptions(msgspec.Struct, frozen=True, kw_only=True):
     gone; `attach_seconds`, `detach_seconds`: how long a volume takes; `node_grace_seconds`: how long a node may be
     silent.
 
-    `events`: the parts say what they do by Events (worlds of 100,000 pods are lighter without). `root_ca`: the
+    `events`: whether the parts write Events (clusters of 100,000 pods are lighter without). `root_ca`: the
     certificate (PEM) that every namespace finds in kube-root-ca.crt.
     """
 

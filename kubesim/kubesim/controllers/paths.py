@@ -63,7 +63,7 @@ KINDS = {
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
     "CustomResourceDefinition": DEFINITIONS,
 }
-"""The collection of each kind that the world deals with, over all namespaces."""
+"""The collection of each kind that the controllers deal with, over all namespaces."""
 
 CLUSTER_KINDS = frozenset(
     {

@@ -26,7 +26,7 @@ SPREAD: Final = "node(s) didn't match pod topology spread constraints"
 
 
 def has_rules(pod: JsonObject) -> bool:
-    """Does the pod care who its neighbours are?"""
+    """Whether the pod has affinity or spread rules."""
     spec = pod["spec"]
     affinity = spec.get("affinity") or {}
     return bool(spec.get("topologySpreadConstraints") or affinity.get("podAffinity") or affinity.get("podAntiAffinity"))

@@ -2,7 +2,7 @@
 
 Invariants: a pod counts on a node from the moment its binding is asked for, so that two pods never take one place; what
 a change of one node costs does not grow with the number of nodes. In large clusters only a part of the nodes is looked
-at for each pod, as the real scheduler does. Nobody is preempted.
+at for each pod, as the real scheduler does. No pod is preempted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def enough(nodes: int) -> int:
 
 
 class Scheduler(Controller[Key]):
-    """Binds the pods that name `default-scheduler` (or nobody) and have no node. Keys: pods.
+    """Binds the pods that name `default-scheduler` (or no scheduler) and have no node. Keys: pods.
 
     Looks at: spec.unschedulable, taints, the condition Ready where there is one, nodeSelector, required and preferred
     node affinity, pod (anti-)affinity, topology spread, requests of cpu, memory and ephemeral storage, and how many
@@ -163,7 +163,7 @@ class Scheduler(Controller[Key]):
         try:
             is_bound = await self._bind(pod, node)
         finally:
-            # Unless the watch has told meanwhile that somebody else has bound it.
+            # Unless the watch has told meanwhile that another scheduler has bound it.
             uid = pod["metadata"]["uid"]
             if not is_bound and self._cache.of(uid) == node:
                 self._cache.release(uid)

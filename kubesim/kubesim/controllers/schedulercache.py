@@ -1,4 +1,4 @@
-"""Who is where, as the scheduler counts it: pods, what they asked for, and what each node has left."""
+"""Cache of the scheduler: pods by node, what they requested, and what each node has left."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class StatefulSets(Controller[Key]):
         namespace, name = key_of(stateful_set)
         for ordinal in reversed(range(_partition(stateful_set), stateful_set["spec"].get("replicas", 1))):
             pod = self._pods.get(namespace, f"{name}-{ordinal}")
-            # A pod without a revision was made by somebody who knew none: it is left as it is.
+            # A pod without a revision was made without one: it is left as it is.
             if pod is not None and _revision(pod) not in ("", update):
                 await self._delete(stateful_set, pod)
                 return

@@ -36,7 +36,7 @@ def taints_of(node: JsonObject, *effects: str) -> list[JsonObject]:
 def wanted_taints(node: JsonObject, now: str) -> list[JsonObject]:
     """The taints that a node should have: its conditions and its cordon told as taints, all foreign ones as they are.
 
-    A node that has said nothing yet is not ready, but nobody is driven from it. `now`: the timeAdded of new ones.
+    A node that has said nothing yet is not ready, but no pod is evicted from it. `now`: the timeAdded of new ones.
     """
     wanted = {(key, "NoSchedule") for key in _conditions_as_keys(node)}
     if node["spec"].get("unschedulable"):

@@ -1,4 +1,4 @@
-"""Claims that come and go with others: those of generic ephemeral volumes, and those whose end somebody holds up.
+"""Controllers of volume claims: those of generic ephemeral volumes, and the protection of claims in use.
 
 Invariant: no claim loses its protection while a pod that may still run uses it, no volume while it is bound.
 """
@@ -62,7 +62,7 @@ class EphemeralClaims(Controller[Key]):
 
 
 class VolumeProtection(Controller[tuple[str, str, str]]):
-    """Lets claims go that nobody uses any more, and volumes that are bound to nobody; a volume goes with its claim if
+    """Lets claims go that are not in use, and volumes that are not bound; a volume goes with its claim if
     its reclaim policy says so. Keys: (collection, namespace, name).
     """
 
@@ -93,7 +93,7 @@ class VolumeProtection(Controller[tuple[str, str, str]]):
 
     async def _look_at_claim(self, claim: JsonObject | None, namespace: str, name: str) -> None:
         if claim is None:
-            # Its volume notices that it is bound to nobody.
+            # Its volume notices that it is not bound.
             for volume in self._volumes.values():
                 reference = volume["spec"].get("claimRef") or {}
                 if (reference.get("namespace"), reference.get("name")) == (namespace, name):

@@ -1,4 +1,4 @@
-"""Which version the world had at which instant: what a server whose cache lags behind still shows."""
+"""Store revisions by instant: what a server whose cache lags behind still shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The faults there are, and the rules that say whom they strike: plain values, as scenario files write them.
+"""Faults, and the rules that select the requests that meet them: plain values, as scenario files write them.
 
 Times are seconds of the server's clock.
 """
@@ -62,7 +62,7 @@ class Expire(msgspec.Struct, frozen=True, tag=True):
 
 
 class StaleReads(msgspec.Struct, frozen=True, tag=True):
-    """GET and LIST with resourceVersion=0 show the world as it was up to so many seconds ago, as an API server does
+    """GET and LIST with resourceVersion=0 show the state of up to so many seconds ago, as an API server does
     whose cache lags behind; with `consistent`, reads that ask for the newest state do so, too (which no healthy server
     does)."""
 

@@ -27,7 +27,7 @@ class StruckStream:
         rng: random.Random,
         closed: Callable[[StruckStream], None],
     ) -> None:
-        """`closed` is called when nobody can read any more: it was closed, or has ended, or broken."""
+        """`closed` is called when the stream can no longer be read: it was closed, or has ended, or broken."""
         self.request = request
         self._stream = stream
         self._clock = clock
@@ -39,7 +39,7 @@ class StruckStream:
         self._last: StreamEvent | None = None
         self._ended = False
         self._held: StreamEvent | None = None
-        """Read, and not yet shown: who stops waiting for it and reads again gets it then."""
+        """Read, and not yet shown: a reader that stopped waiting for it gets it with its next read."""
 
     def strike(self, fault: Fault, lifted: anyio.Event) -> None:
         """Let a fault act from now on; `lifted` is set when its rule is taken out of force."""

@@ -1,1 +1,1 @@
-"""The built-in kinds: what each does differently from all others."""
+"""The built-in kinds and their strategies."""

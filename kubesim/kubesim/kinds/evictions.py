@@ -51,7 +51,7 @@ class Evictions:
         self._bodies = bodies
 
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
-        """POST of an eviction; nobody is asked about the deletion that follows from it. Raises Refusal."""
+        """POST of an eviction; webhooks are not called for the deletion that follows from it. Raises Refusal."""
         body = self._bodies.object(call.request, "Eviction")
         if self._admission.concerns(call, "CREATE"):
             write = Write(call, "CREATE", is_dry_run(call.query, "CreateOptions"), dict(call.query))

@@ -1,4 +1,4 @@
-"""What a pod's spec says where its author said nothing: the same for pods and for the templates of workloads.
+"""Defaults of pod specs: the same for pods and for the templates of workloads.
 
 The defaults are those of k8s.io/kubernetes pkg/apis/core/v1/defaults.go as they show in answers; what admission adds to
 pods (priority, tolerations) is not among them. Values are shared, never changed in place.

@@ -1,4 +1,4 @@
-"""What is wrong with a pod's spec, in the real server's words: the mistakes that people make in manifests.
+"""Validation of pod specs, in the real server's words: the mistakes that people make in manifests.
 
 Far from everything that Kubernetes checks; what is not checked here is taken as it is.
 """

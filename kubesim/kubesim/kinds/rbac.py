@@ -1,6 +1,6 @@
 """Roles and bindings, and the kinds that only ask (recording auth; words of refusals as kube-apiserver's).
 
-Their names are free: `system:basic-user` is one. A binding's roleRef never changes; who wants another role makes
+Their names are free: `system:basic-user` is one. A binding's roleRef never changes; a binding to another role is made
 another binding.
 """
 

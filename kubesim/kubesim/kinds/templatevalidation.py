@@ -1,4 +1,4 @@
-"""What is wrong with a workload that makes pods of a template, in the real server's words."""
+"""Validation of workloads that make pods of a template, in the real server's words."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Budgets, workloads, volumes, leases and namespaces: their defaults and what is special about them.
 
-Controllers that act on these kinds live in `world`; here is only what the API server itself does.
+Controllers that act on these kinds live in `controllers`; here is only what the API server itself does.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Plain(Strategy):
 
 
 class Counted(Plain):
-    """A kind whose generations the server counts."""
+    """A kind with generations."""
 
     counts_generations = True
 

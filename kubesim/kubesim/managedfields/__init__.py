@@ -1,1 +1,1 @@
-"""Server-side apply and metadata.managedFields: who owns which field of an object."""
+"""Server-side apply and metadata.managedFields: ownership of fields."""

@@ -3,7 +3,7 @@
 An object has managedFields once a configuration was applied to it, or a client wrote some. A real server keeps them
 from an object's creation on; here that would more than double the cost of every write, while most objects are never
 applied to. Before, a write only leaves its author in the store's log (under a microsecond of the fifty or sixty it
-takes), and history finds out from there who owned what. So the one thing a client can see is that objects to which
+takes), and history finds the owners from there. So the one thing a client can see is that objects to which
 nothing was applied show no managedFields. All else is as in a real server: version and shape of a configuration are
 checked first, then conflicts; the annotation of kubectl's client-side apply counts as kubectl's own; the time of a
 write is no change.
@@ -164,7 +164,7 @@ class Owners:
         try:
             return managers.encoded(updater.updated(managed, old, new, author))
         except ValueError:
-            # As the real server does where it cannot tell who owns what: nobody does.
+            # As the real server does where it cannot tell the owners: there are none.
             return []
 
 
@@ -174,7 +174,7 @@ def is_apply(call: Call) -> bool:
 
 
 def readable(written: Json) -> Managed:
-    """The owners; nobody where the entries are missing or make no sense."""
+    """The owners; none where the entries are missing or make no sense."""
     try:
         return managers.decoded(written)
     except ValueError:

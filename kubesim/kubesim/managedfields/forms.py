@@ -1,4 +1,4 @@
-"""What a value is to server-side apply: a map or a list whose parts have owners of their own, or one thing.
+"""Granularity of values for server-side apply: maps and lists with owners of their parts, or one thing (atomic).
 
 Where no schema is known it is deduced as for custom resources that preserve unknown fields: maps have parts, lists are
 one thing. A value that its schema does not allow is one thing, too. The rules are those of

@@ -1,4 +1,4 @@
-"""Who owns which fields of an object: metadata.managedFields, read and written.
+"""Managers and their fields: metadata.managedFields, read and written.
 
 A manager is told apart by its name, its operation, the version it wrote in (Update only: an applier remains itself
 when it moves to another version) and the subresource it wrote through. Invariant: what is written is in one order
@@ -21,7 +21,7 @@ FORMAT = "FieldsV1"
 
 
 class Manager(NamedTuple):
-    """Who a manager is. `api_version` is empty for appliers."""
+    """The identity of a manager. `api_version` is empty for appliers."""
 
     name: str
     operation: str
@@ -39,7 +39,7 @@ class Manager(NamedTuple):
 
 class Owned(NamedTuple):
     """What a manager owns: its fields, the version in which they are spelled, when it last wrote (RFC 3339, "" if
-    nobody knows)."""
+    unknown)."""
 
     fields: FieldSet
     api_version: str
@@ -87,7 +87,7 @@ def _rank(entry: tuple[Manager, Owned]) -> tuple[str, float, str, str, str]:
 
 
 def instant(owned: Owned) -> float:
-    """When the manager last wrote, in seconds since the epoch; 0 if nobody knows. Raises ValueError for no time."""
+    """When the manager last wrote, in seconds since the epoch; 0 if unknown. Raises ValueError for no time."""
     return parse_time(owned.time) if owned.time else 0.0
 
 
@@ -105,10 +105,10 @@ def _entry(manager: Manager, owned: Owned) -> JsonObject:
 
 
 def is_reset(entries: Json) -> bool:
-    """Whether a client asks that nobody shall own anything: it sends no entry, or one empty one."""
+    """Whether a client resets ownership: it sends no entry, or one empty one."""
     return entries in ([], [{}])
 
 
 def without_times(entries: Json) -> Json:
-    """The entries as they are compared: when somebody wrote is no change of an object."""
+    """The entries as they are compared: the time of a write is no change of an object."""
     return [{key: value for key, value in entry.items() if key != "time"} for entry in entries or ()]

@@ -18,7 +18,7 @@ from kubesim.server.api import Json
 
 Element = str
 Path = tuple[Element, ...]
-"""The way to a field from the root of an object; () is the object itself, which nobody owns."""
+"""The way to a field from the root of an object; () is the object itself, which has no owner."""
 
 SELF = "."
 """In FieldsV1: the thing itself, beside the things below it."""

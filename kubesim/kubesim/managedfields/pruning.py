@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def without_fields(value: Json, fields: FieldSet, schema: Schema | None) -> Json:
-    """The value without these fields, entries and items; null when nothing is left (so that whoever owns the emptied
+    """The value without these fields, entries and items; null when nothing is left (so that the owner of the emptied
     list or map keeps it). What it keeps is shared."""
     match form_of(schema, value):
         case Form.MAP if value:

@@ -1,8 +1,8 @@
-"""Who owned what of an object before anybody kept account of it.
+"""Owners of fields that were written before managedFields were kept (before-first-apply).
 
 Keeping account of every write would cost more than the writes themselves. So an object's managedFields begin with the
 first configuration that is applied to it, and what happened before is then read from the store's log, which holds the
-last changes of every kind and who made them. What is older than the log belongs to `before-first-apply`, as with
+last changes of every kind and their authors. What is older than the log belongs to `before-first-apply`, as with
 objects that a real server finds without managedFields. Invariant: an object that once had managedFields and lost them
 (a client took them away) has no history.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 UNKNOWN = "unknown"
-"""Who writes without a name."""
+"""The manager of writes without a name."""
 
 
 def fields(*paths: str) -> FieldSet:
@@ -49,7 +49,7 @@ ADMITTED = {
     "persistentvolumeclaims": fields("metadata.finalizers"),
     "namespaces": fields("spec.finalizers"),
 }
-"""What the server itself puts into new objects, by table: it belongs to nobody."""
+"""What the server itself puts into new objects, by table: it has no owner."""
 
 
 def blind_to(route: Route) -> FieldSet:
@@ -60,7 +60,7 @@ def blind_to(route: Route) -> FieldSet:
 
 
 def update_author(route: Route, name: str, now: str, schema: Schema | None) -> Author:
-    """Who writes on this path by POST, PUT or PATCH."""
+    """The author of a POST, PUT or PATCH on this path."""
     version = route.resource.api_version
     return Author(Manager(name or UNKNOWN, UPDATE, version, route.subresource), version, now, schema, blind_to(route))
 

@@ -1,9 +1,9 @@
 """How ownership moves when an object is written (structured-merge-diff, merge/update.go).
 
-Whoever changes a field by an ordinary write owns it from then on, alone. Whoever applies a configuration owns what it
-says, together with those who said the same; what others own with another value is a conflict. What an applier leaves
-out it gives up, and what nobody else owns then goes. Invariant: no field belongs to a manager who has not written it,
-or whose value was overwritten since.
+The manager of an ordinary write owns the fields that it changes, alone. An applier owns what its configuration
+says, together with those that said the same; what others own with another value is a conflict. What an applier leaves
+out it gives up, and what has no other owner then goes. Invariant: no field belongs to a manager that has not written
+it, or whose value was overwritten since.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ UNOWNED = FieldSet.of(
         ),
     ]
 )
-"""What belongs to nobody: it says which object this is, or is the server's own."""
+"""Fields without owners: they say which object this is, or are the server's own."""
 
 
 class Author(NamedTuple):
@@ -130,7 +130,7 @@ def applied(
 
 
 def _less(managed: Managed, change: Comparison) -> dict[Manager, Owned]:
-    """The owners without what was written or removed; who owns nothing is forgotten."""
+    """The owners without what was written or removed; managers without fields are dropped."""
     if not change.removed and not change.modified and not change.added:
         return dict(managed)
     rest = {
@@ -148,7 +148,7 @@ def _union(managed: Managed) -> FieldSet:
 
 
 def _pruned(new: JsonObject, given_up: FieldSet, owned: FieldSet, schema: Schema | None) -> JsonObject:
-    """`new` without what its applier owned before and nobody owns now."""
+    """`new` without what its applier owned before and no manager owns now."""
     last = with_named_fields(given_up, schema)
     everything = with_named_fields(fields_of(new, schema), schema)
 
@@ -158,7 +158,7 @@ def _pruned(new: JsonObject, given_up: FieldSet, owned: FieldSet, schema: Schema
     def kept(value: JsonObject) -> FieldSet:
         return with_named_fields(fields_of(value, schema), schema)
 
-    # What went with a parent comes back if somebody owns it, or if its applier never did.
+    # What went with a parent comes back if it has an owner, or if its applier never did.
     after = rest(everything - (kept(rest(last)) | with_named_fields(owned, schema)))
     return rest((everything - kept(after)) & last)
 

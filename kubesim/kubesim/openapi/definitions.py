@@ -1,4 +1,4 @@
-"""The schemas in a document: those of the kinds of one group and version, and all that they refer to.
+"""Schemas of a document: the kinds of one group and version, and all that they refer to.
 
 Built-in kinds bring theirs from the catalogue. A custom resource brings the schema of its definition, to which the
 server adds what every object has, under a name that reads the group backwards (`sh.karpenter.v1.NodeClaim`).

@@ -1,7 +1,8 @@
 """Answers for /openapi/v2 and /openapi/v3: made when first asked for, kept until what is served changes.
 
 Version 3 has an index and a document for each group and version; the index names each document with a hash, by which
-clients keep it for ever. Documents are JSON: whoever wants nothing but protobuf gets 406, at which clients fall back.
+clients keep it for ever. Documents are JSON: a client that takes nothing but protobuf gets 406, at which clients fall
+back.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Answers in the shape of tables, as kubectl shows them."""
+"""Tables, as kubectl shows them."""

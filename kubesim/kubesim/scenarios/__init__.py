@@ -1,1 +1,1 @@
-"""Worlds to put into an embedded cluster."""
+"""Scenarios: clusters described in files, their faults and timelines."""

@@ -1,4 +1,4 @@
-"""Copies of a pod that was really made, as if each had been: what is a pod's own is its own, all the rest is shared.
+"""Copies of a model pod: what belongs to each pod (name, uid, node, address) is its own, all the rest is shared.
 
 Invariant: a copy differs from its model in name, uid, owner, node, address and instants, and in nothing else.
 """

@@ -1,6 +1,6 @@
-"""The demo's world, in any size from two nodes and one pod up.
+"""The scenario `demo`: nodes and workloads in any size from two nodes and one pod up.
 
-Pure data: the same arguments give the same world, name by name. Invariants of every size: each node could take all
+Pure data: the same arguments give the same objects, name by name. Invariants of every size: each node could take all
 ordinary pods at once (a drain never fails for lack of room), and no budget forbids an eviction for ever.
 """
 
@@ -29,7 +29,7 @@ SLOW_STOP_SECONDS = 8
 
 
 class App(msgspec.Struct, frozen=True):
-    """A workload of the demo. `share`: its part of the pods; `limit`: at most so many, however large the world.
+    """A workload of the demo. `share`: its part of the pods; `limit`: at most so many, however large the cluster.
 
     `bound`: of its budget, ("maxUnavailable" or "minAvailable", value). `extra`: more pod spec.
     """
@@ -59,10 +59,10 @@ APPS = (
     App("mailer", "jobs", 6),
     App("audit", "data", 6),
 )
-"""The demo's workloads, the most telling first: a world of few pods has only the first few."""
+"""The demo's workloads, the most telling first: a cluster of few pods has only the first few."""
 
 
-class World(msgspec.Struct, frozen=True):
+class DemoPlan(msgspec.Struct, frozen=True):
     """Nodes, objects in the order of their creation, and the static pods of every node. `pods`: the ordinary ones."""
 
     nodes: tuple[NodeSpec, ...]
@@ -93,13 +93,13 @@ def demo_options(*, speed: float = 1.0, seed: int = 1) -> ClusterOptions:
     return options_of(msgspec.structs.replace(scenario_named("demo"), speed=speed, seed=seed))
 
 
-def demo_plan(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> World:
-    """The demo's world: `pods` ordinary pods of about a dozen workloads, five of them (a StatefulSet among them)
+def demo_plan(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> DemoPlan:
+    """`pods` ordinary pods of about a dozen workloads, five of them (a StatefulSet among them)
     budgeted, one slow to stop, one critical; beside them one pod of a DaemonSet and one static pod per node.
     ValueError: nodes < 2 or pods < 1.
     """
     if nodes < 2 or pods < 1:
-        raise ValueError("a world needs at least two nodes and one pod")
+        raise ValueError("a cluster needs at least two nodes and one pod")
     chance = random.Random(f"demo/{seed}")
     # Room for everything on any one node, twice: the old pods count until they are gone.
     room = max(110, 2 * pods + 10)
@@ -112,7 +112,7 @@ def demo_plan(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> World:
             if app.bound and _leaves_room(app.bound, replicas):
                 objects.append(_budget(app, app.bound))
     objects.append(_node_agent())
-    return World(specs, tuple(objects), (_node_proxy(),), pods)
+    return DemoPlan(specs, tuple(objects), (_node_proxy(),), pods)
 
 
 def sizes(pods: int, chance: random.Random) -> list[int]:

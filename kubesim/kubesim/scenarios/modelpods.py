@@ -1,6 +1,6 @@
-"""One pod of each template, grown by the real controllers and kubelets in a small cluster of its own.
+"""Model pods: one of each template, made by the controllers and kubelets of a small cluster of its own.
 
-Invariant: whatever the server fills in and the world writes is in what comes out, because they have done it.
+Invariant: a model has all that the server fills in and the controllers write, because they have made it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def workload_key(object_: JsonObject) -> Workload:
 
 
 class ModelMaker:
-    """Grows models on one node of each kind that there is in `nodes`."""
+    """Makes models on one node of each kind that there is in `nodes`."""
 
     def __init__(self, clock: Clock, options: ClusterOptions, nodes: Sequence[NodeSpec]) -> None:
         """`options`: of the cluster for which models are grown."""

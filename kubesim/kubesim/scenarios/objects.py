@@ -10,7 +10,7 @@ from kubesim.server.api import JsonObject
 from kubesim.server.resource import Resource
 
 LOOK_AGAIN, PATIENCE = 0.05, 5.0
-"""Seconds between two looks whether a custom resource is served, and until nobody looks any longer."""
+"""Seconds between two looks whether a custom resource is served, and how long it is looked for."""
 
 SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 
@@ -39,7 +39,7 @@ async def _served_soon(cluster: EmbeddedCluster, kind: str, api_version: str) ->
         if is_served or not any(each["spec"]["names"]["kind"] == kind for each in definitions):
             break
         await cluster.pace.clock.sleep(LOOK_AGAIN)
-        # What is due in the server happens when somebody asks it something.
+        # What is due in the server happens with the next request.
         await cluster.api.call("GET", "/version")
     return served(cluster, kind, api_version)
 

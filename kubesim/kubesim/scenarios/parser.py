@@ -1,4 +1,4 @@
-"""From a YAML text to a scenario, strictly: nothing is overlooked, nothing is guessed.
+"""Strict parser of scenario files: nothing is overlooked, nothing is guessed.
 
 Invariant: a scenario that comes out means everything that was written. Each complaint names the file, the path of the
 field, what is wrong and what would be right.

@@ -22,7 +22,7 @@ WISHES = ("nodeSelector", "tolerations", "affinity")
 
 
 def when_well(node: JsonObject) -> JsonObject:
-    """The node as it is when its conditions keep nobody away: a new one is tainted until it has been seen Ready."""
+    """The node without the taints of its conditions: a new one is tainted until it has been seen Ready."""
     taints = [taint for taint in node["spec"].get("taints") or () if not taint["key"].startswith(CONDITIONS)]
     return {**node, "spec": {**node["spec"], "taints": taints}}
 

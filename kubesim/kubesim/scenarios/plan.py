@@ -1,4 +1,4 @@
-"""A scenario written out: every node, every object, and how the cluster around them behaves.
+"""The plan of a scenario: every node, every object, and the options of the cluster.
 
 Pure. Invariant: nothing is left of short forms, counts and patterns; what a plan says is put into a cluster as it is.
 """
@@ -54,10 +54,10 @@ def plan_of(scenario: Scenario, definitions: Sequence[JsonObject] = (NODE_CLAIM,
         if fnmatchcase(node.name, form.nodes)
     ]
     if scenario.demo is not None:
-        world = demo_plan(nodes=scenario.demo.nodes, pods=scenario.demo.pods, seed=scenario.seed)
-        nodes += world.nodes
-        objects += world.objects
-        statics += [StaticPod(node.name, manifest) for node in world.nodes for manifest in world.static_pods]
+        demo = demo_plan(nodes=scenario.demo.nodes, pods=scenario.demo.pods, seed=scenario.seed)
+        nodes += demo.nodes
+        objects += demo.objects
+        statics += [StaticPod(node.name, manifest) for node in demo.nodes for manifest in demo.static_pods]
     _refuse_twins(nodes, objects)
     options = options_of(scenario, definitions)
     return Plan(options=options, nodes=tuple(nodes), objects=tuple(objects), static_pods=tuple(statics))
@@ -109,7 +109,7 @@ def scaled(scenario: Scenario, factor: float) -> Scenario:
     is one gets more replicas instead. Nothing that is there vanishes. Raises ScenarioError for a factor below 0.
     """
     if not factor > 0:
-        raise ScenarioError(f"a world cannot be {factor:g} times as large; choose a number above 0")
+        raise ScenarioError(f"a scenario cannot be {factor:g} times as large; choose a number above 0")
     if factor == 1:
         return scenario
     demo = scenario.demo

@@ -1,4 +1,4 @@
-"""A large world as if it had run for long: its pods are put into the store at once, bound, Running and Ready.
+"""Prebuilt clusters: pods are put into the store at once, bound, Running and Ready, as if they had run for long.
 
 Invariant: what stands in the store afterwards is what controllers and kubelets would have written, so that none of them
 finds anything to do but to count. It is done before the cluster runs; what is watched from without starts over.

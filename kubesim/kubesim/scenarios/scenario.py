@@ -1,7 +1,8 @@
-"""What a scenario file may say: a world, how it behaves, and what happens in it.
+"""The fields of a scenario file: nodes and workloads, how they behave, faults and timeline.
 
-Every field of the file is a field here, or of the settings of the world and the rules of faults that it takes as they
-are; docs/scenarios.md describes each. Invariant: a scenario is data; the same file, seed and scale make the same world.
+Every field of the file is a field here, or of the settings of the controllers and the rules of faults that it takes as
+they are; docs/scenarios.md describes each. Invariant: a scenario is data; the same file, seed and scale make the same
+cluster.
 """
 
 from __future__ import annotations

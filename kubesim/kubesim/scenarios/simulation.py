@@ -48,7 +48,7 @@ class InitialState(msgspec.Struct, frozen=True):
 
 
 class Simulation:
-    """One life of a scenario; `run` it once. `cluster` may be served before; `initial` says what it had become."""
+    """One run of a scenario; `run` it once. `cluster` may be served before; `initial` says what it had become."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Simulation:
         """`definitions`: CustomResourceDefinitions for scenarios that do not switch them off; `adjust` has the last
         word on the cluster's options; `tell` hears of every step of the timeline.
 
-        Raises ScenarioError for a world that cannot be.
+        Raises ScenarioError for a cluster that cannot be.
         """
         self.scenario = scenario
         self.plan = plan_of(scenario, definitions)
@@ -79,7 +79,7 @@ class Simulation:
         self._budgets.index(UNCOUNTED, lambda budget: ("",) if is_uncounted(budget) else ())
 
     async def run(self, *, task_status: TaskStatus[InitialState] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Live until cancelled; started once the cluster is ready. Raises ScenarioError, Refused while building."""
+        """Run until cancelled; started once the cluster is ready. Raises ScenarioError, Refused while building."""
         cluster, plan = self.cluster, self.plan
         is_grown = self.scenario.start == "grown"
         later = () if is_grown else await prebuild(cluster, plan, self._clock)
@@ -155,7 +155,7 @@ class Simulation:
 
 
 def is_unready(pod: JsonObject, behaviours: Behaviours) -> bool:
-    """Will something become of the pod yet, if nobody touches it?"""
+    """Whether the pod is still to become Ready."""
     if is_ready(pod) or is_terminating(pod) or is_finished(pod):
         return False
     scheduled = condition_of(pod, "PodScheduled")

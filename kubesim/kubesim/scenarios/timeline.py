@@ -1,6 +1,6 @@
 """The timeline of a scenario: its steps, each at its instant, counted from when the cluster was ready.
 
-Invariant: steps happen one after another, in the order of their instants and then of the file; whom chance picks
+Invariant: steps happen one after another, in the order of their instants and then of the file; what chance picks
 depends on the seed, the step and what there is to pick from, and on nothing else. A step that fails is told of, and
 the next one comes.
 """
@@ -34,11 +34,11 @@ MANY = 4
 
 
 OUTSIDERS = f"^(?!{re.escape(USER)})"
-"""Every client but the world itself."""
+"""Every client but the controllers of the cluster."""
 
 
 class FaultBook:
-    """The fault rules in force, by name. A rule that names no client is for all but the world around the server."""
+    """The fault rules in force, by name. A rule that names no client is for all but the controllers of the cluster."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._faults = cluster.server.faults

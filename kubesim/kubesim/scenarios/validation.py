@@ -1,6 +1,6 @@
-"""What the form of a scenario cannot say: expressions that can be read, names that there are, bounds that go together.
+"""Validation of a scenario beyond its form: expressions, names, bounds that exclude each other.
 
-Invariant: a scenario that passes does not fail later for what its file says, but only for what its world answers.
+Invariant: a scenario that passes does not fail later for what its file says, but only for what the API server answers.
 """
 
 from __future__ import annotations

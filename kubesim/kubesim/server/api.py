@@ -1,7 +1,7 @@
-"""What goes into the embedded API server and what comes out, with or without sockets.
+"""Requests and responses of the API server, with or without sockets.
 
 JSON values are plain Python values. Objects that leave the server (bodies of answers, objects of watch events) are the
-stored values themselves, shared with everybody else: **never change one in place**, build a new dict instead. What
+stored values themselves, shared with all readers: **never change one in place**, build a new dict instead. What
 comes in is copied by the server before it is kept.
 """
 
@@ -24,7 +24,7 @@ JSON_HEADERS: Final[Mapping[str, str]] = {"content-type": "application/json"}
 
 
 class Subject(NamedTuple):
-    """Whose a client certificate is: its common name and its organisations."""
+    """The subject of a client certificate: its common name and its organisations."""
 
     name: str
     organisations: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What comes in as a body: bytes become JSON, JSON becomes the object that the path expects (recording writes-refused).
+"""Request bodies: bytes become JSON, JSON becomes the object that the path expects (recording writes-refused).
 
 Invariant: nothing that a caller can still change reaches the store. Bytes are parsed here; of what a caller in the same
 process hands in, the body check makes objects of its own.
@@ -111,7 +111,7 @@ class Bodies:
         self._typed_options = typed_options
 
     def patch(self, request: Request) -> Json:
-        """The body of a PATCH; whoever keeps any of it takes a copy. Raises Refusal: 415 for a type nobody knows, 400
+        """The body of a PATCH; a caller that keeps any of it takes a copy. Raises Refusal: 415 for an unknown type, 400
         if it is not of that type."""
         media = content_type(request)
         if media not in PATCHES:
@@ -126,8 +126,8 @@ class Bodies:
             raise bad_request("error decoding patch: unexpected end of JSON input") from None
 
     def object(self, request: Request, kind: str) -> Json:
-        """The body of a POST or PUT that must hold an object of `kind`; whoever keeps any of it takes a copy. Raises
-        Refusal (400, 415)."""
+        """The body of a POST or PUT that must hold an object of `kind`; a caller that keeps any of it takes a copy.
+        Raises Refusal (400, 415)."""
         if not isinstance(request.body, bytes) and request.body is not None:
             return request.body
         raw: bytes = request.body or b""
@@ -196,7 +196,7 @@ def check_kind(body: Json, resource: Resource) -> JsonObject:
     if not isinstance(body, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind})")
     if resource.strategy.untyped:
-        return body  # whoever checks such bodies looks at their type, too
+        return body  # checks of such bodies look at their type, too
     kind = body.get("kind") or resource.kind
     api_version = body.get("apiVersion") or resource.api_version
     if not isinstance(kind, str) or not isinstance(api_version, str):

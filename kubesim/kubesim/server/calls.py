@@ -1,4 +1,4 @@
-"""One request on its way through the server: who asks, for what, and what they will be warned of."""
+"""A request on its way through the server: its user, its target, its warnings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubesim.server.routing import Route
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who asks, as authentication found out."""
+    """The user of a request, as authentication found it."""
 
     name: str
     uid: str = ""
@@ -21,11 +21,11 @@ class User(msgspec.Struct, frozen=True):
 
 
 ADMINISTRATOR = User("system:admin", groups=("system:masters", "system:authenticated"))
-"""As whom everybody comes where no tokens are asked for."""
+"""The user of every request where no tokens are asked for."""
 
 
 class Signature(NamedTuple):
-    """Who changed something: as which field manager ("" if the request named none), on which path, when (RFC 3339)."""
+    """The author of a change: its field manager ("" if the request named none), on which path, when (RFC 3339)."""
 
     manager: str
     route: Route
@@ -52,12 +52,12 @@ class Call:
 
     @property
     def field_manager(self) -> str:
-        """Who is said to own what this call writes: `fieldManager`, else the user agent up to its first slash."""
+        """The field manager of what this call writes: `fieldManager`, else the user agent up to its first slash."""
         request = self.request
         return request.query.get("fieldManager") or request.headers.get("user-agent", "").partition("/")[0]
 
     def signed(self, now: str) -> Signature:
-        """Who made the change that this call makes."""
+        """The author of the change that this call makes."""
         return Signature(self.field_manager, self.route, now)
 
     @property

@@ -69,7 +69,7 @@ class Deleter:
         return await self._asked(Write(call, "DELETE", options.dry_run, told), call.route, options)
 
     def remove(self, route: Route, options: DeleteOptions) -> JsonObject:
-        """Delete one object, asking nobody; returns the body to answer with. Raises Refusal (404, 409)."""
+        """Delete one object without admission; returns the body to answer with. Raises Refusal (404, 409)."""
         resource = route.resource
         old = self._found(route, options)
         fate = self._fate(resource, old, options)

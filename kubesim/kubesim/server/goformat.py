@@ -1,4 +1,4 @@
-"""How Go words JSON values in its messages.
+"""JSON values as Go prints them in messages.
 
 A server in Go tells people what it found by `%v`, `%#v`, `%T` and `%q` of whatever JSON was decoded into.
 """

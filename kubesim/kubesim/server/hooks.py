@@ -1,4 +1,4 @@
-"""What the server's core leaves to others: who is asked before a write, who owns which field, what a body may say.
+"""Interfaces of the server's core: admission, field ownership, checks of bodies.
 
 Each is a Protocol that a room above implements. Invariant: a write that concerns no webhook never awaits between
 reading an object and storing it, so the plain case stays atomic and cheap.
@@ -15,10 +15,10 @@ from kubesim.server.strategic import Layout
 
 
 class Admission(Protocol):
-    """Asks whoever must be asked before something is written or deleted."""
+    """Admission: called before something is written or deleted."""
 
     def concerns(self, call: Call, operation: Operation) -> bool:
-        """Whether anybody may have to be asked. Must be fast, and is asked for every write."""
+        """Whether admission may have to be asked. Must be fast: called for every write."""
         ...
 
     async def mutate(self, write: Write, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:
@@ -38,7 +38,7 @@ class Ownership(Protocol):
         ...
 
     def updated(self, call: Call, new: JsonObject, old: JsonObject) -> JsonObject:
-        """A changed object, with the changed fields moved to who changed them. Where nothing changes, `new` as it
+        """A changed object, with the changed fields moved to their new owner. Where nothing changes, `new` as it
         is."""
         ...
 

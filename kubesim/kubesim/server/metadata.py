@@ -1,4 +1,4 @@
-"""metadata of every object: what only the server sets, what may never change, what must be there.
+"""Metadata of objects: what only the server sets, what may never change, what must be there.
 
 Invariant: uid, creationTimestamp, deletionTimestamp and deletionGracePeriodSeconds never come from a client.
 """

@@ -1,4 +1,4 @@
-"""What a name may be, in its several grammars, and what is said of one that is not (apimachinery's util/validation)."""
+"""Validation of names and labels, in the words of apimachinery's util/validation."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     orphan_dependents: bool | None = None
     dry_run: bool = False
     raw: JsonObject = {}
-    """As the client wrote them, for those who want to know everything (admission webhooks)."""
+    """As the client wrote them, for admission webhooks."""
 
 
 def check_write(query: Mapping[str, str], kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""GET and LIST: which version of the world a reader sees, and in what pages (recordings list-pages, list-versions).
+"""GET and LIST: which revision a reader sees, and in what pages (recordings list-pages, list-versions).
 
 All pages of a list show the instant of the first one. A list may ask for an exact past version, for one not older than
 a version, or (resourceVersion=0) for whatever the cache has: then `limit` is ignored.

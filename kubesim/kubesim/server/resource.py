@@ -1,4 +1,4 @@
-"""What the API server knows about a kind: where it is served, what may be selected, and what is special about it.
+"""Resources: where a kind is served, what may be selected, and its strategy.
 
 A `Resource` is data. What a kind does differently from all others (defaults, validation, graceful deletion) is a
 `Strategy`, a word borrowed from kube-apiserver's registries; most kinds use the plain one.
@@ -203,7 +203,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     warning: str = ""
     """What every answer about this version warns of (deprecated versions)."""
     absent: Mapping[str, str] = {}
-    """Subresources that a real server has and nobody can answer here, with the reason that people are told."""
+    """Subresources that a real server has and this one does not, with the reason in the answer."""
 
     @property
     def api_version(self) -> str:

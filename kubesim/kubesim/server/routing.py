@@ -1,4 +1,4 @@
-"""From a path to what it names: a resource, perhaps a namespace, an object, a subresource.
+"""Routing: from a path to a resource, perhaps a namespace, an object, a subresource.
 
 A path under a served group that names no resource is a 404 Status; a path under nothing is a 404 in plain text
 (recording discovery).
@@ -48,7 +48,7 @@ def find_route(registry: Registry, path: str) -> Route | None:
         namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
     if resource is None and registry.is_untyped(group, version):
-        return None  # nobody knows what might be there: plain text, as for groups that are not served
+        return None  # an unknown group: plain text, as for groups that are not served
     if resource is None or len(rest) > 3:
         raise no_such_resource()
     name = rest[1] if len(rest) > 1 else ""

@@ -1,4 +1,4 @@
-"""What the server makes up: uids, generated names, timestamps, all from one seeded source: a run can be repeated."""
+"""Generated values: uids, names, timestamps, all from one seeded source, so that a run can be repeated."""
 
 from __future__ import annotations
 

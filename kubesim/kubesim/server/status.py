@@ -126,7 +126,7 @@ def no_such_resource() -> Refusal:
 
 
 def not_here(why: str) -> Refusal:
-    """501: a real server would answer, and here nobody can. No words of kube-apiserver, which has none for this."""
+    """501: a real server would answer, and this one cannot. No words of kube-apiserver, which has none for this."""
     return Refusal(501, "NotImplemented", why, details={})
 
 
@@ -254,7 +254,7 @@ def budget_refusal(message: str, *, retry_after: int | None = None) -> Refusal:
 
 
 def unauthorized() -> Refusal:
-    """401: a bearer token that nobody knows."""
+    """401: an unknown bearer token."""
     return Refusal(401, "Unauthorized", "Unauthorized")
 
 

@@ -1,4 +1,4 @@
-"""What the embedded cluster remembers: objects, one global version, and a window of history.
+"""The store: objects, one global revision, and a window of history.
 
 Invariants: a stored object is never changed, only replaced; every write of any kind raises the one global revision by
 one and leaves exactly one Change in its table's log (but for those of a load, before which the log then does not
@@ -32,7 +32,7 @@ class Change:
     """One write: what an object was and became.
 
     `object` of a deletion is the object as last stored, at the version of the deletion. Events built from a change are
-    kept here, so that all watchers share them (and their bytes). `by` is who made it; None: the server itself.
+    kept here, so that all watchers share them (and their bytes). `by` is the author; None: the server itself.
     """
 
     __slots__ = ("_events", "by", "object", "previous", "revision", "type")
@@ -184,7 +184,7 @@ class Table:
         return [change for change in self._log if change.object["metadata"]["uid"] == uid]
 
     def record(self, change: Change) -> None:
-        """Apply a change and wake whoever waits for one."""
+        """Apply a change and wake all waiters."""
         metadata = change.object["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         if change.type == "DELETED":
@@ -202,7 +202,7 @@ class Table:
     def take_in(self, objects: Iterable[JsonObject], revision: int) -> None:
         """Apply additions that leave no changes behind; `revision` is that of the last one.
 
-        Whoever reads the log learns that it has missed something, and lists again.
+        A watch learns that it has missed something, and its client lists again.
         """
         for object_ in objects:
             metadata = object_["metadata"]
@@ -214,7 +214,7 @@ class Table:
         self.wake()
 
     def wake(self) -> None:
-        """Wake whoever waits for a change, though there may be none."""
+        """Wake all waiters, though there may be no change."""
         if self._signal is not None:
             self._signal.set()
             self._signal = None
@@ -306,7 +306,7 @@ class Store:
         return snapshot
 
     def wake(self) -> None:
-        """Wake everybody who waits for a change of any table."""
+        """Wake all waiters of all tables."""
         for table in self._tables.values():
             table.wake()
 

@@ -1,6 +1,6 @@
-"""Things the server does by itself later: a definition becomes served, an event expires.
+"""Timers of the server: a definition becomes served, an event expires.
 
-Nobody can tell when a server did something before they looked. So due work is carried out when somebody looks: before
+Clients cannot tell when a server did something before their request. So due work is carried out on demand: before
 each request, and when a sleeping watch wakes for it. That needs no task, and happens at exact instants.
 """
 

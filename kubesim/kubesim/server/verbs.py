@@ -1,6 +1,6 @@
-"""What an HTTP method means on a route: get, list, watch, create, update, patch, delete, deletecollection.
+"""The verbs of a route: get, list, watch, create, update, patch, delete, deletecollection.
 
-Invariant: a verb that the resource does not list is refused (405) before anything is read. Who answers for a
+Invariant: a verb that the resource does not list is refused (405) before anything is read. Which handler answers for a
 subresource, or for a kind that is never stored, is told here and asked first.
 """
 
@@ -39,7 +39,7 @@ class Verbs:
         """Do what is asked. Raises Refusal."""
         route, request = call.route, call.request
         if route.watch and request.method != "GET":
-            raise method_not_allowed()  # whoever may watch may do no more than that
+            raise method_not_allowed()  # such a path can be watched only
         elsewhere = self._elsewhere.get((route.resource.table, route.subresource))
         if elsewhere is not None:
             if request.method not in elsewhere:

@@ -49,7 +49,7 @@ class TypedBodies:
         directive = validation(call)
         raw = call.request.body
         if directive == "Strict" and isinstance(raw, bytes) and content_type(call.request) == "application/json":
-            # Only a slow parser sees names that stand twice, so only those are spared it who did not ask.
+            # Only a slow parser sees names that stand twice, so it is left out where the client did not ask.
             reading = Reading(struct, parsed_with_repetitions(raw))
         else:
             try:

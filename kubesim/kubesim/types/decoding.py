@@ -1,4 +1,4 @@
-"""A JSON value read as Go's decoder reads it into a struct, for those that `canonical` found unfit.
+"""Decoding of a JSON value as Go's decoder reads it into a struct, where `canonical` found it unfit.
 
 What comes out fits, or a fault says in Go's words why it cannot. As in Go, the first fault is the one that is told,
 and unknown or repeated fields are collected by their paths in the order in which they stand.

@@ -114,7 +114,7 @@ def _size(raw: bytes, position: int, wired: int) -> tuple[int, int]:
         return _varint(raw, position)
     if wired in (_FIXED64, _FIXED32):
         return (8 if wired == _FIXED64 else 4), position
-    # Whoever knows the field says what it should have been.
+    # The caller names the type that would have been right.
     return 0, position
 
 

@@ -1,7 +1,7 @@
 """One node of an OpenAPI v3 schema, read with Kubernetes' extensions: how lists and maps merge, what is kept unknown.
 
 The same class serves the built-in types (catalog) and the schemas of CustomResourceDefinitions. Invariant: a schema is
-a value. Its children are made when first asked for and are the same objects ever after, so that whoever walks or
+a value. Its children are made when first asked for and are the same objects ever after, so that a reader that walks or
 compiles a schema may remember things by node; types may contain themselves.
 """
 

@@ -1,6 +1,6 @@
 """Bodies that only ask for something and are never stored (options, reviews, evictions), read as Go reads them.
 
-Invariant: what leaves here has the types that its kind's Go struct has, so nobody behind looks at types again.
+Invariant: what leaves here has the types that its kind's Go struct has, so types are not checked again.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""An independent witness: watches the cluster from outside and says whether a budget was broken."""
+"""Independent verifier: watches the cluster from outside and finds violated budgets."""

@@ -1,4 +1,4 @@
-"""One PodDisruptionBudget as a witness counts it: from its spec and from pods alone, never from anybody's status.
+"""One PodDisruptionBudget, counted from its spec and from pods alone, never from its status.
 
 How many pods there should be is fixed when the counting begins; from then on every event is judged.
 """
@@ -81,7 +81,7 @@ class BudgetTracker:
     def begin(self, size_of: Callable[[str], int]) -> None:
         """Fix what is required: `size_of` a workload (its controller's uid) is how many pods it should have.
 
-        Pods without a controller are nobody's to replace and count towards health only.
+        Pods without a controller are not replaced and count towards health only.
         """
         workloads = {workload for workload in self._selected.values() if workload}
         self._expected = sum(map(size_of, workloads))

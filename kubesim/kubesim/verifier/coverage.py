@@ -1,4 +1,4 @@
-"""What a witness sees, and for how long it saw nothing.
+"""Coverage of the verifier: for how long it saw nothing.
 
 A watch that is resumed has missed nothing, however long it was cut; one that begins anew with a list has, and what
 happened in between is known by its outcome only. This sits between a witness and its API server and tells the two

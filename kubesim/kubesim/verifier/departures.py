@@ -1,4 +1,4 @@
-"""Which pods left, and where their replacements ended up: told from the order of events in one pod stream alone.
+"""Departures: pods that left, and their replacements, from the order of events in one pod stream alone.
 
 A departure is a living pod whose deletion begins (or that vanishes without that). The next pod that the same workload
 creates replaces it, one for one; a StatefulSet's by its name. Every pod is a uid.

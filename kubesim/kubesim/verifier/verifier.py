@@ -1,4 +1,4 @@
-"""An independent witness of a drain: it watches pods, budgets and nodes, and believes nobody.
+"""Independent verifier of a drain: it watches pods, budgets and nodes, and trusts no other component.
 
 What every budget requires it works out itself, from the spec and from the pods that each workload had when the
 watching began; then it counts the healthy pods at every single event of one pod stream, in order. So it sees what a
@@ -39,7 +39,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """All that the referee has to say. `touched_twice`: pods whose grace was changed after their deletion began."""
+    """What the verifier found. `touched_twice`: pods whose grace was changed after their deletion began."""
 
     violations: tuple[Violation, ...]
     budgets: tuple[BudgetRecord, ...]

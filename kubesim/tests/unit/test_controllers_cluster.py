@@ -16,7 +16,7 @@ from kubesim.clock import LoopClock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster
 from kubesim.controllers.objects import is_mirror, is_ready, key_of, node_of
 from kubesim.controllers.paths import ATTACHMENTS, BUDGETS, NODES, PODS, path_of
-from kubesim.scenarios.demo import APPS, World, demo_options, demo_plan, sizes
+from kubesim.scenarios.demo import APPS, DemoPlan, demo_options, demo_plan, sizes
 from kubesim.server.api import JsonObject
 from kubesim.serving import write_kubeconfig
 from kubesim.values import scaled_value
@@ -25,7 +25,7 @@ from kubesim_support.world_stage import Timeline, patch, pod, quiet, running
 pytestmark = pytest.mark.anyio
 
 
-def replicas_of(world: World) -> dict[str, int]:
+def replicas_of(world: DemoPlan) -> dict[str, int]:
     return {o["metadata"]["name"]: o["spec"]["replicas"] for o in world.objects if "replicas" in o["spec"]}
 
 
