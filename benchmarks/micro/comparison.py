@@ -91,7 +91,7 @@ def _row(name: str, pairs: Sequence[tuple[Report, Report]], threshold: float) ->
 
 
 def _mark(ratios: Sequence[float], threshold: float) -> Mark:
-    """By the median of neighbours and by the least of all that was measured: somebody else's work on the machine may
+    """By the median of neighbours and by the least of all that was measured: other work on the machine may
     spoil most of one side, and its absence for a moment flatter it, but seldom do both agree."""
     if min(ratios) > threshold:
         return Mark.SLOWER

@@ -76,7 +76,7 @@ def pytest_exception_interact(
 
 
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
-    """Whoever reads the report can see that the right package was measured, and what could not be."""
+    """The report shows that the right package was measured, and what could not be."""
     output_json["gracectl"] = gracectl.__file__
     output_json["failures"] = config.stash[FAILURES]
 

@@ -8,7 +8,7 @@ import anyio.lowlevel
 
 
 class StillClock:
-    """A gracectl Clock at `at` seconds, which whoever has it may set; waiting is one turn of the event loop."""
+    """A gracectl Clock at `at` seconds, which can be set; waiting is one turn of the event loop."""
 
     def __init__(self, at: float = 1_000_000.0) -> None:
         self.at = at

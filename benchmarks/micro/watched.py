@@ -52,7 +52,7 @@ class Watched:
         return b""
 
     async def tell(self, lines: Sequence[bytes]) -> None:
-        """Return when whoever watches has dealt with each of these."""
+        """Return when the watcher has dealt with each of these."""
         self._lines, self._taken = lines, anyio.Event()
         self._given.set()
         await self._taken.wait()

@@ -169,12 +169,12 @@ class DeletionStage:
         """What a drain does: all cached pods of the node (or `only` some) end by `deadline`. With `begins`, what a
         shutdown does."""
         names = only or [pod.name for pod in self.pods.values() if pod.node_name == node]
-        doomed = [self.doomed(name, deadline, node) for name in names]
+        deletion = [self.deletion(name, deadline, node) for name in names]
         if begins is not None:
-            doomed = [msgspec.structs.replace(each, begins=self.start + begins) for each in doomed]
-        self.deleter.set_pods(node, doomed)
+            deletion = [msgspec.structs.replace(each, begins=self.start + begins) for each in deletion]
+        self.deleter.set_pods(node, deletion)
 
-    def doomed(self, name: str, deadline: float, node: str = "n1") -> ScheduledDeletion:
+    def deletion(self, name: str, deadline: float, node: str = "n1") -> ScheduledDeletion:
         pod = self.pods.get(NAMESPACE, name)
         assert pod is not None
         return ScheduledDeletion(NAMESPACE, name, pod.uid, node, self.start + deadline)

@@ -1,4 +1,4 @@
-"""Whom the deleter asks for, at which instant and with how much grace; against the answers of an embedded server."""
+"""Deletions: which pods, at which instant and with how much grace; against the responses of an embedded server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_each_pod_is_deleted_its_own_grace_before_the_deadline() -> None:
         await stage.until(899.9)
         assert stage.asked == [(300, "slow", 600), (870, "web", 30), (899, "one", 1)]
         await stage.until(1000)
-        # At the deadline whoever is still there gets a second; a grace of 0 would let go of the name too early.
+        # At the deadline a pod that is still there gets a second; a grace of 0 would let go of the name too early.
         assert sorted(stage.asked[3:]) == [(900, "none", 1), (900, "slow", 1), (900, "web", 1)]
 
 
@@ -96,7 +96,7 @@ async def test_a_doomed_pod_that_begins_to_terminate_is_judged_anew() -> None:
         stage.set_pods(1000)
         await stage.until(390)
         await stage.delete("quick", 20)
-        await stage.delete("slow", 700)  # by somebody who wants to be nice
+        await stage.delete("slow", 700)  # by hand
         await stage.until(999)
         # Within the deadline is well; beyond it, as much as is left.
         assert stage.asked == [(390, "slow", 610)]
@@ -118,11 +118,11 @@ async def test_a_pod_that_ends_before_its_time_is_not_asked_for() -> None:
 async def test_a_namesake_is_another_pod() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
-        doomed = stage.doomed("web", 100)
+        deletion = stage.deletion("web", 100)
         await stage.delete("web", 0)
         await stage.add(web=30)
         await stage.until(1)
-        stage.deleter.set_pods("n1", [doomed])
+        stage.deleter.set_pods("n1", [deletion])
         await stage.until(200)
         assert stage.asked == []
 
@@ -194,7 +194,7 @@ async def test_a_new_process_repeats_nothing() -> None:
         heir = stage.another()
         async with anyio.create_task_group() as group:
             group.start_soon(heir.run)
-            heir.set_pods("n1", [stage.doomed("slow", 610), stage.doomed("web", 610)])
+            heir.set_pods("n1", [stage.deletion("slow", 610), stage.deletion("web", 610)])
             stage.deleter.remove_node("n1")
             await stage.until(609)
             assert stage.asked[1:] == [(580, "web", 30)]
@@ -206,7 +206,7 @@ async def test_a_new_process_asks_at_once_for_what_is_overdue() -> None:
         await stage.add(slow=600)
         await stage.until(400)
         heir = stage.another()
-        heir.set_pods("n1", [stage.doomed("slow", 610)])
+        heir.set_pods("n1", [stage.deletion("slow", 610)])
         async with anyio.create_task_group() as group:
             group.start_soon(heir.run)
             await stage.until(401)
@@ -309,14 +309,14 @@ async def test_who_settles_is_not_left_waiting_for_a_pod_that_goes() -> None:
 async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
     async with deleting(max_in_flight=25) as stage:
         deadline = stage.start + 100
-        doomed = []
+        deletion = []
         for number in range(10_000):
             pod = a_pod(f"p{number}", namespace=NAMESPACE)
             stage.pods.put(pod)
-            doomed.append(ScheduledDeletion(NAMESPACE, pod.name, pod.uid, "n1", deadline))
+            deletion.append(ScheduledDeletion(NAMESPACE, pod.name, pod.uid, "n1", deadline))
         stage.wire.seconds = 0.01
         stage.wire.down = Response(status=200)
-        stage.deleter.set_pods("n1", doomed)
+        stage.deleter.set_pods("n1", deletion)
         await stage.until(69.99)
         assert stage.deleter.statistics().armed == 10_000
         assert stage.asked == []
@@ -331,7 +331,7 @@ async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
                 await anyio.sleep(0.001)
         assert most <= 60
         assert stage.wire.most_in_flight == 50
-        assert {each.name for each in stage.asked} == {pod.name for pod in doomed}
+        assert {each.name for each in stage.asked} == {pod.name for pod in deletion}
         # The server takes 50 in 10 ms, so the last ones are 2 s late, and say so.
         assert stage.asked[-1].at == pytest.approx(72, abs=0.5)
 
@@ -342,7 +342,7 @@ async def test_whose_time_has_begun_is_told_with_its_whole_grace_and_once() -> N
         await stage.until(2.5)
         stage.set_pods(60, begins=2.5)
         await stage.until(100)
-        # Neither is asked again when the deadline comes: who outlives what he was told is not our business.
+        # Neither is asked again when the deadline comes: a pod that outlives its grace is not deleted again.
         assert stage.asked == [(2.5, "quick", 30), (2.5, "slow", 58)]
 
 
@@ -385,7 +385,7 @@ async def test_a_second_try_of_whose_time_has_begun_takes_nothing_from_its_grace
 
 
 async def test_the_deadline_is_no_instant_of_its_own_for_whose_time_has_begun() -> None:
-    """It is whoever wants him to leave who decides then whether he has more time."""
+    """The owner of the deletion decides then whether the pod has more time."""
     async with deleting() as stage:
         await stage.add(slow=600)
         stage.wire.down = REFUSED

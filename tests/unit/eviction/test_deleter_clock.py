@@ -78,7 +78,7 @@ async def test_a_jump_before_the_deleter_runs_is_not_overlooked() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         heir = stage.another()
-        heir.set_pods("n1", [stage.doomed("web", 100)])
+        heir.set_pods("n1", [stage.deletion("web", 100)])
         stage.ours.offset = 50.0
         async with anyio.create_task_group() as group:
             group.start_soon(heir.run)

@@ -1,4 +1,4 @@
-"""Random pods, deadlines, people, lags, failures and restarts: nobody early, nothing twice, everybody in the end."""
+"""Random pods, deadlines, manual deletions, lags, failures and restarts: none early, none twice, all in the end."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Play:
         for name in names:
             if not self.wanted[name] or self.wanted[name][-1][1] != self.deadline:
                 self.wanted[name].append((stage.now, self.deadline))
-        self.deleter.set_pods("n1", [stage.doomed(name, self.deadline) for name in names])
+        self.deleter.set_pods("n1", [stage.deletion(name, self.deadline) for name in names])
 
     async def hurry(self, name: str) -> None:
         await self.stage.delete(name)
@@ -163,5 +163,5 @@ def test_nobody_early_nothing_twice_everybody_in_the_end(drawn: dict[str, Any]) 
             assert graces == sorted(set(graces), reverse=True), "twice, or longer than before"
         if name not in play.spared and play.wanted[name]:
             assert name in hurried or play.stage.grace_at_the_server(name) is not None, "was never deleted"
-            # Whom a person has deleted without any grace is gone.
+            # A pod that was deleted by hand without any grace is gone.
             assert (play.stage.grace_at_the_server(name) or 0) <= 1, "has outlived its deadline"

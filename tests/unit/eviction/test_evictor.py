@@ -177,7 +177,7 @@ async def test_a_budget_that_appears_moves_its_pods_into_a_lane() -> None:
         stage.set_pods("n1", *pods)
         await stage.clock.sleep(0.01)
         stage.show(a_budget())
-        stage.set_pods("n1", *pods)  # the node is looked at again, because a budget has changed whom it selects
+        stage.set_pods("n1", *pods)  # the node is looked at again, because a budget selects other pods
         await stage.clock.sleep(1)
         assert stage.server.asked[2:] == [(0.01, "web-1")]
         assert stage.evictor.statistics().pdb_queues == 1

@@ -1,4 +1,4 @@
-"""A lane against a tiny API server whose watches lag as they like: everybody leaves, nobody is asked in vain.
+"""A PDB queue against a tiny API server with lagging watches: all pods are evicted, no request is in vain.
 
 The two watches (pods, budgets) are each in order and otherwise free; the answer may overtake both or come last.
 """

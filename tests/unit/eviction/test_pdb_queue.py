@@ -1,4 +1,4 @@
-"""One lane, told what the server answers and what the watch shows: whom it asks, and when, to the instant."""
+"""One PDB queue, given the server's responses and the watch: which pod it evicts, and when, to the instant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class World:
         return self.lane.decide(self.now, self.lookup)
 
     def asked(self) -> Evict:
-        """Whom the lane asks now."""
+        """The pod that the queue evicts now."""
         decision = self.decide()
         assert isinstance(decision, Evict), decision
         return decision
@@ -156,7 +156,7 @@ def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_
             case "relisted":
                 world.show_budget(disruptions_allowed=0, current_healthy=2)
                 del world.pods["shop", "web-1"]
-        # The queue lets nobody decide while the answer is out; afterwards every event makes the lane look again.
+        # The work queue blocks decisions while the request is in flight; afterwards every event causes another.
         if "answer" in order[: order.index(what) + 1]:
             assert isinstance(world.decide(), Wait), f"asked too early, after {what}"
     world.show_budget(disruptions_allowed=1, current_healthy=3)

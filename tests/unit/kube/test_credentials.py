@@ -41,7 +41,7 @@ class HandClock:
         self.seconds += seconds
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        raise AssertionError("nobody here follows the clock")
+        raise AssertionError("nothing here follows the clock")
 
 
 def a_config(

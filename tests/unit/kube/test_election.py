@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 def a_lease(holder: str = "", duration: int = 15, **spec: Any) -> dict[str, Any]:
-    """A Lease of somebody else."""
+    """A Lease of another process."""
     return {
         "metadata": {"name": "gracectl", "labels": {"team": "platform"}},
         "spec": {
@@ -142,7 +142,7 @@ async def test_of_many_exactly_one_leads_after_a_release() -> None:
     ("lease", "begins"),
     [
         pytest.param(a_lease(), 0.0, id="released"),
-        pytest.param(a_lease("b"), 15.0, id="held long ago by its times, which nobody trusts"),
+        pytest.param(a_lease("b"), 15.0, id="held long ago by its times, which are not trusted"),
         pytest.param(a_lease("b", 40), 40.0, id="held for longer, by its holder's own word"),
         pytest.param(a_lease("b", 1), 1.0, id="held for less"),
         pytest.param(a_lease("b", renewTime="2099-01-01T00:00:00.000000Z"), 15.0, id="a clock that is far ahead"),

@@ -150,7 +150,7 @@ async def test_after_the_machine_has_slept_nothing_is_written_until_the_lease_is
         assert not a.fence.is_open()
         await place.until(6)
         assert a.fence.is_open()
-        assert a.terms == [[0.0]]  # nobody has taken it meanwhile
+        assert a.terms == [[0.0]]  # it was not taken meanwhile
         await place.edit(holderIdentity="b")
         await place.until(6.5)
         assert not a.fence.is_open()

@@ -1,4 +1,4 @@
-"""What a leader does that cannot renew its Lease, or whose Lease somebody else writes: to the instant."""
+"""A leader that cannot renew its Lease, or whose Lease is written by another process: to the instant."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_the_lost_leader_stands_by_and_leads_again() -> None:
         assert a.election.statistics().terms == 2
 
 
-@pytest.mark.parametrize("holder", ["somebody else", ""])
+@pytest.mark.parametrize("holder", ["another", ""])
 async def test_a_lease_that_somebody_else_writes_ends_the_term_at_once(
     holder: str, caplog: pytest.LogCaptureFixture
 ) -> None:

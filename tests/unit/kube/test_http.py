@@ -332,14 +332,14 @@ async def test_a_token_that_cannot_be_had_is_an_unauthorized_request() -> None:
 
 @pytest.fixture
 async def secure() -> AsyncGenerator[int, None]:
-    """The port of a server with TLS that asks for client certificates, and says whom it sees."""
+    """The port of a server with TLS that asks for client certificates, and responds with their name."""
 
     async def who(request: web.Request) -> web.Response:
         transport = request.transport
         assert transport is not None
         certificate = transport.get_extra_info("peercert") or {}
         names = {field[0][0]: field[0][1] for field in certificate.get("subject", ())}
-        return web.Response(text=names.get("commonName", "nobody"))
+        return web.Response(text=names.get("commonName", "anonymous"))
 
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(CERTIFICATES / "ca.pem"))
     tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
@@ -384,7 +384,7 @@ async def test_a_client_certificate_of_a_kubeconfig_is_presented(secure: int, tm
 async def test_tls_without_a_client_certificate(secure: int) -> None:
     credentials = Credentials(f"https://127.0.0.1:{secure}", FixedToken(), trust=OURS)
     async with transport_to(secure, credentials) as transport:
-        assert (await transport.send(GET)).body == b"nobody"
+        assert (await transport.send(GET)).body == b"anonymous"
 
 
 async def test_a_server_that_is_not_the_one_we_trust_sees_nothing_of_the_request(secure: int) -> None:

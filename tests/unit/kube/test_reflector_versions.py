@@ -124,7 +124,7 @@ async def test_who_has_no_right_to_what_is_not_served_does_not_miss_it(caplog: p
         assert world.cache.live
         assert world.story == ["v1", "?v1", "?v1beta1"] * 2
         assert world.transport.instants == [0.0] * 3 + [30.0] * 3
-    # Nobody is told to grant a right to what is not there.
+    # No permission is requested for what does not exist.
     assert caplog.messages == ["the server has no leases.coordination.k8s.io; they are looked for every 30 s"]
 
 

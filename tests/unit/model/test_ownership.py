@@ -66,7 +66,7 @@ def test_belongs_against_a_table(name: str, provider_id: str, claim: NodeClaim) 
 def test_a_claim_that_knows_its_instance_has_one_node_whatever_the_names(
     name: str, other: str, provider_id: str, claim: NodeClaim
 ) -> None:
-    """Two instances are never both a claim's, once everybody knows which they are."""
+    """Two instances are never both a claim's, once both providerIDs are known."""
     if claim.provider_id:
         first = belongs(a_node(name, provider_id="i-1"), claim)
         second = belongs(a_node(other, provider_id="i-2"), claim)

@@ -1,4 +1,4 @@
-"""What pods have in common is kept once, and forgotten when nobody holds it any more."""
+"""What pods have in common is kept once, and forgotten with the last reference."""
 
 from __future__ import annotations
 

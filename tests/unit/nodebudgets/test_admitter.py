@@ -128,7 +128,7 @@ async def test_a_node_that_the_watch_calls_unavailable_is_entered_at_no_cost() -
         await stage.patch_node("n1", ready, "/status")
         await stage.clock.sleep(1)
         assert figures(stage) == (3, 2, 2, 0)
-        # Nor does a ledger that cannot be written hold a dead node.
+        # Nor does a status that cannot be written block a dead node.
         stage.transport.before.add(Rule(fault=Refuse(500), method="PATCH", path="/nodedisruptionbudgets"))
         await stage.patch_node("n2", NOT_READY, "/status")
         await stage.clock.sleep(1)
@@ -240,7 +240,7 @@ async def test_all_budgets_over_a_node_have_to_allow_its_end() -> None:
         refusal = await gate.admit(seen(stage, "n0"))
         assert refusal is not None
         assert refusal.budget == "none"
-        assert status_of(stage, "wide").get("disruptedNodes", {}) == {}  # nobody is charged in vain
+        assert status_of(stage, "wide").get("disruptedNodes", {}) == {}  # nothing is charged in vain
         await patch_node_budget(stage, "none", {"maxUnavailable": 1})
         await stage.clock.sleep(1)
         assert await gate.admit(seen(stage, "n0")) is None
@@ -308,7 +308,7 @@ async def test_fifty_at_once_through_three_replicas_never_exceed_a_budget(seed: 
                     await stage.call("DELETE", f"/api/v1/nodes/{name}")
                     gone.add(name)
                     await stage.clock.sleep(2)
-            # Whoever is not one of the few is free for all that the few leave.
+            # Nodes outside the few are free for all that the few leave.
             assert len(gone) == most or len(gone & set(few)) == allowed
             assert len(gone) == min(most, allowed + 50 - len(few))
 

@@ -88,7 +88,7 @@ def test_what_is_no_grace_period_is_refused(text: str) -> None:
         ({"deletion_timestamp": NOW, "labels": {"pool": "free"}}, {}, None),
         # a claim that could not be deleted yet has no clock of its own
         ({"deletion_timestamp": NOW}, {"deletion_timestamp": None}, Deadline(NOW + 600, 600.0)),
-        # nobody is forced on a misspelling
+        # an invalid value forces nothing
         ({"deletion_timestamp": NOW}, {"termination_grace_period": "soon"}, None),
         ({"deletion_timestamp": NOW}, {"termination_grace_period": "99999999999h"}, None),
         # an annotation tightens and never loosens, wherever it stands
@@ -98,7 +98,7 @@ def test_what_is_no_grace_period_is_refused(text: str) -> None:
         ({"deletion_timestamp": NOW, **at(NOW + 50)}, at(NOW + 60), Deadline(NOW + 50)),
         ({"deletion_timestamp": NOW, **at(NOW - 60)}, None, Deadline(NOW - 60)),
         ({"deletion_timestamp": NOW, "labels": {"pool": "free"}, **at(NOW + 60)}, None, Deadline(NOW + 60)),
-        # what we have written ourselves is where it comes from, not somebody's hand
+        # what we have written ourselves is where it comes from, not a manual change
         ({"deletion_timestamp": NOW, **at(NOW + 600)}, None, Deadline(NOW + 600, 600.0)),
     ],
 )
@@ -224,7 +224,7 @@ def test_nothing_is_shorter_than_a_second(pod: Pod) -> None:
         (terminating(NOW, 30, own=600), False, NOW + 30),  # by hand: its own would have been over in time
         (terminating(NOW, 880, own=3600), True, D),  # by us, 20 s after its first DELETE
         (terminating(NOW, 900, own=3600), True, D),
-        (terminating(NOW, 5, own=3600), True, NOW + 10),  # by hand: nobody cuts a grace of 5 s after 5 s
+        (terminating(NOW, 5, own=3600), True, NOW + 10),  # by hand: a grace of 5 s is not shortened after 5 s
     ],
 )
 def test_what_a_deletion_timestamp_says_of_a_grace_that_was_cut(pod: Pod, shortened: bool, ends: float) -> None:
@@ -315,7 +315,7 @@ ENDING = st.builds(
 def test_whatever_is_on_the_node_nobody_loses_time_without_need(
     pods: list[Pod], start: float, period: int, late: float, strict: bool
 ) -> None:
-    """Nobody is evicted; each deletion is carried out `late` seconds after it was decided on."""
+    """No pod is evicted; each deletion is carried out `late` seconds after it was decided on."""
     now, deadline = NOW + start, NOW + period
     began = now
     lives = {

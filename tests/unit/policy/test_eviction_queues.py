@@ -1,4 +1,4 @@
-"""Who waits for whom under a budget, and which place each of them has."""
+"""Queues of a budget over several nodes, and the position of each pod."""
 
 from __future__ import annotations
 

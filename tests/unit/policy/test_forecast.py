@@ -86,7 +86,7 @@ def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, lat
     told = foretold(ending("n1", *pods, budgets=(budget,)), replacement_seconds=20.0)
     assert tell(told) == {f"web-{n}": (0, at) for n, at in enumerate(latest)}
     assert [pod.is_certain for pod in (of(told, "web-0"), of(told, "web-1"))] == [True, False]
-    # Of two nodes that are deleted together nobody knows which is looked at first.
+    # Of two nodes that are deleted together it is not known which is reconciled first.
     told = foretold(
         ending("n1", pods[0], pods[1], budgets=(budget,)),
         ending("n2", pods[2], budgets=(budget,)),
@@ -174,11 +174,11 @@ def test_a_deadline_ends_what_a_budget_holds_and_nobody_knows_which_comes_first(
 
 
 def test_three_replicas_and_fifteen_minutes() -> None:
-    """The scenario of the seed: A is evicted at 0:00, B and C are deleted at 5:00 with 600 s each."""
+    """The scenario of the grace period design: A is evicted at 0:00, B and C are deleted at 5:00 with 600 s each."""
     pods = [a_pod(name, owners=REPLICA, grace_seconds=600) for name in "abc"]
     nodes = [ending(f"n-{pod.name}", pod, budgets=(a_budget(),), deadline=900) for pod in pods]
     told = foretold(*nodes, replacement_seconds=600.0)
-    # One of them, nobody knows which, is evicted at once; the others when the deadline leaves them just their grace.
+    # One of them, unknown which, is evicted at once; the others when the deadline leaves them just their grace.
     assert tell(told) == dict.fromkeys("abc", (0, 300))
     assert of(told, "b").methods == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
     assert [(o.at - NOW, o.method, o.grace) for o in of(told, "b").removals] == [(300, RemovalMethod.DELETED, 600)]

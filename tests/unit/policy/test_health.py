@@ -42,7 +42,7 @@ def network(status: str, since: float = NOW - 100) -> Condition:
         (DEFAULT, [ready("False")], NOW + 800),
         (DEFAULT, [ready("Unknown")], NOW + 800),
         (DEFAULT, [ready("Unknown", NOW - 5000)], NOW - 4100),
-        # Nobody knows since when: unhealthy, and never ended for it.
+        # Unknown since when: unhealthy, and never terminated for it.
         (DEFAULT, [ready("Unknown", None)], math.inf),
         # Never heard of: from its creation on, both before and after Kubernetes calls it Unknown.
         (DEFAULT, [], NOW - 300 + 900),
@@ -144,7 +144,7 @@ def test_the_brake_holds_exactly_when_the_share_is_exceeded_by_a_whole_node(
 def test_an_outage_that_spreads_cannot_outrun_the_brake(
     percent: int, managed: int, steps: list[tuple[str, int]]
 ) -> None:
-    """Whoever asks, and however often in one instant: as long as no node has gone, no more than the share is ended."""
+    """In one instant: as long as no node has gone, no more than the share is terminated."""
     sick, ended = 0, 0
     for step, count in steps:
         if step == "sick":

@@ -34,7 +34,7 @@ def marked(keep: str | None = None, cordoned: str | None = None, **fields: Any) 
     [
         (marked(), ""),
         (marked(unschedulable=True), ""),
-        # Asked for: not cordoned yet; cordoned by somebody else; by us; by us, and not all of it stands any more.
+        # Asked for: not cordoned yet; cordoned by another client; by us; by us, and not all of it stands any more.
         (marked("2026-01-01T00:00:00Z"), "kept"),
         (marked("nonsense"), "kept"),
         (marked(""), "kept"),
@@ -50,7 +50,7 @@ def marked(keep: str | None = None, cordoned: str | None = None, **fields: Any) 
         # Asked for once more while something of the last time is left.
         (marked("", ""), "kept"),
         (marked("", "", unschedulable=True), "kept"),
-        # A record that somebody has changed.
+        # A record that was changed.
         (marked("", "whatever"), "kept"),
         (marked(None, "whatever"), "given back"),
         # A deletion is the last word.

@@ -1,4 +1,4 @@
-"""The arithmetic of node disruption budgets: the seed's examples, Kubernetes' rounding, and brute force."""
+"""The arithmetic of node disruption budgets: the examples of its design, Kubernetes' rounding, and brute force."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def members(count: int, available: int) -> list[Node]:
 @pytest.mark.parametrize(
     ("bound", "expected", "available", "allowed"),
     [
-        # the seed's: 80 % of ten, 100 % and 0 forbid everything, 5 %
+        # from the design: 80 % of ten, 100 % and 0 forbid everything, 5 %
         ({"min_available": "80%"}, 10, 10, 2),
         ({"min_available": "80%"}, 10, 9, 1),
         ({"min_available": "80%"}, 10, 8, 0),
@@ -88,7 +88,7 @@ bounds = st.one_of(
 
 
 def is_kept(bound: dict[str, Any], expected: int, available: int) -> bool:
-    """The seed's own words, over exact fractions."""
+    """The rule of the design, over exact fractions."""
     [(field, value)] = bound.items()
     least = ceil(Fraction(int(value[:-1]), 100) * expected) if isinstance(value, str) else value
     return available >= least if field == "min_available" else expected - available <= least

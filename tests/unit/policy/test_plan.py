@@ -70,15 +70,15 @@ def test_a_wave_starts_when_the_one_before_is_gone_not_merely_asked() -> None:
     plain, agent = a_pod("plain"), a_pod("agent", owners=DAEMON)
     critical = a_pod("critical", priority_class="system-cluster-critical", priority=2_000_000_000)
     network = a_pod("network", owners=DAEMON, priority_class="system-node-critical", priority=2_000_001_000)
-    everybody = {"plain": plain, "agent": agent, "critical": critical, "network": network}
+    remaining = {"plain": plain, "agent": agent, "critical": critical, "network": network}
     order = []
-    while everybody:
-        evicted = [name for name, outcome in outcomes(decide(*everybody.values())).items() if outcome is Outcome.EVICT]
+    while remaining:
+        evicted = [name for name, outcome in outcomes(decide(*remaining.values())).items() if outcome is Outcome.EVICT]
         order.append(evicted)
-        leaving = {name: msgspec.structs.replace(everybody[name], deletion_timestamp=NOW + 30) for name in evicted}
-        assert Outcome.EVICT not in outcomes(decide(*{**everybody, **leaving}.values())).values()
+        leaving = {name: msgspec.structs.replace(remaining[name], deletion_timestamp=NOW + 30) for name in evicted}
+        assert Outcome.EVICT not in outcomes(decide(*{**remaining, **leaving}.values())).values()
         for name in evicted:
-            del everybody[name]
+            del remaining[name]
     assert order == [["plain"], ["agent"], ["critical"], ["network"]]
 
 
@@ -197,7 +197,7 @@ CRITICAL = {"priority_class": "system-node-critical", "priority": 2_000_001_000}
         (CRITICAL, Outcome.EVICT, ""),
     ],
 )
-def test_daemons_stay_on_a_node_that_stays_and_everybody_else_leaves_as_ever(
+def test_daemons_stay_on_a_node_that_stays_and_remaining_else_leaves_as_ever(
     fields: dict[str, Any], outcome: Outcome, words: str
 ) -> None:
     decision = decide(a_pod(**fields), is_maintenance=True)
@@ -260,7 +260,7 @@ PODS = st.builds(
 
 @given(st.lists(PODS, max_size=12, unique_by=lambda pod: pod.uid), st.integers(0, 3))
 def test_whatever_the_node_holds(pods: list[Pod], allowed: int) -> None:
-    """No pod is lost, at most one wave moves, nobody exceeds the budget, and a stuck plan says why."""
+    """No pod is lost, at most one wave moves, the budget is not exceeded, and a stuck plan says why."""
     budget = a_budget(disruptions_allowed=allowed)
     decision = decide(*pods, budgets={pod.uid: (budget,) for pod in pods})
     assert sorted(entry.pod.uid for entry in decision.pods) == sorted(pod.uid for pod in pods)
@@ -279,7 +279,7 @@ def test_whatever_the_node_holds(pods: list[Pod], allowed: int) -> None:
     st.floats(0, 200, allow_nan=False),
 )
 def test_between_two_instants_that_it_names_a_plan_does_not_change(pods: list[Pod], period: int, ahead: float) -> None:
-    """Only an event can change it then: so somebody who waits for it misses nothing."""
+    """Only an event can change it then: so waiting for one misses nothing."""
 
     def shape(decision: Plan) -> object:
         return [(each.pod.uid, each.outcome) for each in decision.pods], decision.drained, decision.overdue

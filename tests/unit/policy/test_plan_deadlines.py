@@ -188,7 +188,7 @@ def test_no_time_is_kept_for_a_range_without_pods() -> None:
 
 
 def test_when_the_time_of_a_range_is_over_the_next_one_waits_for_it_no_longer() -> None:
-    """Its pods were killed at its deadline; who is still shown (its kubelet hangs) holds nobody up."""
+    """Its pods were killed at its deadline; one that still exists (its kubelet hangs) blocks no other."""
     hanging = msgspec.structs.replace(LOW, deletion_timestamp=D - 125, deletion_grace_seconds=1)
     before = plan(ranged(hanging, MIDDLE), D - 120.5)
     assert outcomes(before) == {"low": Outcome.TERMINATING, "middle": Outcome.WAITING}

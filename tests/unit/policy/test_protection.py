@@ -150,7 +150,7 @@ def test_it_is_known_who_ends_a_protection(
         ("4 hours", SETTINGS, "invalid"),
         ("true", ProtectionSettings(maximum_seconds=60), "time"),
         ("4 hours", ProtectionSettings(maximum_seconds=60), "invalid"),
-        ("4h", ProtectionSettings(reference="start"), "time"),  # it has not started, so nobody knows until when
+        ("4h", ProtectionSettings(reference="start"), "time"),  # it has not started, so its end is unknown
         ("true", ProtectionSettings(reference="start"), "forever"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_lowest_entry_below_zero_is_a_range_of_its_own() -> None:
 
 
 def test_the_default_waves_take_class_and_owner_for_their_ranges() -> None:
-    """They have no periods, so everybody is told at once."""
+    """They have no periods, so all are deleted at once."""
     pods = [a_pod("web"), a_pod("logs", owners=owned_by("DaemonSet"))]
     machine = Machine(DEFAULT_ORDER, pods, available=10)
     machine.run()
@@ -155,7 +155,7 @@ def test_nobody_is_told_when_the_time_is_over() -> None:
 
 
 def test_a_pod_of_a_range_without_a_period_has_no_more_grace_in_a_later_one() -> None:
-    """Nobody could tell it in time: it has a second all the same."""
+    """It could not be deleted in time: it has a second all the same."""
     order = by_priority([(0, 0.0), (1_000, 100.0)])
     pods = (a_pod("web", grace_seconds=SLOW), a_pod("c", priority=1_000, grace_seconds=SLOW))
     first = step(begin(order, 100, at(0, *pods)), at(0, *pods))
@@ -203,7 +203,7 @@ def test_who_is_to_be_told_is_the_same_at_every_look_until_the_range_is_over() -
 
 
 def terminating(name: str, asked: float, grace: int, **fields: Any) -> Pod:
-    """Deleted by somebody `asked` seconds after NOW, with this grace."""
+    """Deleted by another client `asked` seconds after NOW, with this grace."""
     return a_pod(
         name,
         grace_seconds=fields.pop("own", grace),
@@ -231,7 +231,7 @@ def test_who_would_be_killed_by_a_second_delete_is_left_in_peace() -> None:
     machine = Machine(KEP, [terminating("web", -300, 600)])
     machine.run()
     assert machine.told == []
-    assert machine.over == 60  # he is waited for, and does not hold the end
+    assert machine.over == 60  # it is waited for, and does not delay the end
 
 
 def test_who_terminates_in_a_later_range_is_judged_in_its_turn() -> None:
@@ -315,7 +315,7 @@ def test_a_daemon_pod_of_before_the_shutdown_is_told_even_if_it_is_seen_late() -
 
 
 def test_a_daemon_pod_that_was_there_when_the_pods_became_known_replaces_nobody() -> None:
-    """Creation has whole seconds, and nobody had been told to leave by then."""
+    """Creation has whole seconds, and no pod had been deleted by then."""
     assert told(KEP, [a_pod("logs-1", owners=owned_by("DaemonSet"), created=NOW)]) == {"logs-1": 30}
 
 

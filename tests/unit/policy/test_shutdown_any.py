@@ -17,7 +17,7 @@ from gracectl.policy.rehearsal import rehearse
 from gracectl.policy.shutdown import ignored_reason
 from gracectl.policy.waves import DrainOrder, by_priority
 
-FLOORS = (-5, 0, 10, 1_000)
+LOWEST = (-5, 0, 10, 1_000)
 PHASES = ("Running", "Running", "Running", "Succeeded")
 
 
@@ -32,8 +32,8 @@ class World(NamedTuple):
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    floors = draw(st.lists(st.sampled_from(FLOORS), min_size=1, unique=True))
-    order = by_priority([(floor, float(draw(st.integers(0, 40)))) for floor in floors])
+    lowest = draw(st.lists(st.sampled_from(LOWEST), min_size=1, unique=True))
+    order = by_priority([(each, float(draw(st.integers(0, 40)))) for each in lowest])
     pods = [draw(pods_of(f"p{number}")) for number in range(draw(st.integers(0, 8)))]
     return World(
         order=order,
@@ -80,7 +80,7 @@ def test_order_grace_and_end_of_any_shutdown(world: World, late: list[tuple[floa
     # All of it is over in time.
     assert machine.over <= max(world.available, world.known_at, *(instant + world.known_at for instant, _ in late), 0)
     assert sum(periods) <= max(world.available - (world.known_at if world.known_at >= 1 else 0), 0)
-    # Nobody is told twice: those who terminated are told to hurry once, if at all.
+    # No pod is deleted twice: the grace of terminating ones is shortened once, if at all.
     assert all(times == 1 for times in Counter(name for name, _, _ in machine.told).values())
     for name, instant, grace in machine.told:
         pod = by_name[name]
@@ -89,7 +89,7 @@ def test_order_grace_and_end_of_any_shutdown(world: World, late: list[tuple[floa
         current = [each.number for each in machine.ended if machine.began[each.number] <= instant <= each.at]
         assert grace <= max(1, *(periods[number] for number in current))
         assert ignored_reason(pod, machine.steps[0].shutdown) is None
-        # Nobody before his turn.
+        # None before its range.
         assert waves[name] <= max(current)
     # One range after the other, each within its period and without a gap while there are pods.
     began, ended = list(machine.began.items()), machine.ended

@@ -1,4 +1,4 @@
-"""What ends a node that nobody deletes, from which instant on, and which pods keep it."""
+"""Voluntary terminations: their triggers, from which instant on, and which pods block them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ OF_A_DEADLINE = (
 
 
 def a_replica(name: str = "web-1", **fields: Any) -> Pod:
-    """A pod that somebody replaces."""
+    """A pod with a controller."""
     return a_pod(name, **{"owners": OWNED, **fields})
 
 

@@ -77,5 +77,5 @@ def test_no_wave_ends_after_the_node_or_before_an_earlier_one(
     assert limits.latest[-1] == BEGAN + seconds
     assert all(early <= late for early, late in zip(limits.earliest, limits.latest, strict=True))
     if seconds >= 0:
-        # Whoever has pods has time: nobody's deadline lies before the deletion.
+        # Waves with pods have time: no deadline lies before the deletion.
         assert limits.latest[min(occupied)] >= BEGAN

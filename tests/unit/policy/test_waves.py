@@ -201,11 +201,11 @@ def test_a_range_has_a_name_for_people() -> None:
 
 
 @given(
-    floors=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=6, unique=True),
+    lowest=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=6, unique=True),
     priority=st.none() | st.integers(-(2**31), 2**31 - 1),
 )
-def test_a_pod_is_in_the_highest_range_at_or_below_its_priority(floors: list[int], priority: int | None) -> None:
-    order = by_priority([(floor, 1.0) for floor in floors])
-    below = [floor for floor in floors if floor <= (priority or 0)]
-    assert order.lowest_priorities[order.wave_of(a_pod(priority=priority))] == max(below, default=min(floors))
+def test_a_pod_is_in_the_highest_range_at_or_below_its_priority(lowest: list[int], priority: int | None) -> None:
+    order = by_priority([(each, 1.0) for each in lowest])
+    below = [each for each in lowest if each <= (priority or 0)]
+    assert order.lowest_priorities[order.wave_of(a_pod(priority=priority))] == max(below, default=min(lowest))
     assert all(a < b for a, b in pairwise(order.lowest_priorities))
